@@ -1,0 +1,54 @@
+# The two commands: `make demo` and `make test`. Everything else is for those who work on hushgram.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+TREE   := .build/tree
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-flink lint tree bench wheel lock clean
+
+help:           ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
+
+setup: $(STAMP) ## virtual environment with locked dependencies and hushgram itself
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+demo: setup     ## generate page views, release them privately, look keys up beside the truth
+	$(BIN)/hushgram demo
+
+test: setup     ## all tests (engines are started by the tests that need them)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
+	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines
+
+# The three folders as one import root, as a tree of links: mypy and import-linter read this.
+tree:
+	@rm -rf $(TREE) && mkdir -p $(TREE)
+	@cp -rs $(CURDIR)/core $(TREE)/hushgram
+	@cp -rs $(CURDIR)/transforms $(TREE)/hushgram/transforms
+	@cp -rs $(CURDIR)/pipelines $(TREE)/hushgram/pipelines
+
+lint: setup tree ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check core transforms pipelines tests benchmarks
+	$(BIN)/mypy -p hushgram
+	PYTHONPATH=$(TREE) $(BIN)/lint-imports
+
+bench: setup    ## measure every bar, side by side with the peers
+	$(BIN)/python -m benchmarks
+
+wheel: setup    ## dist/hushgram-*.whl
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+lock:           ## resolve the dependencies anew
+	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links \
+	  --extra dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .build build dist *.egg-info

@@ -1,0 +1,153 @@
+"""The one door to randomness.
+
+Beam may compute any collection twice. If a second computation drew fresh noise on the same data and both
+results got out, the stated ε would be wrong. So noise is a function here, not an event: every noisy step
+draws from
+
+    AES-256-CTR(HMAC-SHA256(release key, step ‖ shard ‖ digest of the exact input))
+
+and the same data give the same noise on every retry, runner and worker count, while different data give
+noise that is independent (up to the strength of HMAC and AES). The release key is 256 random bits, fresh
+for each release, and a secret: whoever has it can subtract the noise.
+
+Nothing else in hushgram draws random bits; a test looks for other imports of randomness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+from hushgram.errors import ParameterError
+
+__all__ = ["BitSource", "ReleaseKey", "digest", "os_entropy"]
+
+_KEY_BYTES = 32
+_COUNTER = bytes(16)
+
+
+class BitSource:
+    """An AES-256-CTR key stream, read once from the front.
+
+    >>> source = BitSource(bytes(32))
+    >>> [int(byte) for byte in source.take(4)]
+    [220, 149, 192, 120]
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != _KEY_BYTES:
+            raise ParameterError(f"BitSource: key must have {_KEY_BYTES} bytes, got {len(key)}")
+        self._stream: CipherContext = Cipher(algorithms.AES(key), modes.CTR(_COUNTER)).encryptor()
+
+    def take(self, n: int) -> NDArray[np.uint8]:
+        """The next ``n`` bytes of the stream."""
+        out = np.empty(n + 15, dtype=np.uint8)  # update_into wants room for one block less a byte
+        written = self._stream.update_into(np.zeros(n, dtype=np.uint8).data, out.data)
+        return out[:written]
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """The next ``n`` 64-bit words (little-endian on every machine)."""
+        return self.take(8 * n).view("<u8").astype(np.uint64, copy=False)
+
+
+class ReleaseKey:
+    """256 secret bits from which all noise of one release follows.
+
+    >>> key = ReleaseKey(bytes(32))
+    >>> key
+    ReleaseKey(secret)
+    >>> key.source("threshold", 7, b"").words(1) == key.source("threshold", 7, b"").words(1)
+    array([ True])
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
+            raise ParameterError(f"ReleaseKey: the secret must be {_KEY_BYTES} bytes; use ReleaseKey.generate()")
+        self._secret = secret
+
+    @classmethod
+    def generate(cls) -> ReleaseKey:
+        """A fresh key from the operating system."""
+        return cls(os.urandom(_KEY_BYTES))
+
+    @classmethod
+    def from_hex(cls, text: str) -> ReleaseKey:
+        """The key that ``hex`` wrote."""
+        try:
+            return cls(bytes.fromhex(text.strip()))
+        except ValueError:
+            raise ParameterError("ReleaseKey: the text must be 64 hexadecimal digits") from None
+
+    def hex(self) -> str:
+        """The secret itself, for the ledger that keeps it until the release is committed."""
+        return self._secret.hex()
+
+    def source(self, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
+        """The noise of one step on one shard whose exact input has this digest."""
+        return BitSource(self._derive(b"noise", step, shard, digest))
+
+    def subkey(self, label: str) -> bytes:
+        """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
+        return self._derive(b"subkey", label, 0, b"")
+
+    def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
+        name = step.encode()
+        frame = kind + b"\0" + len(name).to_bytes(4, "little") + name + shard.to_bytes(8, "little") + context
+        return hmac.new(self._secret, frame, hashlib.sha256).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReleaseKey) and hmac.compare_digest(self._secret, other._secret)
+
+    def __hash__(self) -> int:
+        return hash(self._secret)
+
+    def __repr__(self) -> str:
+        return "ReleaseKey(secret)"
+
+    def __reduce__(self) -> tuple[type[ReleaseKey], tuple[bytes]]:
+        return ReleaseKey, (self._secret,)
+
+
+def os_entropy() -> BitSource:
+    """A source seeded by the operating system: for one-off draws outside a release.
+
+    >>> len(os_entropy().take(10))
+    10
+    """
+    return BitSource(os.urandom(_KEY_BYTES))
+
+
+def digest(*parts: bytes | str | int | NDArray[np.generic]) -> bytes:
+    """SHA-256 of the parts, framed so that no two different lists of parts share an input.
+
+    >>> digest(b"ab", b"c") == digest(b"a", b"bc")
+    False
+    """
+    state = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            array = np.ascontiguousarray(part)
+            kind, body = array.dtype.newbyteorder("<").str.encode(), array.astype(array.dtype.newbyteorder("<"), copy=False).data
+            size = array.nbytes
+            body = body.cast("B") if size else b""
+        elif isinstance(part, str):
+            kind, body = b"str", part.encode()
+            size = len(body)
+        elif isinstance(part, bytes):
+            kind, body = b"bytes", part
+            size = len(body)
+        else:
+            kind, body = b"int", str(int(part)).encode()
+            size = len(body)
+        state.update(len(kind).to_bytes(2, "little") + kind + size.to_bytes(8, "little"))
+        state.update(body)
+    return state.digest()

@@ -1,0 +1,59 @@
+"""Every error that a person can cause, each with the exit code of the command line.
+
+A message is one line: the field, the value, and what to do about it. Messages never hold an exact count
+or a record: they may end up in a log.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetExceeded",
+    "FormatError",
+    "HushgramError",
+    "InputError",
+    "LedgerError",
+    "OutputError",
+    "ParameterError",
+]
+
+
+class HushgramError(Exception):
+    """Base of all errors below; exit code 1."""
+
+    exit_code = 1
+
+
+class ParameterError(HushgramError):
+    """A parameter or a line of a config is wrong; exit code 2."""
+
+    exit_code = 2
+
+
+class InputError(HushgramError):
+    """Input data cannot be read as asked: no such file, missing column, torn Parquet; exit code 3."""
+
+    exit_code = 3
+
+
+class FormatError(HushgramError):
+    """A sketch is truncated, altered, or of a version that this reader does not know; exit code 4."""
+
+    exit_code = 4
+
+
+class BudgetExceeded(HushgramError):
+    """The privacy budget does not allow this release; exit code 5."""
+
+    exit_code = 5
+
+
+class LedgerError(HushgramError):
+    """The ledger cannot be read or written, or refuses the request; exit code 6."""
+
+    exit_code = 6
+
+
+class OutputError(HushgramError):
+    """The output cannot be written: it exists already, or the disk is full; exit code 7."""
+
+    exit_code = 7

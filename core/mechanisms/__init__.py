@@ -1,0 +1,1 @@
+"""The mechanisms: one file each, privacy map beside the release function."""

@@ -1,0 +1,69 @@
+"""Exact rationals from what the user wrote.
+
+Parameters such as ε, δ and α are never floats inside hushgram: "0.1" is one tenth. A float given in
+Python is read by its shortest decimal form (``repr``), which is what the person meant when typing it.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from hushgram.errors import ParameterError
+
+__all__ = ["Number", "integer", "rational", "show"]
+
+Number: TypeAlias = "Fraction | Decimal | str | int | float"
+
+# Exponents beyond this are typing errors, and would make integers of absurd size.
+_MAX_EXPONENT = 100
+_FORM = re.compile(r"\s*[+-]?\d[\d_]{0,200}(?:\.\d{0,200})?(?:[eE]([+-]?\d{1,6}))?(?:\s*/\s*\d{1,200})?\s*|\s*[+-]?\.\d{1,200}\s*")
+
+
+def rational(value: Number, name: str, owner: str) -> Fraction:
+    """``value`` as an exact fraction; ``owner`` and ``name`` say in the error what was being read."""
+    if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | str | int | float):
+        raise ParameterError(f"{owner}: {name} must be a number such as \"0.5\" or \"1/3\", got {value!r}")
+    if isinstance(value, Fraction | int):
+        return Fraction(value)
+    text = repr(value) if isinstance(value, float) else str(value)
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ParameterError(f"{owner}: {name} must be a finite number such as \"0.5\" or \"1/3\", got {text[:60]!r}")
+    if match.group(1) is not None and abs(int(match.group(1))) > _MAX_EXPONENT:
+        raise ParameterError(
+            f"{owner}: {name} must have an exponent between -{_MAX_EXPONENT} and {_MAX_EXPONENT}, got {text[:60]!r}"
+        )
+    try:
+        head, _, tail = text.partition("/")
+        return Fraction(head.strip()) / (Fraction(tail.strip()) if tail else 1)
+    except ZeroDivisionError:
+        raise ParameterError(f"{owner}: {name} divides by zero, got {text[:60]!r}") from None
+
+
+def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int:
+    """``value`` as an integer between ``low`` and ``high``, both allowed."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ParameterError(f"{owner}: {name} must be a whole number from {low} to {high}, got {value!r}")
+    if not low <= value <= high:
+        raise ParameterError(f"{owner}: {name} must be from {low} to {high}, got {value}")
+    return value
+
+
+def show(value: Fraction) -> str:
+    """The shortest exact text of a fraction: ``0.5`` where the decimal ends, else ``1/3``."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest == 1 and value.denominator < 10**18:
+        digits = len(str(value.denominator)) * 4
+        scaled = value * 10**digits
+        if scaled.denominator == 1:
+            sign, whole = ("-" if scaled < 0 else ""), str(abs(scaled.numerator)).rjust(digits + 1, "0")
+            return f"{sign}{whole[:-digits]}.{whole[-digits:].rstrip('0')}"
+    return f"{value.numerator}/{value.denominator}"

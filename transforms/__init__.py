@@ -1,0 +1,1 @@
+"""Beam stages: each wires core functions on arrays, and none imports another."""
