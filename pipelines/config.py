@@ -1,0 +1,325 @@
+"""Configs of all jobs: frozen pydantic models, and `load_config`, which reads one from YAML.
+
+    config = load_config("configs/urls.yaml", ["privacy.epsilon=0.5"], ReleaseConfig, date="2026-11-15")
+    config.privacy.epsilon           # Fraction(1, 2): exactly what was written, never a float
+    config.input.columns             # the columns that the job reads
+    config.params()                  # hushgram.ReleaseParams, checked
+
+A job of another kind derives from `JobConfig` and sets NAME to the field that holds its name:
+
+    class QueriesConfig(JobConfig):
+        NAME: ClassVar[str] = "queries"
+        queries: Name
+        stream: StreamConfig
+        svt: SvtConfig
+
+Relative paths are relative to the working directory, as for every other command. ``{date}`` in any text but
+input.pattern is replaced by the date given with ``--date`` (``{date:%Y/%m/%d}`` for another form of it).
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from hushgram.errors import ParameterError
+from hushgram.numbers import rational
+from hushgram.pipelines.config_errors import explain
+from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
+
+__all__ = [
+    "ConfigError",
+    "CsvConfig",
+    "Exact",
+    "InputConfig",
+    "JobConfig",
+    "Model",
+    "Name",
+    "OutputConfig",
+    "PrivacyConfig",
+    "load_config",
+    "refuse",
+    "resolve_date",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
+_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+
+
+def refuse(location: Location, message: str) -> PydanticCustomError:
+    """A model validator's error about one field: ``raise refuse(("privacy", "alpha"), "must be …")``.
+
+    `location` counts from the model that validates, so a group of fields need not know where it is used.
+    """
+    return PydanticCustomError("field", "{message}", {"location": location, "message": message})
+
+
+def _exact(value: Any) -> Fraction:
+    """What was written, as a rational; YAML gave an int, a Decimal or text such as "1/3"."""
+    try:
+        return rational(value, "", "")
+    except ParameterError as problem:
+        raise ValueError(str(problem).lstrip(": ")) from None
+
+
+def _name(value: Any) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not _NAME.fullmatch(text):
+        raise ValueError(
+            f"must be a name of letters, digits and . _ : @ + - (at most 200), got {text!r}; "
+            "such as urls-daily or urls-{date}"
+        )
+    return text
+
+
+Exact = Annotated[Fraction, BeforeValidator(_exact)]
+Name = Annotated[str, BeforeValidator(_name)]
+
+
+class Model(BaseModel):
+    """Base of every config model: frozen, and a field that is not known is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False)
+
+
+class CsvConfig(Model):
+    """How to read CSV. The defaults are RFC 4180 with a header line."""
+
+    delimiter: str = Field(default=",", description="one character, such as ',' or '\\t'")
+    quote: str = Field(default='"', description="one character, or '' where fields are never quoted")
+    header: bool | tuple[str, ...] = Field(
+        default=True, description="true: the first line names the columns; or their names"
+    )
+    newlines_in_values: bool = Field(
+        default=True,
+        description="false where no quoted value spans lines: large files are then read in parallel blocks",
+    )
+
+    @field_validator("header", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.delimiter) != 1 or self.delimiter in '\r\n"' or ord(self.delimiter) > 127:
+            raise refuse(
+                ("delimiter",), f"must be one ASCII character such as ',' or '\\t', got {self.delimiter!r}"
+            )
+        if len(self.quote) > 1 or (self.quote and (self.quote in "\r\n" or ord(self.quote) > 127)):
+            raise refuse(("quote",), f"must be one ASCII character or '', got {self.quote!r}")
+        if self.quote == self.delimiter:
+            raise refuse(("quote",), f"must differ from the delimiter, got {self.quote!r} for both")
+        if self.header is False or self.header == ():
+            raise refuse(
+                ("header",), "must be true or a list of column names; without a header line, list the names"
+            )
+        return self
+
+
+class InputConfig(Model):
+    """Which records to read, and which columns are the user and the key."""
+
+    path: tuple[str, ...] = Field(description="a path or a pattern such as data/*.parquet, or a list of them")
+    format: Literal["auto", "parquet", "csv", "jsonl", "log"] = "auto"
+    key: str = Field(description="the column whose values are counted, such as url")
+    user: str | None = Field(
+        default=None, description="the column that identifies a person; without it a record is protected"
+    )
+    preset: Literal["access-log"] | None = None
+    pattern: str | None = Field(
+        default=None, description="for log lines: a regular expression with named groups"
+    )
+    csv: CsvConfig = CsvConfig()
+    bad_records: str | None = Field(
+        default=None, description="where to write the records set aside (private: for you alone)"
+    )
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _paths(cls, value: Any) -> Any:
+        paths = [value] if isinstance(value, str) else value
+        if (
+            not isinstance(paths, list | tuple)
+            or not paths
+            or not all(isinstance(p, str) and p for p in paths)
+        ):
+            raise ValueError(
+                f"must be a path, a pattern such as data/*.parquet, or a list of them, got {value!r}"
+            )
+        return tuple(paths)
+
+    @field_validator("key", "user")
+    @classmethod
+    def _column(cls, value: str | None) -> str | None:
+        if value == "":
+            raise ValueError("must name a column, got ''")
+        return value
+
+    @model_validator(mode="after")
+    def _log(self) -> Self:
+        if self.preset is not None and self.pattern is not None:
+            raise refuse(("pattern",), "and input.preset exclude each other; keep one")
+        if (self.preset or self.pattern) and self.format not in ("auto", "log"):
+            raise refuse(
+                ("format",), f"must be log where a preset or a pattern is given, got {self.format!r}"
+            )
+        if self.format == "log" and not (self.preset or self.pattern):
+            raise refuse(("format",), "log needs preset: access-log, or a pattern with named groups")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The format to read: a preset or a pattern means log lines."""
+        return "log" if self.preset or self.pattern else self.format
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """User (where there is one) and key, in this order, without repetition."""
+        return tuple(dict.fromkeys(name for name in (self.user, self.key) if name is not None))
+
+
+class PrivacyConfig(Model):
+    """The guarantee asked for. A release adds the fields of its mechanism (`ReleasePrivacy`)."""
+
+    epsilon: Exact = Field(description="the privacy loss of one user, such as 1.0")
+    delta: Exact = Field(
+        default=Fraction(0), description="0 for pure differential privacy, or a probability such as 1e-6"
+    )
+    max_contributions: int | None = Field(
+        default=None, ge=1, description="how much one user may contribute in all, such as 8"
+    )
+    max_per_key: int = Field(default=1, ge=1, description="how much one user may contribute to one key")
+
+    @field_validator("epsilon")
+    @classmethod
+    def _epsilon(cls, value: Fraction) -> Fraction:
+        if value <= 0:
+            raise ValueError(f"must be above 0, got {value}; 1.0 is a common choice")
+        return value
+
+    @field_validator("delta")
+    @classmethod
+    def _delta(cls, value: Fraction) -> Fraction:
+        if not 0 <= value < 1:
+            raise ValueError(f"must be at least 0 and below 1, got {value}; 0 or 1e-6 are common choices")
+        return value
+
+    @property
+    def contributions(self) -> int:
+        """max_contributions; 1 where a record is the unit of privacy and nothing was said."""
+        return 1 if self.max_contributions is None else self.max_contributions
+
+
+class OutputConfig(Model):
+    """Where the result goes. It must not exist: a release is never overwritten."""
+
+    path: str = Field(min_length=1, description="a path that does not exist yet, such as out/urls.sketch")
+
+
+class JobConfig(Model):
+    """What every job has. A subclass names its own job in the field called NAME."""
+
+    NAME: ClassVar[str] = "release"
+
+    input: InputConfig
+    privacy: PrivacyConfig
+    output: OutputConfig
+    dataset: Name | None = Field(default=None, description="the ledger's name for the people in the data")
+    ledger: str | None = Field(
+        default=None, description="such as sqlite:///ledger.db or postgresql://host/db"
+    )
+    user_partition: Name | None = Field(
+        default=None, description="a disjoint part of the users, where the ledger may rely on it"
+    )
+    workers: int = Field(default=1, ge=1, le=256, description="processes on this machine; 1 runs in this one")
+    shards: int | None = Field(
+        default=None, ge=1, le=4096, description="groups of the shuffle; no effect on the result"
+    )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.input.user is not None and self.privacy.max_contributions is None:
+            raise refuse(
+                ("privacy", "max_contributions"),
+                "is missing; say how many records of one user may count, such as 8 (the noise grows with it)",
+            )
+        return self
+
+    @property
+    def job_name(self) -> str:
+        """The name of this run: the value of the field called NAME."""
+        return str(getattr(self, self.NAME))
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date: str | None = None) -> M:
+    """Reads, overrides, dates and checks a config; every mistake is a `ConfigError` that says where it is.
+
+    `overrides` are ``a.b=value`` texts, `model` is the job's class, `date` is ``YYYY-MM-DD``, ``today`` or
+    ``yesterday`` (UTC).
+    """
+    document = read_document(path, overrides)
+    _substitute_date(document, resolve_date(date))
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as problem:
+        raise explain(problem, document, model) from None
+
+
+def resolve_date(text: str | None) -> datetime.date | None:
+    """``YYYY-MM-DD``, ``today`` or ``yesterday`` (UTC) as a date."""
+    if text is None:
+        return None
+    today = datetime.datetime.now(datetime.UTC).date()
+    relative = {"today": today, "yesterday": today - datetime.timedelta(days=1)}
+    try:
+        return relative.get(text) or datetime.datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError:
+        raise ConfigError(f"--date must be YYYY-MM-DD, today or yesterday, got {text!r}") from None
+
+
+def _substitute_date(document: Document, date: datetime.date | None) -> None:
+    found = False
+    for location, text in list(document.strings()):
+        if location == ("input", "pattern") or not _DATE.search(text):
+            continue
+        found = True
+        if date is None:
+            raise ConfigError(
+                f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date}}; "
+                "say which with --date YYYY-MM-DD (or today, yesterday)"
+            )
+        _replace(
+            document.data,
+            location,
+            _DATE.sub(lambda match: date.strftime(match.group(1) or "%Y-%m-%d"), text),
+        )
+    if date is not None and not found:
+        raise ConfigError(
+            f"{document.source}: --date {date} was given but no field contains {{date}}; "
+            "write it into release, input.path and output.path"
+        )
+
+
+def _replace(data: Any, location: Location, value: str) -> None:
+    for part in location[:-1]:
+        data = data[part]
+    data[location[-1]] = value
