@@ -185,7 +185,8 @@ def _convert(node: yaml.Node, location: Location, document: Document) -> Any:
         raise ConfigError(
             f"{document.source}: too many or too deeply nested values; remove aliases that repeat"
         )
-    document.origins[location] = f"{document.source}:{node.start_mark.line + 1}"
+    if location:
+        document.origins[location] = f"{document.source}:{node.start_mark.line + 1}"
     if isinstance(node, yaml.MappingNode):
         return _fields(node, location, document)
     if isinstance(node, yaml.SequenceNode):
