@@ -119,7 +119,7 @@ def _settle_words(
     below: NDArray[np.uint64], tied: NDArray[np.uint64], digits: Digits, source: BitSource
 ) -> None:
     """Decide the lanes that agree with the first digit of p."""
-    lanes = np.flatnonzero(np.unpackbits(tied.view(np.uint8), bitorder="little"))
+    lanes = np.flatnonzero(np.unpackbits(tied.view(np.uint8), bitorder="little").view(np.bool_))
     won = np.zeros(len(lanes), dtype=np.bool_)
     _settle(won, np.arange(len(lanes)), digits, 1, source)
     chosen = lanes[won]
