@@ -1,0 +1,104 @@
+"""Event records: one use of the data by one mechanism, in a form whose meaning never changes.
+
+An event says: *given everything released before, this mechanism is (ε, δ)-differentially private with respect
+to one user added or removed* (in the whole data, or in the part of the users that it names). Nothing else is
+needed to compose it, so nothing else is relied on: `details` are for the reader of the history.
+
+A stored event must mean in ten years what it means today. So a kind is never redefined: a mechanism that
+changes gets a new kind or the next `version` of it, and the old one stays in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TypeAlias
+
+from hushgram.errors import ParameterError
+from hushgram.numbers import Number, rational, show
+
+__all__ = ["KINDS", "Event", "Spending", "spending"]
+
+KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
+    {
+        ("sizing", 1): "discrete Laplace on the number of records and the profile of counts",
+        ("threshold", 1): "discrete Laplace on every count, kept from a public threshold on",
+        ("alp", 1): "random rounding and randomized response on the bits of an ALP projection",
+        ("svt", 1): "sparse vector: which queries are above a threshold",
+        ("pmw", 1): "private multiplicative weights, all rounds of one stream",
+        ("laplace", 1): "discrete Laplace on a vector of bounded L1 sensitivity",
+        ("rr", 1): "randomized response on one secret bit of each user",
+        ("noisy_max", 1): "selection of the largest by permute-and-flip",
+    }
+)
+"""Every kind ever written, by name and version, with what it released. Entries are added, never changed."""
+
+Spending: TypeAlias = "Counter[tuple[Fraction, Fraction]]"
+"""How often each (ε, δ) was spent: all that composition needs to know about a list of events."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One mechanism's use of the data: (ε, δ)-DP for one user added or removed.
+
+    >>> Event("laplace", "0.1", details={"sensitivity": "8"})
+    Event(laplace: ε = 0.1)
+    >>> Event("threshold", "1/3", "1e-6").epsilon
+    Fraction(1, 3)
+    """
+
+    kind: str
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+    details: Mapping[str, str] = field(default_factory=dict, hash=False)
+    version: int = 1
+
+    def __init__(
+        self,
+        kind: str,
+        epsilon: Number,
+        delta: Number = 0,
+        details: Mapping[str, str] | None = None,
+        version: int = 1,
+    ) -> None:
+        if (kind, version) not in KINDS:
+            known = ", ".join(sorted({name for name, _ in KINDS}))
+            raise ParameterError(f"Event: kind {kind!r} of version {version} is unknown; known are {known}")
+        loss, slack = rational(epsilon, "epsilon", "Event"), rational(delta, "delta", "Event")
+        if loss < 0:
+            raise ParameterError(f"Event: epsilon must not be negative, got {show(loss)}")
+        if not 0 <= slack < 1:
+            raise ParameterError(f"Event: delta must be at least 0 and below 1, got {show(slack)}")
+        for name, value in (
+            ("kind", kind),
+            ("epsilon", loss),
+            ("delta", slack),
+            ("details", MappingProxyType({str(k): str(v) for k, v in (details or {}).items()})),
+            ("version", version),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def meaning(self) -> str:
+        """What was released, in words."""
+        return KINDS[self.kind, self.version]
+
+    def scaled(self, factor: Fraction) -> Event:
+        """The same mechanism at `factor` times the ε (δ stays)."""
+        return Event(self.kind, self.epsilon * factor, self.delta, self.details, self.version)
+
+    def __repr__(self) -> str:
+        slack = f", δ = {show(self.delta)}" if self.delta else ""
+        return f"Event({self.kind}: ε = {show(self.epsilon)}{slack})"
+
+
+def spending(events: Iterable[Event]) -> Spending:
+    """How often each (ε, δ) occurs among the events; those that cost nothing are left out.
+
+    >>> spending([Event("laplace", "0.1"), Event("rr", "0.1"), Event("svt", 0)])
+    Counter({(Fraction(1, 10), Fraction(0, 1)): 2})
+    """
+    return Counter((event.epsilon, event.delta) for event in events if event.epsilon or event.delta)

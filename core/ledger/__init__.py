@@ -1,0 +1,37 @@
+"""The budget across releases: reserved before data is read, never overspent, never charged twice.
+
+    with Ledger("sqlite:///ledger.db") as ledger:
+        reservation = ledger.reserve(Request("pageviews", "urls-2026-11-15", events), Owner.this())
+        key = ledger.start(reservation)
+        ...                                     # draw noise, write to a temporary place
+        ledger.prepare(reservation, digest)
+        ...                                     # one rename
+        ledger.commit(reservation)
+
+Jobs use `hushgram.pipelines.budget`, which adds the files. Reading a sketch never imports this package.
+"""
+
+from __future__ import annotations
+
+from hushgram.ledger.backup import backup
+from hushgram.ledger.ledger import LEASE_SECONDS, Ledger
+from hushgram.ledger.owner import Owner
+from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
+from hushgram.ledger.store import DEFAULT_URL, ledger_url
+from hushgram.ledger.summary import Summary, summarise
+
+__all__ = [
+    "DEFAULT_URL",
+    "LEASE_SECONDS",
+    "Dataset",
+    "Ledger",
+    "Owner",
+    "Release",
+    "Request",
+    "Reservation",
+    "Spent",
+    "Summary",
+    "backup",
+    "ledger_url",
+    "summarise",
+]

@@ -1,0 +1,184 @@
+"""What goes into the ledger and what comes out of it: plain frozen records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from hushgram.accounting import Budget, Event, Spending
+from hushgram.errors import ParameterError
+
+__all__ = ["Dataset", "Release", "Request", "Reservation", "Spent", "differences"]
+
+_NAME_LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job asks the ledger for, before it reads data.
+
+    `parameters` and `inputs` are the fingerprint of the release, text to text: a rerun under the same id must
+    bring the same. `inputs` None: they are gone, which only a release that is committed can do without.
+    `users` names a part of the users, disjoint from all other parts for all time; None is all users.
+    """
+
+    dataset: str
+    release: str
+    events: Sequence[Event]
+    job: str = "release"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] | None = field(default_factory=dict)
+    target: str = ""
+    users: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "release"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not text.strip() or len(text) > _NAME_LIMIT:
+                raise ParameterError(
+                    f"Request: {name} must be a text of 1 to {_NAME_LIMIT} characters, got {text!r:.60}"
+                )
+        if not self.events:
+            raise ParameterError("Request: events must name what the release spends, got none")
+
+    @property
+    def all_parameters(self) -> dict[str, str]:
+        """The parameters with what the ledger itself relies on."""
+        spends = {
+            f"event {n} ({e.kind})": f"epsilon {e.epsilon}, delta {e.delta}"
+            for n, e in enumerate(self.events, 1)
+        }
+        own = {"job": self.job, "target": self.target, "users": self.users or "all", **spends}
+        return {**dict(self.parameters), **own}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A budget and its name."""
+
+    name: str
+    budget: Budget
+    created: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """One attempt at a release, as the history shows it. The key is not here."""
+
+    id: int
+    dataset: str
+    name: str
+    attempt: int
+    job: str
+    status: str
+    charged: bool
+    users: str | None
+    parameters: Mapping[str, str]
+    inputs: Mapping[str, str]
+    target: str
+    digest: str | None
+    owner: str | None
+    lease: float | None
+    reserved: str
+    finished: str | None
+    events: tuple[Event, ...] = ()
+
+    @classmethod
+    def from_row(cls, row: Any, events: Sequence[Event] = ()) -> Release:
+        """A row of the table, without its secret."""
+        return cls(
+            id=row.id,
+            dataset=row.dataset,
+            name=row.name,
+            attempt=row.attempt,
+            job=row.job,
+            status=row.status,
+            charged=bool(row.charged),
+            users=row.users,
+            parameters=json.loads(row.parameters),
+            inputs=json.loads(row.inputs),
+            target=row.target,
+            digest=row.digest,
+            owner=row.owner,
+            lease=row.lease,
+            reserved=row.reserved,
+            finished=row.finished,
+            events=tuple(events),
+        )
+
+    @property
+    def epsilon(self) -> Fraction:
+        """The sum of its events' ε."""
+        return sum((event.epsilon for event in self.events), Fraction(0))
+
+    @property
+    def delta(self) -> Fraction:
+        """The sum of its events' δ."""
+        return sum((event.delta for event in self.events), Fraction(0))
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The right of one run to make one release.
+
+    `status` is what the ledger held when the run came: "new" for a fresh reservation, "reserved", "running"
+    or "prepared" for one that is taken up again, "committed" for one that is done (nothing is left to do).
+    """
+
+    release: Release
+    status: str
+    token: str
+
+    @property
+    def done(self) -> bool:
+        """Whether this release was committed before."""
+        return self.status == "committed"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """All charged spending of a data set: on all users, and on each part of them.
+
+    One user is in at most one part. So the loss of a user is that of `shared` with one part at most (parallel
+    composition; McSherry 2009, Theorem 4), and the data set's is the largest of these.
+    """
+
+    shared: Spending
+    parts: Mapping[str, Spending] = field(default_factory=dict)
+
+    def worlds(self) -> dict[str | None, Spending]:
+        """What the users of each part (None: of no part) have been through."""
+        if not self.parts:
+            return {None: self.shared}
+        return {name: self.shared + part for name, part in sorted(self.parts.items())}
+
+    def with_events(self, events: Spending, users: str | None) -> Spent:
+        """The spending after these events as well."""
+        if users is None:
+            return Spent(self.shared + events, self.parts)
+        part: Spending = Counter(self.parts.get(users, Counter()))
+        return Spent(self.shared, {**self.parts, users: part + events})
+
+    def touched_by(self, users: str | None) -> dict[str | None, Spending]:
+        """The worlds that events on `users` change."""
+        worlds = self.worlds()
+        return worlds if users is None else {users: worlds.get(users, self.shared)}
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Each field that differs, as "name was A, is B"."""
+    return [
+        f"{name} was {_short(before.get(name))}, is {_short(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "absent"
+    return value if len(value) <= 100 else value[:97] + "..."

@@ -1,0 +1,76 @@
+"""Release keys at rest: wrapped by AES-256-GCM where the operator gives a wrapping key.
+
+The wrapping key is 32 bytes, as 64 hexadecimal digits in HUSHGRAM_WRAP_KEY, or in the file that
+HUSHGRAM_KEY_FILE names (hexadecimal or raw). With it, a stolen ledger, journal or disk image does not give
+away the noise of a release under way. The context (data set, release id, attempt) is authenticated: a wrapped
+key moved to another row does not open.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import LedgerError
+
+__all__ = ["unwrap", "wrap"]
+
+_NONCE_BYTES = 12
+
+
+def wrap(key: ReleaseKey, context: str) -> str:
+    """The text that the ledger stores for `key`."""
+    wrapping = _wrapping_key()
+    if wrapping is None:
+        return f"plain:{key.hex()}"
+    nonce = os.urandom(_NONCE_BYTES)
+    sealed = AESGCM(wrapping).encrypt(nonce, bytes.fromhex(key.hex()), context.encode())
+    return f"aesgcm:{nonce.hex()}:{sealed.hex()}"
+
+
+def unwrap(text: str, context: str) -> ReleaseKey:
+    """The key behind a stored text."""
+    kind, _, body = text.partition(":")
+    if kind == "plain":
+        return ReleaseKey.from_hex(body)
+    if kind != "aesgcm":
+        raise LedgerError(f"{context}: its key has a form that this hushgram does not know; upgrade hushgram")
+    wrapping = _wrapping_key()
+    if wrapping is None:
+        raise LedgerError(
+            f"{context}: its key is wrapped; set HUSHGRAM_KEY_FILE or HUSHGRAM_WRAP_KEY to the key of then"
+        )
+    nonce, _, sealed = body.partition(":")
+    try:
+        opened = AESGCM(wrapping).decrypt(bytes.fromhex(nonce), bytes.fromhex(sealed), context.encode())
+        return ReleaseKey(opened)
+    except (InvalidTag, ValueError):
+        raise LedgerError(f"{context}: the wrapping key is another one than when it was reserved") from None
+
+
+def _wrapping_key() -> bytes | None:
+    text, path = os.environ.get("HUSHGRAM_WRAP_KEY"), os.environ.get("HUSHGRAM_KEY_FILE")
+    if text:
+        return _parse(text.strip().encode(), "HUSHGRAM_WRAP_KEY")
+    if not path:
+        return None
+    try:
+        return _parse(Path(path).read_bytes(), f"HUSHGRAM_KEY_FILE {path}")
+    except OSError as problem:
+        raise LedgerError(f"HUSHGRAM_KEY_FILE {path} cannot be read: {problem.strerror}") from None
+
+
+def _parse(content: bytes, source: str) -> bytes:
+    if len(content) == 32:
+        return content
+    try:
+        key = bytes.fromhex(content.decode("ascii").strip())
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise LedgerError(f"{source} must hold 32 bytes or 64 hexadecimal digits (openssl rand -hex 32)")
+    return key

@@ -1,0 +1,176 @@
+"""What `hushgram ledger show` says: spent, left, and how the sum comes about.
+
+A sum by privacy loss distributions loads SciPy and takes seconds. So the ledger keeps the last summary of
+each data set beside a stamp of everything it depends on, and computes it again only when that has changed; a
+run computes it after its commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import sqlalchemy as sa
+
+from hushgram.accounting import Budget, Spending, further, spending, total
+from hushgram.accounting.composition import basic
+from hushgram.errors import LedgerError
+from hushgram.ledger.ledger import Ledger
+from hushgram.ledger.records import Release, Spent
+from hushgram.ledger.schema import totals
+from hushgram.numbers import show
+
+__all__ = ["Summary", "brief", "summarise"]
+
+_FORM = 1
+"""Counts changes of the cached form, so that an old cache is not read as a new one."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The state of one data set's budget. Numbers are exact texts; `pld_epsilon` is an upper bound."""
+
+    dataset: str
+    budget_epsilon: str
+    budget_delta: str
+    composition: str
+    spent_epsilon: str
+    spent_delta: str
+    proof: str
+    basic_epsilon: str
+    basic_delta: str
+    pld_epsilon: str | None
+    left_epsilon: str
+    left_delta: str
+    worst_part: str | None
+    parts: dict[str, str]
+    statuses: dict[str, int]
+    kinds: dict[str, dict[str, Any]]
+    last_release: str | None
+    last_epsilon: str | None
+    last_delta: str | None
+    more: int | None
+    more_basic: int | None
+
+    def explain(self) -> list[str]:
+        """The sum in sentences."""
+        sums, slack = f"ε = {brief(self.basic_epsilon)}", f"δ = {brief(self.basic_delta)}"
+        lines = [f"basic composition: {sums} at {slack} (exact sums)"]
+        if self.pld_epsilon is not None:
+            at = f"ε ≤ {brief(self.pld_epsilon)} at δ = {brief(self.budget_delta)}"
+            lines.append(f"privacy loss distributions: {at}")
+        elif self.composition == "basic":
+            lines.append("privacy loss distributions: not used, this data set composes by sums alone")
+        else:
+            lines.append("privacy loss distributions: none, they need a δ of the budget that is left over")
+        chosen = "the sums" if self.proof == "basic" else "the distributions"
+        lines.append(f"the better of the two counts: {chosen}")
+        if self.parts:
+            lines.append(
+                f"parts of the users are disjoint, so the one that has seen most counts: {self.worst_part}"
+            )
+        return lines
+
+
+def summarise(ledger: Ledger, dataset: str) -> Summary:
+    """The summary of a data set, from the cache where nothing has changed."""
+    found, history = ledger.dataset(dataset), ledger.history(dataset)
+    spent, last = _spending_of(history), _last(history)
+    stamp = _stamp(found.budget, history)
+    with ledger.store.read() as connection:
+        row = connection.execute(sa.select(totals).where(totals.c.dataset == dataset)).one_or_none()
+    if row is not None and row.stamp == stamp:
+        return Summary(**json.loads(row.body))
+    summary = _compute(dataset, found.budget, spent, history, last)
+    with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
+        connection.execute(totals.delete().where(totals.c.dataset == dataset))
+        body = json.dumps(dataclasses.asdict(summary))
+        connection.execute(totals.insert().values(dataset=dataset, stamp=stamp, body=body))
+    return summary
+
+
+def _compute(
+    dataset: str, budget: Budget, spent: Spent, history: list[Release], last: Release | None
+) -> Summary:
+    counted = {name: total(world, budget) for name, world in spent.worlds().items()}
+    worst = max(counted, key=lambda name: (counted[name].epsilon, counted[name].delta))
+    bound = counted[worst]
+    sums_alone = Budget(budget.epsilon, budget.delta, "basic")
+    return Summary(
+        dataset=dataset,
+        budget_epsilon=show(budget.epsilon),
+        budget_delta=show(budget.delta),
+        composition=budget.rule,
+        spent_epsilon=show(bound.epsilon),
+        spent_delta=show(bound.delta),
+        proof=bound.proof,
+        basic_epsilon=show(bound.basic_epsilon),
+        basic_delta=show(bound.basic_delta),
+        pld_epsilon=None if bound.pld_epsilon is None else show(bound.pld_epsilon),
+        left_epsilon=show(max(Fraction(0), budget.epsilon - bound.epsilon)),
+        left_delta=show(max(Fraction(0), budget.delta - bound.basic_delta)),
+        worst_part=worst,
+        parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
+        statuses=dict(Counter(release.status for release in history)),
+        kinds=_by_kind(history),
+        last_release=None if last is None else last.name,
+        last_epsilon=None if last is None else show(last.epsilon),
+        last_delta=None if last is None else show(last.delta),
+        more=None if last is None else _more(spent, last, budget),
+        more_basic=None if last is None else _more(spent, last, sums_alone),
+    )
+
+
+def _more(spent: Spent, like: Release, budget: Budget) -> int:
+    """How many more releases like this one fit, in the worst world that it touches."""
+    worlds = spent.touched_by(like.users).values()
+    return min(further(world, like.events, budget) for world in worlds)
+
+
+def _by_kind(history: list[Release]) -> dict[str, dict[str, Any]]:
+    found: defaultdict[str, Spending] = defaultdict(Counter)
+    for release in history:
+        if release.charged:
+            for event in release.events:
+                found[event.kind] += spending([event])
+    table: dict[str, dict[str, Any]] = {}
+    for kind, one in sorted(found.items()):
+        epsilon, delta = basic(one)
+        table[kind] = {"events": one.total(), "epsilon": show(epsilon), "delta": show(delta)}
+    return table
+
+
+def _spending_of(history: list[Release]) -> Spent:
+    shared: Spending = Counter()
+    parts: dict[str, Spending] = {}
+    for release in history:
+        if release.charged:
+            into = shared if release.users is None else parts.setdefault(release.users, Counter())
+            into.update(spending(release.events))
+    return Spent(shared, parts)
+
+
+def _last(history: list[Release]) -> Release | None:
+    return next((release for release in reversed(history) if release.charged), None)
+
+
+def _stamp(budget: Budget, history: list[Release]) -> str:
+    """Changes whenever a number of the summary may change; events are append-only, so ids stand for them."""
+    state = [_FORM, repr(budget), [[release.id, release.status, release.charged] for release in history]]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+
+
+def brief(text: str) -> str:
+    """A short form for people; exact where short, rounded up where not."""
+    value = Fraction(text)
+    if len(text) <= 8:
+        return text
+    if value and value < Fraction(1, 1000):
+        return f"{float(value):.4g}"
+    return f"{float(-((-value * 10**4) // 1) / 10**4):.4f}"
