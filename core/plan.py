@@ -19,7 +19,7 @@ from hushgram.mechanisms.sizing import PROFILE_GRID, Sizes
 from hushgram.numbers import rational, show
 from hushgram.params import ReleaseParams, Split
 
-__all__ = ["Guarantee", "Plan", "expected_sizes", "make_plan"]
+__all__ = ["Guarantee", "Plan", "expected_sizes", "make_plan", "make_public_plan"]
 
 #: One key in this many shares its cell with another one.
 CELLS_PER_KEY = 10_000
@@ -27,7 +27,7 @@ _LEAST_KEYS = 16
 _LEAST_DOMAIN_BITS = 16
 _WORD = 64
 _LARGEST_COLUMN = 1 << 32
-_MOST_LEVELS = 4096
+_MOST_LEVELS = 62
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,12 @@ class Plan:
     scale: Fraction
     width: Fraction
     column_sizes: tuple[int, ...]
+    #: "pure" (δ = 0, fingerprints), "text" (δ > 0, key texts), "public" (a list of keys known beforehand)
+    kind: str = "pure"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("pure", "text", "public"):
+            raise ParameterError(f"Plan: kind must be pure, text or public, got {self.kind!r}")
 
     @property
     def levels(self) -> int:
@@ -83,7 +89,7 @@ class Plan:
     @property
     def texts(self) -> bool:
         """Whether keys are identified by, and released with, their text (δ > 0)."""
-        return self.domain_bits is None
+        return self.kind == "text"
 
     def guarantee(self) -> Guarantee:
         """ε and δ from the privacy maps, not from the request; raises if a map exceeds its share."""
@@ -100,6 +106,7 @@ class Plan:
             "scale": show(self.scale),
             "width": show(self.width),
             "column_sizes": list(self.column_sizes),
+            "kind": self.kind,
         }
 
     @classmethod
@@ -115,6 +122,7 @@ class Plan:
             scale=rational(text["scale"], "scale", "Plan"),
             width=rational(text["width"], "width", "Plan"),
             column_sizes=tuple(text["column_sizes"]),
+            kind=text["kind"],
         )
 
 
@@ -144,7 +152,17 @@ def make_plan(params: ReleaseParams, sizes: Sizes) -> Plan:
     levels = _ceil(bound / width)
     if levels > _MOST_LEVELS:
         raise ParameterError(f"ReleaseParams: alpha {show(params.alpha)} needs {levels} levels; raise alpha")  # type: ignore[arg-type]
-    return Plan(params, sizes, keys, domain_bits, bound, scale, width, _column_sizes(params, sizes, keys, width, levels))
+    columns = _column_sizes(params, sizes, keys, width, levels)
+    kind = "pure" if params.delta == 0 else "text"
+    return Plan(params, sizes, keys, domain_bits, bound, scale, width, columns, kind)
+
+
+def make_public_plan(params: ReleaseParams, listed: int) -> Plan:
+    """For a public list of keys: all of ε goes to Laplace noise on every one of them; no columns, δ = 0."""
+    if params.delta != 0:
+        raise ParameterError("ReleaseParams: a public list of keys needs no delta; set delta to 0")
+    scale = threshold.noise_scale(params.epsilon, params.max_contributions)  # type: ignore[arg-type]
+    return Plan(params, Sizes(0, listed, (), Fraction(0)), listed, 64, 0, scale, Fraction(1), (), "public")
 
 
 def _domain_bits(keys: int) -> int:
@@ -209,6 +227,9 @@ def _guarantee(plan: Plan) -> Guarantee:
     params = plan.params
     split: Split = params.split  # type: ignore[assignment]
     most = params.max_contributions
+    if plan.kind == "public":
+        loss = threshold.privacy(plan.scale, most)
+        return Guarantee(loss, Fraction(0), (("laplace", loss, Fraction(0)),))
     size = sizing.privacy(plan.sizes.scale, most) if plan.sizes.scale else Fraction(0)
     listed = threshold.privacy(plan.scale, most)
     delta = Fraction(0)

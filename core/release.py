@@ -1,0 +1,151 @@
+"""The whole release on arrays, in one process: the reference that the Beam job matches byte for byte.
+
+    users, keys ─► contributions ─► bounded histogram ─┬─► sizes ─► plan
+                                                       ├─► threshold release ─┐
+                                                       └─► ALP projection ────┴─► sketch directory
+
+Everything left of a mechanism is exact and private and stays in this function.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import InputError
+from hushgram.hashing import draw_seeds
+from hushgram.histogram import Contributions, Histogram
+from hushgram.keys import as_column
+from hushgram.mechanisms import alp, threshold
+from hushgram.mechanisms.sizing import Tally, release_sizes
+from hushgram.params import ReleaseParams, Split
+from hushgram.plan import Plan, expected_sizes, make_plan
+from hushgram.sketch.reader import Sketch
+from hushgram.sketch.writer import check_free, write_sketch
+
+__all__ = ["project_part", "release", "release_histogram", "threshold_part"]
+
+_LARGEST_COUNT = 1 << 48
+
+
+def release(
+    users: Any,
+    keys: Any,
+    params: ReleaseParams,
+    path: str | Path | None = None,
+    *,
+    key: ReleaseKey | None = None,
+    name: str = "",
+) -> Sketch:
+    """Release the histogram of ``keys`` with user-level privacy (or record-level, where ``users`` is None).
+
+    ``users`` and ``keys`` are columns of equal length (Arrow, numpy, lists) of text, bytes or whole numbers. The
+    result is a sketch at ``path``, or in a temporary directory. ``key`` reproduces an earlier release of the same data
+    to the byte; whoever has it can subtract the noise.
+
+    >>> params = ReleaseParams(epsilon="1", max_contributions=2)
+    >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
+    >>> sketch.estimate(["/a"]).column_names
+    ['key', 'estimate', 'low', 'high', 'source']
+    """
+    key = key or ReleaseKey.generate()
+    texts = params.delta != 0
+    if path is not None:
+        check_free(path)
+    if users is None:
+        histogram = _clipped_records(keys, params, texts)
+    else:
+        rows = Contributions.of(users, keys, key, texts=texts)
+        histogram = rows.bounded(params.max_contributions, params.max_per_key)
+    return _release(histogram, params, path, key, name)
+
+
+def release_histogram(
+    keys: Any,
+    counts: Any,
+    params: ReleaseParams,
+    path: str | Path | None = None,
+    *,
+    key: ReleaseKey | None = None,
+    name: str = "",
+) -> Sketch:
+    """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise."""
+    numbers = _checked_counts(counts)
+    if path is not None:
+        check_free(path)
+    column = as_column(keys)
+    if len(column) != len(numbers):
+        raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
+    histogram = Histogram.of_counts(column, numbers, texts=params.delta != 0)
+    return _release(histogram, params, path, key or ReleaseKey.generate(), name)
+
+
+def _release(
+    histogram: Histogram, params: ReleaseParams, path: str | Path | None, key: ReleaseKey, name: str
+) -> Sketch:
+    split: Split = params.split  # type: ignore[assignment]
+    sizes = expected_sizes(params)
+    if sizes is None:
+        sizes = release_sizes(Tally.of(histogram), split.size, params.max_contributions, key)
+    plan = make_plan(params, sizes)
+    plan.guarantee()
+    shards = histogram.shards()
+    heavy = threshold.Heavy.concat([threshold_part(i, part, plan, key) for i, part in enumerate(shards)])
+    seeds = draw_seeds(key, plan.levels)
+    target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="hushgram-")) / "release.sketch"
+    write_sketch(target, plan, seeds, heavy, _randomized(shards, plan, seeds, key), name)
+    return Sketch.open(target)
+
+
+def threshold_part(shard: int, part: Histogram, plan: Plan, key: ReleaseKey) -> threshold.Heavy:
+    """Threshold release of one noise shard under a plan."""
+    cells = part if plan.domain_bits is None else part.reduced(plan.domain_bits)
+    return threshold.release_shard(
+        shard, cells, bound=plan.bound, scale=plan.scale, domain_bits=plan.domain_bits, key=key
+    )
+
+
+def project_part(
+    shard: int, part: Histogram, plan: Plan, seeds: NDArray[np.uint64], key: ReleaseKey
+) -> list[NDArray[np.uint64]]:
+    """Bits that one noise shard sets in each column under a plan. Private until randomized."""
+    cells = part if plan.domain_bits is None else part.reduced(plan.domain_bits)
+    reached = alp.round_shard(shard, cells, bound=plan.bound, width=plan.width, levels=plan.levels, key=key)
+    return alp.project_shard(cells, reached, plan.column_sizes, seeds)
+
+
+def _randomized(
+    shards: list[Histogram], plan: Plan, seeds: NDArray[np.uint64], key: ReleaseKey
+) -> Iterator[tuple[alp.Block, NDArray[np.uint8]]]:
+    """Every block of every column after randomized response."""
+    parts = [project_part(i, part, plan, seeds, key) for i, part in enumerate(shards)]
+    for column, size in enumerate(plan.column_sizes):
+        packed = np.zeros(size // 8, np.uint8)
+        alp.set_bits(packed, np.concatenate([part[column] for part in parts]))
+        for block in plan.blocks:
+            if block.column == column:
+                piece = packed[block.start // 8 : (block.start + block.bits) // 8]
+                yield block, alp.randomize_block(block, piece, plan.flip, key)
+
+
+def _clipped_records(keys: Any, params: ReleaseParams, texts: bool) -> Histogram:
+    """Record-level privacy: one record is one unit, so C = 1 is enough, and any C is allowed."""
+    return Histogram.of_column(keys, texts=texts)
+
+
+def _checked_counts(counts: Any) -> NDArray[np.int64]:
+    """Counts as 64-bit integers; they must be whole, not negative and below 2^48."""
+    array = np.asarray(counts)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise InputError(f"counts must be one column of whole numbers, got {array.dtype} of {array.ndim} dimensions")
+    if array.dtype.kind == "f" and not bool(np.all(np.isfinite(array) & (array == np.floor(array)))):
+        raise InputError("counts must be whole numbers; round them first")
+    if len(array) and (array.min() < 0 or array.max() >= _LARGEST_COUNT):
+        raise InputError(f"counts must be from 0 to 2^48 - 1, got {array.min()} to {array.max()}")
+    return array.astype(np.int64)

@@ -1,0 +1,300 @@
+"""Reading a sketch: lookups, totals and heavy keys. No data, no Beam, no budget: all of it is post-processing."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hushgram.decoding import Decoder, Released
+from hushgram.decoding.laplace import laplace_interval
+from hushgram.errors import FormatError, ParameterError
+from hushgram.hashing import column_positions
+from hushgram.keys import Encoded, encode, hash_bytes
+from hushgram.mechanisms.sizing import PROFILE_GRID
+from hushgram.plan import Guarantee, Plan
+from hushgram.sketch.manifest import BLOCKS_PER_FILE, HEAVY_NAME, MANIFEST_NAME, FileEntry, Manifest
+
+__all__ = ["Sketch", "Total"]
+
+Floats = NDArray[np.float64]
+_CHUNK = 1 << 24
+
+
+class Total:
+    """The sum over a set of keys, with its interval."""
+
+    __slots__ = ("estimate", "high", "keys", "level", "low")
+
+    def __init__(self, estimate: float, low: float, high: float, level: float, keys: int) -> None:
+        self.estimate, self.low, self.high, self.level, self.keys = estimate, low, high, level, keys
+
+    def __iter__(self) -> Any:
+        return iter((self.estimate, self.low, self.high))
+
+    def __repr__(self) -> str:
+        return f"Total({self.estimate:.1f}, {self.low:.1f} to {self.high:.1f} at {self.level:g}, {self.keys} keys)"
+
+
+class Sketch:
+    """A released sketch on disk. `Sketch.open` checks its manifest and sizes; `verify` every byte.
+
+    Column bits stay on disk and are memory-mapped; the threshold part is read when first needed.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> Sketch:
+        """Open the sketch directory at ``path``."""
+        root = Path(path)
+        if not root.is_dir():
+            raise FormatError(f"{root}: no such sketch directory")
+        try:
+            content = (root / MANIFEST_NAME).read_bytes()
+        except FileNotFoundError:
+            raise FormatError(f"{root}: there is no {MANIFEST_NAME}; this is not a finished sketch") from None
+        except OSError as error:
+            raise FormatError(f"{root}: {MANIFEST_NAME} cannot be read: {error.strerror}") from None
+        sketch = cls(root, Manifest.from_bytes(content, str(root / MANIFEST_NAME)))
+        for entry in sketch.manifest.files:
+            sketch._check_size(entry)
+        return sketch
+
+    @property
+    def plan(self) -> Plan:
+        """Every public number of the release."""
+        return self.manifest.plan
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """ε, δ and their parts."""
+        return self.plan.guarantee()
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(entry.size for entry in self.manifest.files) + (self.path / MANIFEST_NAME).stat().st_size
+
+    def verify(self) -> list[FileEntry]:
+        """Check the digest of every file, the number of ones of every column and the order of the heavy keys."""
+        for entry in self.manifest.files:
+            state = hashlib.sha256()
+            with open(self.path / entry.name, "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    state.update(chunk)
+            if state.hexdigest() != entry.sha256:
+                raise FormatError(f"{self.path / entry.name}: content does not match its SHA-256; copy the sketch again")
+        for column, ones in enumerate(self.manifest.ones):
+            if sum(int(np.bitwise_count(part).sum()) for part in self._column_parts(column)) != ones:
+                raise FormatError(f"{self.path}: column {column} does not have the {ones} ones that the manifest says")
+        prints = self._heavy[0]
+        if len(prints) > 1 and self.plan.kind != "text" and not bool(np.all(prints[1:] > prints[:-1])):
+            raise FormatError(f"{self.path / HEAVY_NAME}: fingerprints are not sorted")
+        return list(self.manifest.files)
+
+    def heavy(self) -> pa.Table:
+        """The threshold part: fingerprint, value, and key text where δ > 0 or the keys are public."""
+        prints, values, texts = self._heavy
+        columns = {"fingerprint": pa.array(prints), "value": pa.array(values)}
+        if texts is not None:
+            columns["key"] = _as_text(texts)
+        return pa.table(columns)
+
+    def estimate(
+        self,
+        keys: Any,
+        estimator: str = "posterior",
+        interval: str | None = "confidence",
+        level: float = 0.95,
+        present: float = 1.0,
+    ) -> pa.Table:
+        """key, estimate, low, high and source ("threshold" or "alp") of each key.
+
+        ``present``: the probability that a looked-up key is in the data at all. Repeated keys are decoded once.
+        """
+        encoded = encode(keys)
+        if self.plan.kind == "public":
+            columns = self._estimate_public(encoded, level)
+        else:
+            values, listed, bits = self._look_up(encoded)
+            estimate, low, high = self._decoder.estimate(
+                bits, values, listed, estimator=estimator, interval=interval, level=level, present=present
+            )
+            columns = [estimate, low, high, np.where(listed, "threshold", "alp")]
+        names = ["key", "estimate", "low", "high", "source"]
+        rows = [pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns]
+        text = _as_text(encoded.values).take(pa.array(encoded.codes))
+        return pa.table([text, *rows[:3], rows[3].cast(pa.string())], names=names)
+
+    def total(self, keys: Any, level: float = 0.95, present: float = 1.0) -> Total:
+        """The sum over a set of keys (each counted once), with an interval."""
+        encoded = encode(keys)
+        count = len(encoded.values)
+        if self.plan.kind == "public":
+            estimate, low, high, _ = self._estimate_public(encoded, level)
+            if np.isnan(estimate).any():
+                raise ParameterError("total: some keys are not in the public list of this release; leave them out")
+            half = laplace_interval(float(self.plan.scale), level, max(count, 1))
+            return Total(float(estimate.sum()), float(estimate.sum()) - half, float(estimate.sum()) + half, level, count)
+        values, listed, bits = self._look_up(encoded)
+        middle, below, above = self._decoder.total(bits, values, listed, level=level, present=present)
+        return Total(float(middle), float(below), float(above), level, count)
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _look_up(self, encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """For each distinct key: its listed value, whether it is listed, and its bit in every column."""
+        prints = hash_bytes(encoded.values)
+        if self.plan.kind == "pure" and self.plan.domain_bits is not None and self.plan.domain_bits < 64:
+            prints = prints >> np.uint64(64 - self.plan.domain_bits)
+        values, listed = self._listed(prints, encoded.values)
+        bits = np.zeros((len(prints), self.plan.levels), dtype=np.bool_)
+        for column, size in enumerate(self.plan.column_sizes):
+            bits[:, column] = self._bits_at(column, column_positions(prints, self.manifest.seeds[column], size))
+        return values, listed, bits
+
+    def _listed(
+        self, prints: NDArray[np.uint64], texts: pa.LargeBinaryArray
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        heavy, values, names = self._heavy
+        if not len(heavy):
+            return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
+        at = np.minimum(np.searchsorted(heavy, prints), len(heavy) - 1)
+        listed = heavy[at] == prints
+        if names is not None:
+            at, listed = _match_texts(at, listed, heavy, names, texts)
+        return np.where(listed, values[at], 0), listed
+
+    def _estimate_public(self, encoded: Encoded, level: float) -> list[NDArray[Any]]:
+        prints = hash_bytes(encoded.values)
+        values, listed = self._listed(prints, encoded.values)
+        estimate = np.where(listed, values.astype(np.float64), np.nan)
+        half = laplace_interval(float(self.plan.scale), level, 1)
+        return [estimate, estimate - half, estimate + half, np.where(listed, "laplace", "not listed")]
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        plan, sizes = self.plan, self.plan.sizes
+        grid = PROFILE_GRID if sizes.profile else ()
+        return Decoder(
+            Released(
+                flip=float(plan.flip),
+                width=float(plan.width),
+                sizes=np.array(plan.column_sizes, np.int64),
+                ones=np.array(self.manifest.ones, np.int64),
+                bound=plan.bound,
+                noise=float(plan.scale),
+                listed=self._heavy[1],
+                cells=2.0**plan.domain_bits if plan.domain_bits is not None else None,
+                records=float(sizes.records),
+                profile_at=np.array(grid, np.int64),
+                profile=np.array(sizes.profile, np.float64),
+                profile_noise=float(sizes.scale),
+                keys=float(plan.keys),
+            )
+        )
+
+    @cached_property
+    def _heavy(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], pa.LargeBinaryArray | None]:
+        import pyarrow.parquet as pq
+
+        where = self.path / HEAVY_NAME
+        try:
+            with pq.ParquetFile(where) as file:
+                if file.metadata.num_rows != self.manifest.heavy_rows:
+                    raise FormatError(f"{where}: has {file.metadata.num_rows} rows, the manifest says {self.manifest.heavy_rows}")
+                table = file.read()
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(f"{where}: cannot be read as Parquet ({str(error).splitlines()[0][:80]}); copy the sketch again") from None
+        wanted = {"fingerprint": pa.uint64(), "value": pa.int64()}
+        if self.plan.kind != "pure":
+            wanted["key"] = pa.binary()
+        for name, kind in wanted.items():
+            if name not in table.column_names or (table.schema.field(name).type != kind):
+                raise FormatError(f"{where}: column {name!r} must be there as {kind}")
+        prints, values = (table[name].to_numpy() for name in ("fingerprint", "value"))
+        texts = table["key"].combine_chunks().cast(pa.large_binary()) if "key" in wanted else None
+        return prints, values, texts
+
+    @cached_property
+    def _files(self) -> list[NDArray[np.uint8]]:
+        """The bits files, memory-mapped."""
+        names = [entry.name for entry in self.manifest.files if entry.name != HEAVY_NAME]
+        return [np.memmap(self.path / name, dtype=np.uint8, mode="r") for name in names]
+
+    def _column_starts(self) -> list[int]:
+        return np.cumsum([0, *self.plan.column_sizes]).tolist()
+
+    def _column_parts(self, column: int) -> list[NDArray[np.uint8]]:
+        """The bytes of a column, file by file."""
+        starts, blocks = self._column_starts(), self.plan.blocks
+        begin, end = starts[column] // 8, starts[column + 1] // 8
+        parts, at = [], 0
+        for index, start in enumerate(range(0, len(blocks), BLOCKS_PER_FILE)):
+            length = sum(block.bits for block in blocks[start : start + BLOCKS_PER_FILE]) // 8
+            low, high = max(begin - at, 0), min(end - at, length)
+            if low < high:
+                parts.append(self._files[index][low:high])
+            at += length
+        return parts
+
+    def _bits_at(self, column: int, positions: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        parts = self._column_parts(column)
+        where = (positions >> np.uint64(3)).astype(np.int64)
+        out = np.zeros(len(positions), np.uint8)
+        at = 0
+        for part in parts:
+            inside = np.flatnonzero((where >= at) & (where < at + len(part)))
+            out[inside] = part[where[inside] - at]
+            at += len(part)
+        return ((out >> (positions & np.uint64(7)).astype(np.uint8)) & 1).astype(np.bool_)
+
+    def _check_size(self, entry: FileEntry) -> None:
+        where = self.path / entry.name
+        try:
+            size = where.stat().st_size
+        except OSError:
+            raise FormatError(f"{where}: the file is missing; copy the sketch again") from None
+        if size != entry.size:
+            raise FormatError(f"{where}: has {size} bytes, the manifest says {entry.size}; copy the sketch again")
+
+    def __repr__(self) -> str:
+        return f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} listed keys, {self.plan.levels} columns)"
+
+
+def _match_texts(
+    at: NDArray[np.intp],
+    listed: NDArray[np.bool_],
+    heavy: NDArray[np.uint64],
+    names: pa.LargeBinaryArray,
+    texts: pa.LargeBinaryArray,
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """At δ > 0 a key is listed only if its very text is: step over other texts with the same fingerprint."""
+    at, listed = at.copy(), listed.copy()
+    for i in np.flatnonzero(listed):
+        place, text = int(at[i]), texts[int(i)].as_py()
+        while place < len(heavy) and heavy[place] == heavy[at[i]] and names[place].as_py() != text:
+            place += 1
+        listed[i] = place < len(heavy) and heavy[place] == heavy[at[i]]
+        at[i] = min(place, len(heavy) - 1)
+    return at, listed
+
+
+def _as_text(values: pa.LargeBinaryArray) -> pa.Array:
+    """Keys as text where all are UTF-8, else as bytes."""
+    try:
+        text = values.cast(pa.large_string())
+        text.validate(full=True)
+        return text
+    except pa.ArrowInvalid:
+        return values
+
+

@@ -1,0 +1,137 @@
+"""Writing a sketch: every file from released numbers alone, the manifest last, visible by one rename.
+
+The functions that make the content of files are shared by the library and the Beam job, so that both write the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hushgram.errors import OutputError
+from hushgram.mechanisms.alp import Block
+from hushgram.mechanisms.threshold import Heavy
+from hushgram.plan import Plan
+from hushgram.sketch.manifest import BLOCKS_PER_FILE, HEAVY_NAME, MANIFEST_NAME, FileEntry, Manifest, bits_name
+
+__all__ = ["check_free", "count_ones", "heavy_bytes", "publish_directory", "write_sketch"]
+
+_ROWS_PER_GROUP = 1 << 17
+
+
+def heavy_bytes(heavy: Heavy) -> bytes:
+    """The threshold part as Parquet: sorted fingerprints as packed differences, values packed, texts at δ > 0."""
+    columns: dict[str, pa.Array] = {
+        "fingerprint": pa.array(heavy.fingerprints.astype(np.uint64), pa.uint64()),
+        "value": pa.array(heavy.values.astype(np.int64), pa.int64()),
+    }
+    encodings = {"fingerprint": "DELTA_BINARY_PACKED", "value": "DELTA_BINARY_PACKED"}
+    if heavy.texts is not None:
+        columns["key"] = heavy.texts.cast(pa.binary())
+        encodings["key"] = "DELTA_BYTE_ARRAY"
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table(columns), sink, use_dictionary=False, column_encoding=encodings, compression="zstd",
+        write_statistics=False, row_group_size=_ROWS_PER_GROUP, store_schema=False,
+    )
+    return bytes(sink.getvalue())
+
+
+def count_ones(block: NDArray[np.uint8]) -> int:
+    """Ones among the released bits of a block."""
+    return int(np.bitwise_count(block).sum())
+
+
+def write_sketch(
+    path: str | Path,
+    plan: Plan,
+    seeds: NDArray[np.uint64],
+    heavy: Heavy,
+    blocks: Iterable[tuple[Block, NDArray[np.uint8]]],
+    release: str = "",
+) -> Path:
+    """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
+    target = check_free(path)
+    with publish_directory(target) as work:
+        files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
+        ones = [0] * plan.levels
+        for index, content in _bits_files(blocks, ones):
+            files.append(_put(work, bits_name(index), content))
+        manifest = Manifest(plan, seeds, tuple(ones), len(heavy), tuple(files), release)
+        _put(work, MANIFEST_NAME, manifest.to_bytes())
+    return target
+
+
+def _bits_files(
+    blocks: Iterable[tuple[Block, NDArray[np.uint8]]], ones: list[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Contents of the bits files in order, counting the ones of each column on the way."""
+    held: list[bytes] = []
+    index = 0
+    for block, bits in blocks:
+        ones[block.column] += count_ones(bits)
+        held.append(bits.tobytes())
+        if len(held) == BLOCKS_PER_FILE:
+            yield index, b"".join(held)
+            held, index = [], index + 1
+    if held:
+        yield index, b"".join(held)
+
+
+def check_free(path: str | Path) -> Path:
+    """``path``, if nothing is there yet and its parent can be written."""
+    target = Path(path)
+    if os.path.lexists(target):
+        raise OutputError(f"output path {target} exists already; remove it or choose another name")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"output directory {target.parent} cannot be made: {error.strerror}") from None
+    return target
+
+
+@contextmanager
+def publish_directory(target: Path) -> Iterator[Path]:
+    """A temporary directory beside ``target`` that becomes ``target`` by one rename, or vanishes on any error."""
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    except OSError as error:
+        raise OutputError(f"output directory {target.parent} cannot be written: {error.strerror}") from None
+    try:
+        yield work
+        work.chmod(0o755)
+        _sync(work)
+        if os.path.lexists(target):
+            raise OutputError(f"output path {target} exists already; remove it or choose another name")
+        os.rename(work, target)
+        _sync(target.parent)
+    except OSError as error:
+        raise OutputError(f"output {target} cannot be written: {error.strerror or error}; nothing was kept") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put(work: Path, name: str, content: bytes) -> FileEntry:
+    with open(work / name, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileEntry.of(name, content)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
