@@ -1,0 +1,156 @@
+"""Identifiers as columns: which Arrow types have canonical bytes, and which rows must be set aside.
+
+A value means the same from every format: whole numbers are their decimal text, text is UTF-8, bytes are
+themselves, dates are ``YYYY-MM-DD`` and booleans ``true`` and ``false``, as a CSV file would spell them.
+Floats, decimals, timestamps and nested values have no spelling of their own (is it 1, 1.0 or 1e0?) and are
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.inputs.source import BAD_SHOWN, InputPlan, Rejects
+
+__all__ = ["ACCEPTED", "common_type", "from_text", "id_type", "keep_good", "to_id", "valid_text"]
+
+ACCEPTED = "text, bytes, whole numbers, dates or booleans"
+
+
+def id_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which an identifier of type `kind` travels, or None where it has no canonical bytes."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
+        return pa.uint64()
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return kind
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
+        return pa.binary()
+    if pa.types.is_string(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
+        return pa.string()
+    if pa.types.is_date(kind) or pa.types.is_boolean(kind):
+        return pa.string()
+    return None
+
+
+def common_type(kinds: list[pa.DataType]) -> pa.DataType:
+    """One type for a column that differs between files; whole numbers beside text become text."""
+    distinct = list(dict.fromkeys(kinds))
+    if len(distinct) == 1:
+        return distinct[0]
+    if any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in distinct):
+        return pa.large_binary()
+    if all(pa.types.is_string(kind) or pa.types.is_integer(kind) for kind in distinct):
+        return pa.string()
+    return pa.large_string()
+
+
+def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An identifier column as `kind` (see `id_type`, `common_type`)."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type == kind:
+        return column
+    if pa.types.is_date64(column.type):
+        column = column.cast(pa.date32())
+    if pa.types.is_integer(column.type) and not pa.types.is_integer(kind):
+        column = column.cast(pa.string())
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    return column.cast(kind)
+
+
+def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:
+    """None where every value is UTF-8 (one pass in C++), else which rows are."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    try:
+        column.validate(full=True)
+        return None
+    except pa.ArrowInvalid:
+        raw = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+        return np.fromiter((value is None or _decodes(value) for value in raw.to_pylist()), bool, len(raw))
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def keep_good(arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, at: int) -> pa.RecordBatch:
+    """The rows whose identifiers are all there and readable; the others are set aside.
+
+    `arrays` follow plan.schema; `at` is where the block begins in its file.
+    """
+    good: NDArray[np.bool_] | None = None
+    for name, column in zip(plan.schema.names, arrays, strict=True):
+        if name not in plan.source.ids:
+            continue
+        for reason, rows in (
+            (f"{name} is null", _not_null(column)),
+            (f"{name} is not UTF-8", valid_text(column)),
+        ):
+            if rows is None:
+                continue
+            fresh = ~rows if good is None else ~rows & good
+            _set_aside(arrays, plan, rejects, reason, fresh, at)
+            good = rows if good is None else good & rows
+    batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    return batch if good is None else batch.filter(pa.array(good))
+
+
+def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:
+    if not column.null_count:
+        return None
+    valid: NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _set_aside(
+    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, reason: str, rows: NDArray[np.bool_], at: int
+) -> None:
+    where = np.flatnonzero(rows)
+    shown = where[: BAD_SHOWN - rejects.shown] if rejects.keep else where[:0]
+    for row in shown:
+        record = {
+            name: _plain(column[int(row)]) for name, column in zip(plan.schema.names, arrays, strict=True)
+        }
+        rejects.add(reason, at, json.dumps(record, ensure_ascii=False, default=str))
+    if len(where) > len(shown):
+        rejects.add(reason, at, count=len(where) - len(shown))
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        plain = value.as_py()
+    except UnicodeDecodeError:
+        plain = value.cast(pa.binary()).as_py()
+    return plain.decode("utf-8", "surrogateescape") if isinstance(plain, bytes) else plain
+
+
+def from_text(value: str | None, kind: pa.DataType) -> Any:
+    """One value from its text, for the slow path; a ValueError is returned, not raised."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return ValueError("is not UTF-8")
+        return value
+    try:
+        return pa.scalar(value).cast(kind).as_py()
+    except (pa.ArrowException, ValueError):
+        return ValueError(f"is not {kind}")

@@ -1,0 +1,215 @@
+"""CSV: blocks cut where a record ends, parsed by pyarrow; a block that fails is read again, record by record.
+
+Quoted newlines. A newline inside quotes does not end a record, and from the middle of a file nobody can tell
+whether it is inside. So a CSV file is one work item, read from its beginning, unless the source says that
+values hold no newlines (`newlines_in_values=False`); then it is cut into byte ranges like any file of lines.
+
+An empty field is a missing value: CSV has no other way to say so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+from numpy.typing import NDArray
+
+from hushgram.errors import InputError
+from hushgram.inputs.blocks import Block, last_line, line_blocks
+from hushgram.inputs.columns import from_text, keep_good
+from hushgram.inputs.source import MAX_LINE_BYTES, Chunk, InputPlan, Opener, Rejects, Source, WorkItem
+
+__all__ = ["csv_header", "infer_csv", "read_csv", "record_end"]
+
+
+def csv_header(path: str, head: bytes, source: Source) -> tuple[str, ...]:
+    """Column names: those of the source, or those in the first line."""
+    if isinstance(source.header, tuple):
+        return source.header
+    row = next(_records(head.decode("utf-8-sig", "replace"), source), [])
+    names = tuple(name.strip() for name in row)
+    twice = next((name for name in source.names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{path}: column {twice!r} occurs {names.count(twice)} times in the header; rename one"
+        )
+    return names
+
+
+def infer_csv(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:
+    """Types of the columns that are not identifiers, from the beginning of the file."""
+    names = [name for name in source.names if name not in source.ids]
+    head = head[: record_end(head, source) or len(head)]
+    if not names or not head.strip():
+        return {}
+    try:
+        options = _options(header, {}, names, source, Rejects("", False), int(source.header is True))
+        schema = pacsv.read_csv(pa.BufferReader(head), **options).schema
+    except pa.ArrowInvalid:
+        return {name: pa.string() for name in names}
+    return {
+        f.name: pa.string() if pa.types.is_null(f.type) or pa.types.is_time(f.type) else f.type
+        for f in schema
+    }
+
+
+def read_csv(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+    """Batches of the item's records; the header line is not one."""
+    source = plan.source
+    rejects = Rejects(item.path, source.keep_bad)
+    quoted = source.newlines_in_values and bool(source.quote)
+    cut = (lambda block: record_end(block, source)) if quoted else last_line
+    skip = int(item.start == 0 and source.header is True)
+    for block in line_blocks(item, opener, source.block_bytes, rejects, cut):
+        arrays = (
+            _parse(block, item.header, plan, rejects, skip)
+            if block.data and not block.data.isspace()
+            else None
+        )
+        skip = skip if arrays is None else 0
+        batch = plan.empty if arrays is None else keep_good(arrays, plan, rejects, block.offset)
+        yield Chunk(batch, block.size, *rejects.take())
+
+
+def _parse(
+    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
+) -> list[pa.Array]:
+    """The block's columns in the order of the schema; what pyarrow refuses is read record by record."""
+    trial = Rejects(rejects.path, rejects.keep)
+    types = {field.name: field.type for field in plan.schema}
+    try:
+        options = _options(header, types, plan.schema.names, plan.source, trial, skip, block.offset)
+        table = pacsv.read_csv(pa.BufferReader(block.data), **options)
+    except pa.ArrowInvalid:
+        return _slowly(block, header, plan, rejects, skip)
+    rejects.merge(trial)
+    return [_one(table.column(name)) for name in plan.schema.names]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _options(
+    header: tuple[str, ...],
+    types: dict[str, pa.DataType],
+    names: list[str],
+    source: Source,
+    rejects: Rejects,
+    skip: int,
+    at: int = 0,
+) -> dict[str, Any]:
+    def set_aside(row: Any) -> str:
+        rejects.add(f"{row.actual_columns} fields instead of {row.expected_columns}", at, row.text)
+        return "skip"
+
+    return {
+        "read_options": pacsv.ReadOptions(column_names=header, skip_rows=skip),
+        "parse_options": pacsv.ParseOptions(
+            delimiter=source.delimiter,
+            quote_char=source.quote or False,
+            newlines_in_values=source.newlines_in_values and bool(source.quote),
+            invalid_row_handler=set_aside,
+        ),
+        "convert_options": pacsv.ConvertOptions(
+            column_types=types, include_columns=names, strings_can_be_null=True, null_values=[""]
+        ),
+    }
+
+
+def _slowly(
+    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
+) -> list[pa.Array]:
+    """Record by record, for a block that holds undecodable bytes or values of another type."""
+    names = plan.schema.names
+    where = [header.index(name) for name in names]
+    columns: list[list[Any]] = [[] for _ in names]
+    for number, row in enumerate(_records(block.data.decode("utf-8", "surrogateescape"), plan.source)):
+        if number < skip or not row:
+            continue
+        if len(row) != len(header):
+            rejects.add(f"{len(row)} fields instead of {len(header)}", block.offset, ",".join(row))
+            continue
+        values = [
+            from_text(row[at] or None, field.type) for at, field in zip(where, plan.schema, strict=True)
+        ]
+        wrong = next(
+            (name for name, value in zip(names, values, strict=True) if isinstance(value, ValueError)), None
+        )
+        if wrong is not None:
+            rejects.add(f"{wrong} {values[names.index(wrong)]}", block.offset, ",".join(row))
+            continue
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    return [pa.array(column, field.type) for column, field in zip(columns, plan.schema, strict=True)]
+
+
+def _records(text: str, source: Source) -> Iterator[list[str]]:
+    csv.field_size_limit(MAX_LINE_BYTES)
+    reader = csv.reader(
+        io.StringIO(text.replace("\0", "\ufffd"), newline=""),
+        delimiter=source.delimiter,
+        quotechar=source.quote or None,
+        quoting=csv.QUOTE_MINIMAL if source.quote else csv.QUOTE_NONE,
+    )
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield ["unreadable"]
+
+
+def record_end(block: bytes, source: Source) -> int:
+    """Length of the longest prefix of `block` that ends with a newline outside quotes; 0 where there is none.
+
+    `block` begins with a record. A quote opens only at the start of a field, as in pyarrow's parser.
+    """
+    at = block.rfind(b"\n")
+    if at < 0 or not source.quote or block.find(source.quote.encode()) < 0:
+        return at + 1
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == ord(source.quote))
+    if not _regular(data, quotes, source):
+        quotes = _real_quotes(data, quotes, source)
+    while at >= 0:
+        before = int(np.searchsorted(quotes, at))
+        if before % 2 == 0:
+            return at + 1
+        at = block.rfind(b"\n", 0, int(quotes[before - 1]))
+    return 0
+
+
+def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], source: Source) -> bool:
+    """Whether quotes open and close in turn: each opening one starts a field, each closing one ends it."""
+    edge = np.zeros(256, bool)
+    edge[[ord(source.delimiter), 10, 13, ord(source.quote)]] = True
+    opening, closing = quotes[::2], quotes[1::2]
+    starts = edge[data[np.maximum(opening - 1, 0)]] | (opening == 0)
+    ends = edge[data[np.minimum(closing + 1, len(data) - 1)]] | (closing == len(data) - 1)
+    return bool(starts.all() and ends.all())
+
+
+def _real_quotes(data: NDArray[np.uint8], quotes: NDArray[np.int64], source: Source) -> NDArray[np.int64]:
+    """The quotes that open or close, in turn; those inside a field without quotes are text."""
+    edge = (ord(source.delimiter), 10, 13)
+    real: list[int] = []
+    index = 0
+    while index < len(quotes):
+        at = int(quotes[index])
+        index += 1
+        if at > 0 and data[at - 1] not in edge:
+            continue
+        real.append(at)
+        while index + 1 < len(quotes) and quotes[index + 1] == quotes[index] + 1:
+            index += 2  # a doubled quote is text
+        if index < len(quotes):
+            real.append(int(quotes[index]))
+            index += 1
+    return np.array(real, np.int64)

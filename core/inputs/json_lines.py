@@ -1,0 +1,130 @@
+"""JSON lines: one object a line, parsed by pyarrow in blocks; a block that fails is read line by line.
+
+JSON text holds no raw newline, so a file may be cut at any of them. An identifier may be text, a whole
+number, true or false; it travels as text. A missing field and ``null`` are the same: no value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from hushgram.inputs.blocks import Block, line_blocks
+from hushgram.inputs.columns import from_text, keep_good, valid_text
+from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem
+
+__all__ = ["infer_jsonl", "read_jsonl"]
+
+_HEAD_LINES = 200
+
+
+def infer_jsonl(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
+    """(fields seen, types of the needed ones) from the beginning of the file."""
+    seen: dict[str, list[Any]] = {}
+    for line in head.split(b"\n")[:_HEAD_LINES]:
+        record = _load(line)
+        if isinstance(record, dict):
+            for name, value in record.items():
+                seen.setdefault(name, []).append(value)
+    return list(seen), {name: _type_of(seen[name]) for name in source.names if name in seen}
+
+
+def _type_of(values: list[Any]) -> pa.DataType:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {int}:
+        return pa.int64()
+    if kinds and kinds <= {int, float}:
+        return pa.float64()
+    return pa.string()
+
+
+def read_jsonl(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+    """Batches of the item's lines."""
+    rejects = Rejects(item.path, plan.source.keep_bad)
+    guess = dict.fromkeys(item.numbers, pa.int64())
+    for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
+        arrays = _parse(block, plan, guess) if block.data and not block.data.isspace() else None
+        if arrays is None:
+            arrays = _slowly(block, plan, rejects)
+        yield Chunk(keep_good(arrays, plan, rejects, block.offset), block.size, *rejects.take())
+
+
+def _parse(block: Block, plan: InputPlan, guess: dict[str, pa.DataType]) -> list[pa.Array] | None:
+    """The block's columns by pyarrow, or None. `guess` remembers which identifiers are numbers."""
+    ids = [name for name in plan.schema.names if name in plan.source.ids]
+    first = tuple(guess.get(name, pa.string()) for name in ids)
+    others = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
+    for kinds in (first, *others[:7]):
+        chosen = dict(zip(ids, kinds, strict=True))
+        fields = [pa.field(f.name, chosen.get(f.name, f.type)) for f in plan.schema]
+        options = pajson.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+        try:
+            table = pajson.read_json(pa.BufferReader(block.data), parse_options=options)
+        except pa.ArrowInvalid as problem:
+            if "changed from" not in str(problem):
+                return None
+            continue
+        guess.update(chosen)
+        if table.num_rows != block.data.count(b"\n") and table.num_rows != _lines(block.data):
+            # an object over two lines, or two on one: which lines are records must not depend on blocks
+            return None
+        arrays = [pa.concat_arrays(table.column(f.name).chunks).cast(f.type) for f in plan.schema]
+        return None if any(valid_text(array) is not None for array in arrays) else arrays
+    return None
+
+
+def _lines(data: bytes) -> int:
+    """Lines that hold more than blanks, for a block that ends a line."""
+    return sum(not line.isspace() for line in data.split(b"\n") if line)
+
+
+def _slowly(block: Block, plan: InputPlan, rejects: Rejects) -> list[pa.Array]:
+    columns: list[list[Any]] = [[] for _ in plan.schema]
+    at = block.offset
+    for line in block.data.split(b"\n"):
+        here, at = at, at + len(line) + 1
+        if not line.strip():
+            continue
+        record = _load(line)
+        if not isinstance(record, dict):
+            rejects.add(str(record) if isinstance(record, ValueError) else "not a JSON object", here, line)
+            continue
+        values = [_value(record.get(f.name), f.type, f.name in plan.source.ids) for f in plan.schema]
+        wrong = next((i for i, value in enumerate(values) if isinstance(value, ValueError)), None)
+        if wrong is not None:
+            rejects.add(f"{plan.schema.names[wrong]} {values[wrong]}", here, line)
+            continue
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    return [pa.array(column, field.type) for column, field in zip(columns, plan.schema, strict=True)]
+
+
+def _load(line: bytes) -> Any:
+    """The value on a line, or a ValueError that says why there is none."""
+    try:
+        return json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError:
+        return ValueError("line is not UTF-8")
+    except (ValueError, RecursionError):
+        return ValueError("not a JSON object")
+
+
+def _value(value: Any, kind: pa.DataType, is_id: bool) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        value = value if pa.types.is_boolean(kind) else ("true" if value else "false")
+    if isinstance(value, float) and is_id:
+        return ValueError("is a number with a fraction")
+    if isinstance(value, dict | list):
+        return ValueError("is not a single value")
+    if pa.types.is_boolean(kind) and isinstance(value, bool):
+        return value
+    return from_text(str(value), kind)

@@ -1,0 +1,115 @@
+r"""Log lines: a regular expression with named groups makes columns of them.
+
+The expression is RE2's (linear time, whatever the line), searched in each line; ``^`` and ``$`` anchor it. A
+line that does not match is set aside. The preset ``access-log`` reads the Common and the Combined Log Format as
+ip, time, method, path, status, bytes, referer and agent; ``-`` there means that there is no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hushgram.errors import ParameterError
+from hushgram.inputs.blocks import Block, line_blocks
+from hushgram.inputs.columns import keep_good, valid_text
+from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem, first_line
+
+__all__ = ["ACCESS_LOG", "groups_of", "infer_log", "read_log"]
+
+#: Common Log Format, with the two further fields of the Combined one where present. The request line is
+#: ``METHOD path PROTOCOL``; quotes inside a field are escaped with a backslash.
+ACCESS_LOG = (
+    r'^(?P<ip>\S+) \S+ (?:[^"\[]*|"[^"]*") ?\[(?P<time>[^\]]*)\] '
+    r'"(?:(?P<method>[A-Za-z_-]+) )?(?P<path>(?:[^"\\ ]|\\.)*)(?: (?:[^"\\]|\\.)*)?" '
+    r"(?P<status>\d{3}|-) (?P<bytes>\d+|-)"
+    r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)")?'
+)
+_NUMBERS = {"status": pa.int64(), "bytes": pa.int64()}
+
+
+def _pattern(source: Source) -> str:
+    if source.preset == "access-log":
+        unused = set(groups_of(ACCESS_LOG)) - set(source.names)
+        pattern = ACCESS_LOG
+        for name in unused:  # a group that nobody asked for need not be captured
+            pattern = pattern.replace(f"(?P<{name}>", "(?:")
+        return pattern
+    if not source.pattern:
+        raise ParameterError("input.pattern is missing; log lines need preset: access-log or a pattern")
+    return source.pattern
+
+
+def groups_of(pattern: str) -> list[str]:
+    """The named groups, checked by the engine that will run the expression."""
+    try:
+        kind = pc.extract_regex(pa.array([], pa.string()), pattern=pattern).type
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as problem:
+        reason = first_line(problem).removeprefix("Invalid regular expression: ")
+        raise ParameterError(
+            f"input.pattern must be a regular expression (RE2) with named groups, such as (?P<url>\\S+), "
+            f"got {pattern[:80]!r}: {reason}"
+        ) from None
+    return [kind.field(index).name for index in range(kind.num_fields)]
+
+
+def infer_log(source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
+    """(columns, types of those that are not identifiers); the lines need not be read for it."""
+    if source.preset == "access-log":
+        return groups_of(ACCESS_LOG), _NUMBERS
+    return groups_of(_pattern(source)), {}
+
+
+def read_log(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+    """Batches of the item's lines."""
+    rejects = Rejects(item.path, plan.source.keep_bad)
+    pattern = _pattern(plan.source)
+    for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
+        lines = _good_lines(_split(block.data), rejects, block)
+        found = pc.extract_regex(lines, pattern=pattern)
+        if found.null_count:
+            missed = lines.filter(found.is_null())
+            _reject_all(missed, "line does not match", rejects, block)
+            found = found.filter(found.is_valid())
+        arrays = [_column(found, field, plan.source) for field in plan.schema]
+        yield Chunk(keep_good(arrays, plan, rejects, block.offset), block.size, *rejects.take())
+
+
+def _split(data: bytes) -> pa.Array:
+    """Lines without their ends, and without blank ones; offsets by numpy, no Python object a line."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64) + 1
+    if not len(ends) or ends[-1] != len(data):
+        ends = np.append(ends, len(data))
+    offsets = np.concatenate((np.zeros(1, np.int64), ends)).astype(np.int32)
+    lines = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    lines = pc.ascii_rtrim(lines, characters="\r\n")
+    return lines.filter(pc.not_equal(pc.binary_length(lines), 0))
+
+
+def _good_lines(lines: pa.Array, rejects: Rejects, block: Block) -> pa.Array:
+    good = valid_text(lines)
+    if good is None:
+        return lines
+    _reject_all(lines.filter(pa.array(~good)), "line is not UTF-8", rejects, block)
+    return lines.filter(pa.array(good))
+
+
+def _reject_all(lines: pa.Array, reason: str, rejects: Rejects, block: Block) -> None:
+    if not rejects.keep:
+        rejects.add(reason, block.offset, count=len(lines))
+        return
+    for line in lines.cast(pa.binary()).to_pylist():
+        rejects.add(reason, block.offset, line)
+
+
+def _column(found: pa.StructArray, field: pa.Field, source: Source) -> pa.Array:
+    column = found.field(field.name)
+    if source.preset == "access-log":
+        none = pc.or_(pc.equal(column, "-"), pc.equal(column, ""))
+        column = pc.if_else(none, pa.scalar(None, pa.string()), column)
+    else:
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    return column if column.type == field.type else column.cast(field.type)

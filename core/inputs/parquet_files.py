@@ -1,0 +1,79 @@
+"""Parquet: row groups as work items, only the needed columns, types from the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hushgram.errors import InputError
+from hushgram.inputs.columns import keep_good, to_id
+from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
+
+__all__ = ["plan_parquet", "read_parquet"]
+
+_BATCH_ROWS = 1 << 18
+_BATCH_BYTES = 64 << 20
+
+
+def plan_parquet(file: InputFile, source: Source, opener: Opener) -> tuple[pa.Schema, list[WorkItem], int]:
+    """(schema of the whole file, its work items, its rows) from the footer alone."""
+    try:
+        with opener(file.path) as raw:
+            footer = pq.ParquetFile(raw)
+            schema, meta = footer.schema_arrow, footer.metadata
+    except (pa.ArrowException, OSError, EOFError) as problem:
+        raise InputError(f"{file.path}: not a readable Parquet file: {first_line(problem)}") from None
+    items: list[WorkItem] = []
+    groups: list[int] = []
+    size = 0
+    for group in range(meta.num_row_groups):
+        groups.append(group)
+        size += meta.row_group(group).total_byte_size
+        if size >= source.item_bytes or group == meta.num_row_groups - 1:
+            share = file.size * len(groups) // meta.num_row_groups
+            items.append(WorkItem(file.path, "parquet", None, 0, -1, share, tuple(groups)))
+            groups, size = [], 0
+    return schema, items, meta.num_rows
+
+
+def read_parquet(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+    """Batches of the item's row groups."""
+    rejects = Rejects(item.path, plan.source.keep_bad)
+    names = plan.schema.names
+    try:
+        with opener(item.path) as raw:
+            file = pq.ParquetFile(raw, pre_buffer=False)
+            rows = sum(file.metadata.row_group(group).num_rows for group in item.groups)
+            batches = file.iter_batches(_batch_rows(file, item, names), row_groups=item.groups, columns=names)
+            at = 0
+            for batch in batches:
+                yield _chunk(batch, plan, rejects, at, item.size * batch.num_rows // max(rows, 1))
+                at += batch.num_rows
+    except (pa.ArrowException, OSError) as problem:
+        raise InputError(f"{item.path}: damaged Parquet data: {first_line(problem)}") from None
+
+
+def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
+    """Rows of a batch: 2^18, fewer where rows are so wide that the batch would be large."""
+    size = rows = 0
+    for group in item.groups:
+        meta = file.metadata.row_group(group)
+        rows += meta.num_rows
+        chunks = (meta.column(index) for index in range(meta.num_columns))
+        size += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in names)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(rows, 1) // max(size, 1)))
+
+
+def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Chunk:
+    arrays = []
+    for field in plan.schema:
+        column = batch.column(field.name)
+        if field.name in plan.source.ids:
+            column = to_id(column, field.type)
+        elif column.type != field.type:
+            column = column.cast(field.type)
+        arrays.append(column)
+    good = keep_good(arrays, plan, rejects, at)
+    return Chunk(good, size, *rejects.take())

@@ -1,0 +1,195 @@
+"""What to read and how: the source, the files, the work items, and what a worker hands on.
+
+Everything here is plain data that pickles: the driver makes it, workers on other machines use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from hushgram.errors import InputError, ParameterError
+
+__all__ = [
+    "BAD_SCHEMA",
+    "Chunk",
+    "InputFile",
+    "InputPlan",
+    "Opener",
+    "Rejects",
+    "Source",
+    "WorkItem",
+    "open_local",
+]
+
+FORMATS = ("auto", "parquet", "csv", "jsonl", "log")
+
+#: opens a path for reading bytes, with seek where the file system has it
+Opener = Callable[[str], Any]
+
+# Text is parsed in blocks of this size: large enough that a call costs nothing, small enough for any worker.
+BLOCK_BYTES = 16 << 20
+# An item is what one worker does at a stretch; smaller ones balance better, larger ones cost less to plan.
+ITEM_BYTES = 64 << 20
+# A longer line is not a record; it is set aside without being held in memory.
+MAX_LINE_BYTES = 64 << 20
+# Records set aside carry their first bytes only, and an item shows at most so many of them.
+BAD_TEXT_BYTES, BAD_SHOWN = 2000, 1000
+
+#: records set aside. Exact and private: for the operator alone.
+BAD_SCHEMA = pa.schema(
+    [("path", pa.string()), ("at", pa.int64()), ("reason", pa.string()), ("record", pa.binary())]
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Which columns, from which kind of file.
+
+    `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is set
+    aside. `columns` are read as they are, nulls included.
+    """
+
+    ids: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    format: str = "auto"
+    preset: str | None = None
+    pattern: str | None = None
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool | tuple[str, ...] = True
+    newlines_in_values: bool = True
+    keep_bad: bool = False
+    block_bytes: int = BLOCK_BYTES
+    item_bytes: int = ITEM_BYTES
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ParameterError(f"Source: format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+        if not self.names:
+            raise ParameterError("Source: ids and columns are both empty; name at least one column to read")
+        if self.block_bytes < 1 or self.item_bytes < 1:
+            raise ParameterError("Source: block_bytes and item_bytes must be at least 1")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns to read: identifiers first, each once."""
+        return tuple(dict.fromkeys((*self.ids, *self.columns)))
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as the file system lists it."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A part of a file that can be read by itself: a byte range of lines, or row groups of Parquet."""
+
+    path: str
+    format: str
+    compression: str | None
+    start: int
+    stop: int
+    size: int  # its share of the bytes of all files, for progress
+    groups: tuple[int, ...] = ()
+    header: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()  # identifiers that JSON holds as numbers, as far as the first lines tell
+
+
+@dataclass(frozen=True)
+class InputPlan:
+    """All work, checked. `rows` is exact where Parquet tells it: for the operator's eyes, never published."""
+
+    source: Source
+    schema: pa.Schema
+    items: tuple[WorkItem, ...]
+    files: tuple[InputFile, ...]
+    formats: tuple[str, ...]
+    rows: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def empty(self) -> pa.RecordBatch:
+        """A batch without rows."""
+        return pa.RecordBatch.from_pylist([], self.schema)
+
+    @property
+    def identity(self) -> str:
+        """A digest of paths and sizes: tells whether a run is over the same files as another one."""
+        listing = sorted((file.path, file.size) for file in self.files)
+        return hashlib.sha256(repr(listing).encode()).hexdigest()
+
+
+class Rejects:
+    """Collects what is set aside while an item is read: counts for each reason, and the records if wanted."""
+
+    def __init__(self, path: str, keep: bool) -> None:
+        self.path = path
+        self.keep = keep
+        self.shown = 0
+        self.counts: dict[str, int] = {}
+        self._rows: list[tuple[int, str, bytes]] = []
+
+    def add(self, reason: str, at: int, record: bytes | str = b"", count: int = 1) -> None:
+        """One record (or `count` alike) set aside; `at` is its byte (in Parquet: row), or its block's."""
+        self.counts[reason] = self.counts.get(reason, 0) + count
+        if self.keep and self.shown < BAD_SHOWN:
+            self.shown += 1
+            raw = record.encode("utf-8", "surrogateescape") if isinstance(record, str) else record
+            self._rows.append((at, reason, raw[:BAD_TEXT_BYTES]))
+
+    def merge(self, other: Rejects) -> None:
+        """Takes over what `other` collected on trial."""
+        for reason, count in other.counts.items():
+            self.counts[reason] = self.counts.get(reason, 0) + count
+        room = max(0, BAD_SHOWN - self.shown)
+        self._rows += other._rows[:room]
+        self.shown += min(room, len(other._rows))
+
+    def take(self) -> tuple[dict[str, int], pa.RecordBatch | None]:
+        """What came together since the last call."""
+        counts, rows = self.counts, self._rows
+        self.counts, self._rows = {}, []
+        if not rows:
+            return counts, None
+        at, reasons, records = zip(*rows, strict=True)
+        arrays = [
+            pa.array([self.path] * len(rows)), pa.array(at, pa.int64()), pa.array(reasons),
+            pa.array(records, pa.binary()),
+        ]  # fmt: skip
+        return counts, pa.RecordBatch.from_arrays(arrays, schema=BAD_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A batch of good records, and what was set aside beside it."""
+
+    batch: pa.RecordBatch
+    size: int  # bytes of input behind it, for progress
+    rejected: dict[str, int] = field(default_factory=dict)
+    bad: pa.RecordBatch | None = None
+
+
+def open_local(path: str) -> pa.NativeFile:
+    """A file of this machine."""
+    try:
+        return pa.OSFile(path, "rb")
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be opened: {problem.strerror or first_line(problem)}") from None
+
+
+def first_line(problem: BaseException) -> str:
+    """An error of pyarrow or the system in one line."""
+    lines = str(problem).strip().splitlines()
+    return (lines[0] if lines else type(problem).__name__)[:200]
