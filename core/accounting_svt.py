@@ -24,7 +24,7 @@ _STEP_BACK = Fraction(1, 1 << 20)
 
 
 def composed_delta(run_epsilon: Fraction, runs: int, epsilon: Fraction) -> Fraction:
-    """Upper bound of the smallest δ for which ``runs`` adaptive steps of ``run_epsilon`` are (``epsilon``, δ)-DP.
+    """Upper bound of the smallest δ for which ``runs`` adaptive steps of ``run_epsilon`` are (ε, δ)-DP.
 
     Σ_i C(c, i) · max(0, p^(c−i) q^i − e^ε p^i q^(c−i)) with p = e^ε'/(1 + e^ε'), q = 1 − p. Exact but for the
     enclosure, whose upper end is returned.
