@@ -47,7 +47,7 @@ wheel: setup    ## dist/hushgram-*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 lock:           ## resolve the dependencies anew
-	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links \
+	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe \
 	  --extra dev --output-file requirements.lock pyproject.toml
 
 clean:

@@ -1,0 +1,81 @@
+"""The `hushgram` command: each subcommand is imported only when it runs, so that lookups start fast.
+
+A user's mistake ends in one line on standard error and the exit code of its class; anything else is a bug, and says so
+with its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from hushgram import __version__
+from hushgram.errors import HushgramError
+
+__all__ = ["cli", "main"]
+
+# name → (module, one line for `hushgram --help`)
+_COMMANDS = {
+    "release": ("hushgram.pipelines.commands.release", "Release a histogram as a private sketch, from a config."),
+    "queries": ("hushgram.pipelines.commands.queries", "Which of these queries exceed a threshold? (sparse vector)"),
+    "clip": ("hushgram.pipelines.commands.clip", "Private clipping bound, sum, count and average of a column."),
+    "answer": ("hushgram.pipelines.commands.answer", "Answer many linear queries by multiplicative weights."),
+    "linear": ("hushgram.pipelines.commands.linear", "Randomized responses: collect them, and ask linear queries."),
+    "top": ("hushgram.pipelines.commands.top", "The most frequent keys of a public list."),
+    "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
+    "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
+    "heavy": ("hushgram.pipelines.commands.heavy", "List the heavy keys of a sketch."),
+    "inspect": ("hushgram.pipelines.commands.inspect", "What a sketch is: guarantee, sizes, parameters."),
+    "verify": ("hushgram.pipelines.commands.verify", "Check every byte of a sketch."),
+    "ledger": ("hushgram.pipelines.commands.ledger", "The privacy budget across releases."),
+    "demo": ("hushgram.pipelines.commands.demo", "Generate page views, release them, compare with the truth."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules, loaded by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = import_module(_COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table above: help must not import Beam either."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hushgram")
+def cli() -> None:
+    """Differentially private histograms over huge key domains, and thresholded query streams."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs a command and ends the process with its exit code."""
+    try:
+        code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        sys.stdout.flush()
+    except HushgramError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output (head, less) has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,19 @@
+"""`hushgram verify`: check every byte of a sketch."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@click.argument("sketch", type=click.Path())
+def command(sketch: str) -> None:
+    """Check the digest of every file of SKETCH, and that its parts agree."""
+    from hushgram.sketch.reader import Sketch
+
+    opened = Sketch.open(sketch)
+    for entry in opened.verify():
+        click.echo(f"ok  {entry.name}  {entry.size:,} bytes")
+    click.echo(f"{sketch}: complete and unaltered; {opened.guarantee.sentence(opened.plan.params)}")
