@@ -1,0 +1,186 @@
+"""Answers from a released sketch: counts of keys, and totals over sets of keys. Free of privacy cost."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hushgram.decoding.channel import Channel, pack_bits
+from hushgram.decoding.confidence import Confidence
+from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
+from hushgram.decoding.prior import Prior, fit_prior
+from hushgram.decoding.released import Floats, Ints, Released
+from hushgram.decoding.simple import argmax, unbiased
+from hushgram.errors import ParameterError
+
+__all__ = ["ESTIMATORS", "INTERVALS", "Decoder"]
+
+ESTIMATORS = ("posterior", "argmax", "unbiased")
+INTERVALS = ("confidence", "credible")
+MODEL = 2.5e-3  # relative error of the prior's mean that comes from its bins, seen in the benchmark
+
+Flags = NDArray[np.bool_]
+
+
+class Decoder:
+    """Decodes lookups of one release.
+
+    Tables are built when first needed and kept. Work is done for each distinct outcome (bit pattern, value).
+    """
+
+    def __init__(self, released: Released) -> None:
+        self.released = released
+        self.channel = Channel(released)
+        self._posteriors: dict[float, Posterior] = {}
+        self._confidence: dict[tuple[float, bool], Confidence] = {}
+
+    @cached_property
+    def prior(self) -> Prior:
+        """Distribution of the counts x ≥ 1, fitted to the release."""
+        return fit_prior(self.channel)
+
+    def estimate(
+        self,
+        bits: ArrayLike,
+        values: ArrayLike,
+        listed: ArrayLike,
+        *,
+        estimator: str = "posterior",
+        interval: str | None = "confidence",
+        level: float = 0.95,
+        present: float = 1.0,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Estimate and interval of each looked-up key.
+
+        ``bits`` is (N, m), column b read at h_b(key); ``values`` is read where ``listed``. ``present`` is the
+        probability that a looked-up key is in the data at all. Without an interval, low and high are NaN.
+        """
+        _check(estimator, ESTIMATORS, "estimator")
+        if interval is not None:
+            _check(interval, INTERVALS, "interval")
+        _check_share(level, "level", open_end=True)
+        _check_share(present, "present", open_end=False)
+        words, value, named = self._lookups(bits, values, listed)
+        outcomes, place, far = self._distinct(words, value, named)
+        if estimator == "posterior":
+            estimate = self._posterior(present).moments(outcomes)[0][place]
+            estimate[far] = self._posterior(present).far(value[far])[0]
+        elif estimator == "argmax":
+            estimate = np.where(named, value, argmax(self.channel, outcomes.words)[place])
+        else:
+            estimate = unbiased(self.channel, words, value, named)[0]
+        if interval is None:
+            nothing = np.full(len(words), np.nan)
+            return estimate, nothing, nothing.copy()
+        low, high = self._interval(interval, outcomes, level, present)
+        low, high = low[place], high[place]
+        radius = self.channel.radius(level)
+        low[far], high[far] = value[far] - radius, value[far] + radius
+        return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+
+    def total(
+        self,
+        bits: ArrayLike,
+        values: ArrayLike,
+        listed: ArrayLike,
+        *,
+        estimator: str = "posterior",
+        level: float = 0.95,
+        present: float = 1.0,
+    ) -> tuple[float, float, float]:
+        """Sum of the counts of distinct keys, with an interval.
+
+        ``posterior`` (default) is the sharpest for sets that are like a random sample of the keys;
+        ``unbiased`` holds for any fixed set of keys, at a wider interval.
+        """
+        _check(estimator, ("posterior", "unbiased"), "estimator")
+        _check_share(level, "level", open_end=True)
+        _check_share(present, "present", open_end=False)
+        words, value, named = self._lookups(bits, values, listed)
+        if len(words) == 0:
+            return 0.0, 0.0, 0.0
+        if estimator == "unbiased":
+            each, spread = unbiased(self.channel, words, value, named)
+            return _range(float(each.sum()), float(spread.sum()), 0.0, level, 0.0)
+        posterior = self._posterior(present)
+        outcomes, place, far = self._distinct(words, value, named)
+        often = np.bincount(place[~far], minlength=len(outcomes.words)).astype(np.float64)
+        mean, variance, skew = posterior.moments(outcomes)
+        far_mean, far_variance = posterior.far(value[far])
+        leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0) * (outcomes.values < 0)
+        whole = float(often @ leaning) * self.prior.doubt  # the fit's own error moves all keys together
+        shape = MODEL * float((often * (outcomes.values < 0)) @ mean)
+        return _range(
+            float(often @ mean + far_mean.sum()),
+            float(often @ variance + far_variance.sum()) + whole**2 + shape**2,
+            float(often @ skew),
+            level,
+            float(len(words)) if present >= 1.0 else 0.0,
+        )
+
+    # Helpers ------------------------------------------------------------------------------------------
+
+    def _lookups(self, bits: ArrayLike, values: ArrayLike, listed: ArrayLike) -> tuple[Ints, Ints, Flags]:
+        named = np.asarray(listed, dtype=bool).reshape(-1)
+        value = np.asarray(values, dtype=np.int64).reshape(-1)
+        table = (
+            np.asarray(bits).reshape(len(named), -1)
+            if len(named)
+            else np.zeros((0, self.channel.levels), np.uint8)
+        )
+        if table.shape[1] != self.channel.levels or len(value) != len(named):
+            raise ParameterError(
+                f"Decoder: bits must be {len(named)} × {self.channel.levels} and values {len(named)}, "
+                f"got {table.shape} and {len(value)}; look all of them up in the same sketch"
+            )
+        value = np.where(named, np.maximum(value, self.released.bound), -1)
+        return pack_bits(table), value, named
+
+    def _distinct(self, words: Ints, value: Ints, named: Flags) -> tuple[Outcomes, Ints, Flags]:
+        """Distinct outcomes, the outcome of each key, and which keys are far above the bound."""
+        near = near_limit(self.channel)
+        far = named & (value > near)
+        patterns, pattern = np.unique(words, return_inverse=True)
+        span = near + 2
+        code = pattern.astype(np.int64) * span + np.where(far, 0, value + 1)
+        codes, place = np.unique(code, return_inverse=True)
+        return Outcomes(patterns[codes // span] if len(codes) else patterns, codes % span - 1), place, far
+
+    def _posterior(self, present: float) -> Posterior:
+        if present not in self._posteriors:
+            self._posteriors[present] = Posterior(self.channel, self.prior, present)
+        return self._posteriors[present]
+
+    def _interval(self, kind: str, outcomes: Outcomes, level: float, present: float) -> tuple[Floats, Floats]:
+        if kind == "credible":
+            return self._posterior(present).interval(outcomes, level)
+        key = (level, present < 1.0)
+        if key not in self._confidence:
+            self._confidence[key] = Confidence(self.channel, self.prior, level, present < 1.0)
+        return self._confidence[key].interval(outcomes)
+
+
+def _check(value: str, allowed: tuple[str, ...], field: str) -> None:
+    if value not in allowed:
+        raise ParameterError(f"Decoder: {field} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _check_share(value: float, field: str, *, open_end: bool) -> None:
+    if not (0.0 < value < 1.0 or (value == 1.0 and not open_end)):
+        limit = "below 1" if open_end else "at most 1"
+        raise ParameterError(f"Decoder: {field} must be above 0 and {limit}, got {value!r}")
+
+
+def _range(
+    mean: float, variance: float, third: float, level: float, least: float
+) -> tuple[float, float, float]:
+    """Cornish–Fisher interval of a sum from its first three moments."""
+    deviation = float(np.sqrt(max(variance, 0.0)))
+    z = NormalDist().inv_cdf(0.5 + level / 2.0)
+    skew = float(np.clip(third / max(deviation, 1e-150) ** 3 if deviation > 0 else 0.0, -1.0, 1.0))
+    shift = skew * (z * z - 1.0) / 6.0
+    low, high = mean + deviation * (shift - z), mean + deviation * (shift + z)
+    return mean, min(max(low, least), mean), max(high, mean)
