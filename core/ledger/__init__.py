@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from hushgram.ledger.backup import backup
 from hushgram.ledger.ledger import LEASE_SECONDS, Ledger
-from hushgram.ledger.owner import Owner
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
 from hushgram.ledger.store import DEFAULT_URL, ledger_url
 from hushgram.ledger.summary import Summary, summarise
+from hushgram.owner import Owner
 
 __all__ = [
     "DEFAULT_URL",

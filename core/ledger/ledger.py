@@ -24,10 +24,10 @@ from hushgram.accounting import Budget, Event, Spending
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import LedgerError
 from hushgram.ledger import limits, schema, store
-from hushgram.ledger.owner import Owner
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent, differences
 from hushgram.ledger.schema import datasets, events, releases
 from hushgram.ledger.secrets import unwrap, wrap
+from hushgram.owner import Owner
 
 __all__ = ["LEASE_SECONDS", "Ledger"]
 

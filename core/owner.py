@@ -9,6 +9,7 @@ another machine (or boot, or container) nothing can be known: there the lease ha
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import platform
@@ -43,12 +44,28 @@ class Owner:
         """A text for the ledger."""
         return json.dumps(asdict(self), sort_keys=True)
 
+    def mark(self) -> str:
+        """A short name for files of this run, from which a later one can tell whether it has ended."""
+        return f"{_hash(self.realm)}-{self.pid}-{self.started}-{self.token}"
+
+    @staticmethod
+    def is_dead_mark(mark: str) -> bool:
+        """True only where it is certain that the run which made this mark has ended."""
+        realm, _, rest = mark.partition("-")
+        pid, _, rest = rest.partition("-")
+        started = rest.partition("-")[0]
+        return realm == _hash(_realm()) and pid.isdigit() and _start_of(int(pid)) not in (started, "?")
+
     def is_dead(self) -> bool:
         """True only where it is certain that this process has ended."""
         return self.realm == _realm() and _start_of(self.pid) not in (self.started, "?")
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @functools.cache

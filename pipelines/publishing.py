@@ -1,0 +1,250 @@
+"""From a temporary directory to the target, visible all at once and never over something else.
+
+A local target appears by one rename of a directory beside it, ".NAME.hushgram-ID.TOKEN": ID is derived from
+the data set and the release id, so that a later run finds and removes what dead runs of the same id left;
+TOKEN is the run's own, so that a run that was thought dead and wakes up cannot touch the files of the next.
+
+An object store has no rename: files are uploaded first and manifest.json last, and a sketch without a
+manifest is not a sketch. A second upload writes the same bytes to the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
+
+from hushgram.errors import OutputError
+
+__all__ = ["LocalPlace", "Place", "Shape", "StorePlace", "digest_tree", "place_for", "rename_new"]
+
+Shape: TypeAlias = Literal["directory", "file"]
+
+_LAST = "manifest.json"
+_CHUNK = 1 << 20
+_RENAME_NOREPLACE = 1
+_AT_FDCWD = -100
+
+
+class Place(Protocol):
+    """Where the output of a job goes."""
+
+    def exists(self) -> bool:
+        """Whether something is published there."""
+
+    def digest(self) -> str:
+        """The digest of what is published there."""
+
+    def workdir(self, token: str) -> Path:
+        """A fresh empty directory for this run."""
+
+    def publish(self, workdir: Path) -> None:
+        """Makes what is in `workdir` visible, at once; refuses to replace anything."""
+
+    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
+        """Removes what runs of this id left behind; of all of them, or of those whose token is `dead`."""
+
+
+def place_for(target: str, label: str, shape: Shape) -> Place:
+    """The place behind a path or a URL; `label` names data set and release."""
+    if "://" in target and not target.startswith("file://"):
+        return StorePlace(target, label, shape)
+    return LocalPlace(Path(target.removeprefix("file://")), label, shape)
+
+
+class LocalPlace:
+    """A path on a file system: published by one rename."""
+
+    def __init__(self, target: Path, label: str, shape: Shape) -> None:
+        self.target, self.shape = target, shape
+        self._stem = f".{target.name}.hushgram-{_short_hash(label)}."
+
+    def exists(self) -> bool:
+        return os.path.lexists(self.target)
+
+    def digest(self) -> str:
+        with _told(self.target):
+            return digest_tree(self.target)
+
+    def workdir(self, token: str) -> Path:
+        path = self.target.parent / f"{self._stem}{token}"
+        with _told(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)  # what is in there is not released yet
+        return path
+
+    def publish(self, workdir: Path) -> None:
+        source = workdir if self.shape == "directory" else workdir / self.target.name
+        with _told(self.target):
+            if self.shape == "directory":
+                workdir.chmod(0o777 & ~_umask())
+            _sync_tree(source)
+            rename_new(source, self.target)
+            _sync_directory(self.target.parent)
+            if self.shape == "file":
+                shutil.rmtree(workdir, ignore_errors=True)
+
+    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
+        _clear(self.target.parent, self._stem, dead)
+
+
+class StorePlace:
+    """A folder of an object store: published by its manifest, which is uploaded last."""
+
+    def __init__(self, target: str, label: str, shape: Shape, filesystem: Any = None) -> None:
+        self.target, self.shape = target.rstrip("/"), shape
+        self._stem = f"hushgram-{_short_hash(label + self.target)}."
+        self._given = filesystem
+
+    def exists(self) -> bool:
+        from pyarrow import fs
+
+        system, path = self._open()
+        seen = path if self.shape == "file" else f"{path}/{_LAST}"
+        with _told(self.target):
+            return bool(system.get_file_info([seen])[0].type != fs.FileType.NotFound)
+
+    def digest(self) -> str:
+        from pyarrow import fs
+
+        system, path = self._open()
+        with _told(self.target):
+            if self.shape == "file":
+                return _digest([(path.rpartition("/")[2], _pieces(system.open_input_stream(path)))])
+            found = system.get_file_info(fs.FileSelector(path, recursive=True))
+            files = sorted(info.path for info in found if info.type == fs.FileType.File)
+            return _digest(
+                (name[len(path) + 1 :], _pieces(system.open_input_stream(name))) for name in files
+            )
+
+    def workdir(self, token: str) -> Path:
+        path = Path(tempfile.gettempdir()) / f"{self._stem}{token}"
+        with _told(path):
+            path.mkdir(mode=0o700)
+        return path
+
+    def publish(self, workdir: Path) -> None:
+        if self.exists():
+            raise OutputError(f"output {self.target} exists already; a release is never overwritten")
+        system, path = self._open()
+        files = sorted(p for p in workdir.rglob("*") if p.is_file())
+        if self.shape == "directory":
+            files.sort(key=lambda p: p.name == _LAST)
+        with _told(self.target):
+            for file in files:
+                name = path if self.shape == "file" else f"{path}/{file.relative_to(workdir).as_posix()}"
+                with contextlib.suppress(NotImplementedError):
+                    system.create_dir(name.rpartition("/")[0], recursive=True)
+                with file.open("rb") as source, system.open_output_stream(name) as sink:
+                    shutil.copyfileobj(source, sink, _CHUNK)
+        shutil.rmtree(workdir, ignore_errors=True)
+
+    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
+        _clear(Path(tempfile.gettempdir()), self._stem, dead)
+
+    def _open(self) -> tuple[Any, str]:
+        from pyarrow import fs
+
+        path = self.target.partition("://")[2]
+        if self._given is not None:
+            return self._given, path
+        try:
+            system, path = fs.FileSystem.from_uri(self.target)
+        except (OSError, ValueError) as problem:
+            raise OutputError(f"output {self.target} cannot be opened: {problem}") from None
+        return system, path
+
+
+def digest_tree(path: Path) -> str:
+    """SHA-256 over the names and bytes of a file or of all files below a directory, in order of names."""
+    if path.is_dir():
+        files = sorted((p.relative_to(path).as_posix(), p) for p in path.rglob("*") if p.is_file())
+    else:
+        files = [(path.name, path)]
+    return _digest((name, _pieces(file.open("rb"))) for name, file in files)
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Renames, and fails with FileExistsError where the target is there, in one step of the kernel."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is not None:
+        old, new = os.fsencode(source), os.fsencode(target)
+        if renameat2(_AT_FDCWD, old, _AT_FDCWD, new, _RENAME_NOREPLACE) == 0:
+            return
+        problem = ctypes.get_errno()
+        if problem not in (errno.EINVAL, errno.ENOSYS):  # these two: this file system cannot do it
+            raise OSError(problem, os.strerror(problem), str(target))
+    if source.is_dir():
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        source.rename(target)  # would still fail on a directory that is not empty
+    else:
+        os.link(source, target)
+        source.unlink()
+
+
+def _clear(folder: Path, stem: str, dead: Callable[[str], bool] | None) -> None:
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name.startswith(stem) and (dead is None or dead(path.name[len(stem) :])):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _digest(files: Any) -> str:
+    state = hashlib.sha256()
+    for name, pieces in files:
+        inner, size = hashlib.sha256(), 0
+        for piece in pieces:
+            inner.update(piece)
+            size += len(piece)
+        state.update(f"{len(name.encode())} {name} {size} {inner.hexdigest()}\n".encode())
+    return state.hexdigest()
+
+
+def _pieces(stream: Any) -> Iterator[bytes]:
+    with stream:
+        while piece := stream.read(_CHUNK):
+            yield piece
+
+
+def _sync_tree(path: Path) -> None:
+    for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        _sync_directory(each)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
+def _short_hash(label: str) -> str:
+    return hashlib.sha256(label.encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _told(target: object) -> Iterator[None]:
+    """Trouble with the disk as an error in the user's words."""
+    try:
+        yield
+    except FileExistsError:
+        raise OutputError(f"output {target} exists already; a release is never overwritten") from None
+    except FileNotFoundError as problem:
+        raise OutputError(f"output {problem.filename or target} is not there any more") from None
+    except OSError as problem:
+        raise OutputError(f"output {target} cannot be written: {problem.strerror or problem}") from None

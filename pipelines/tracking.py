@@ -1,0 +1,249 @@
+"""The two kinds of run behind `hushgram.pipelines.budget`: counted by a ledger, or not.
+
+SQLAlchemy is imported only by a run that is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hushgram.accounting import Event
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import HushgramError, InputError, LedgerError, OutputError
+from hushgram.numbers import show
+from hushgram.owner import Owner
+from hushgram.pipelines.fingerprints import fingerprint_inputs
+from hushgram.pipelines.publishing import Place, Shape, place_for
+
+if TYPE_CHECKING:
+    from hushgram.ledger import Ledger, Release, Reservation, Summary
+
+__all__ = ["NO_LEDGER", "Tracked", "Untracked"]
+
+NO_LEDGER = (
+    "no ledger: nothing tracks the privacy budget of this release. Name a dataset in the config "
+    "(hushgram ledger init --help) to have it counted."
+)
+_HEARTBEAT_SECONDS = 30.0
+
+
+class Untracked:
+    """A run that no ledger counts."""
+
+    def __init__(self, job: str, target: str | Path | None, shape: Shape) -> None:
+        self.notes = [NO_LEDGER]
+        self.name = Path(str(target)).name
+        self.token = Owner.this().mark()
+        self.reserved_at: str | None = None
+        self.place = None if target is None else place_for(str(target), f"{job} without a ledger", shape)
+        self._key = ReleaseKey.generate()
+
+    def enter(self) -> bool:
+        if self.place is not None:
+            self.place.clear(Owner.is_dead_mark)
+        _refuse_existing(self.place)
+        return False
+
+    def key(self) -> ReleaseKey:
+        return self._key
+
+    def prepare(self, _digest: str) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass
+
+    def summary(self) -> None:
+        return None
+
+    def leave(self) -> None:
+        pass
+
+
+class Tracked:
+    """A run against a ledger: reservation, heartbeat, recovery."""
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        dataset: str,
+        url: str | None,
+        release: str,
+        events: Sequence[Event],
+        parameters: Mapping[str, str],
+        inputs: Sequence[str | Path],
+        target: str | Path | None,
+        users: str | None,
+        shape: Shape,
+    ) -> None:
+        from hushgram.ledger import Request
+
+        self.notes: list[str] = []
+        self.name = Path(str(target)).name
+        self._target = "" if target is None else str(target)
+        label = f"{dataset}\n{release}"
+        self.place: Place | None = None if target is None else place_for(self._target, label, shape)
+        self._url, self._inputs = url, inputs
+        self._owner = Owner.this()
+        self.token = self._owner.token
+        self._request = Request(dataset, release, events, job, parameters, None, self._target, users)
+        self._ledger: Ledger | None = None
+        self._reservation: Reservation | None = None
+        self._key: ReleaseKey | None = None
+        self._closed = False
+        self._stop = threading.Event()
+        self._lost: LedgerError | None = None
+
+    @property
+    def reserved_at(self) -> str | None:
+        return None if self._reservation is None else self._reservation.release.reserved
+
+    def enter(self) -> bool:
+        from hushgram.ledger import Ledger
+
+        self._ledger = Ledger(self._url)
+        try:
+            return self._begin(self._ledger)
+        except BaseException:
+            self.leave()
+            raise
+
+    def _begin(self, ledger: Ledger) -> bool:
+        wanted = self._request
+        found = ledger.find(wanted.dataset, wanted.release)
+        if found is None or not found.charged:
+            ledger.check(wanted.dataset, wanted.events, wanted.users)  # before any data is looked at
+            _refuse_existing(self.place)
+        reservation = ledger.reserve(self._with_inputs(found), self._owner)
+        self._reservation = reservation
+        if reservation.done:
+            self._closed = True
+            self._verify(reservation)
+            return True
+        if self.place is not None:
+            self.place.clear()  # the lease is ours: whatever is there was left by a dead run of this id
+        if reservation.status == "prepared" and self.place is not None and self.place.exists():
+            self._finish(ledger, reservation)
+            return True
+        _refuse_existing(self.place)
+        self._say(reservation)
+        threading.Thread(target=self._beat, args=(ledger, reservation), daemon=True).start()
+        return False
+
+    def _with_inputs(self, found: Release | None) -> Any:
+        try:
+            inputs: Mapping[str, str] | None = fingerprint_inputs(self._inputs)
+        except InputError:
+            if found is None or found.status != "committed":
+                raise
+            inputs = None  # retention may have removed what was released long ago
+        return dataclasses.replace(self._request, inputs=inputs)
+
+    def _say(self, reservation: Reservation) -> None:
+        wanted = self._request
+        cost = f"ε = {show(sum((event.epsilon for event in wanted.events), Fraction(0)))}"
+        if reservation.status == "new":
+            self.notes.append(f"reserved {cost} of data set {wanted.dataset} for release {wanted.release}")
+        else:
+            self.notes.append(
+                f"resuming release {wanted.release} ({reservation.status} since "
+                f"{reservation.release.reserved}): same key, no second charge"
+            )
+
+    def _verify(self, reservation: Reservation) -> None:
+        """A committed release: what is published must be what was committed."""
+        done = reservation.release
+        if self.place is None:
+            self.notes.append(f"release {done.name} was printed and committed at {done.finished}; all done")
+            return
+        if not self.place.exists():
+            raise OutputError(
+                f"release {done.name} was committed at {done.finished}, but {self._target} is not there; "
+                "restore it from a copy (it cannot be made again: its key is erased)"
+            )
+        if self.place.digest() != done.digest:
+            raise OutputError(
+                f"release {done.name} was committed at {done.finished}, but {self._target} has changed "
+                "since; restore it from a copy"
+            )
+        self.notes.append(
+            f"release {done.name} was committed at {done.finished}; {self._target} is verified, nothing to do"
+        )
+
+    def _finish(self, ledger: Ledger, reservation: Reservation) -> None:
+        """A run died between the rename and the commit: what is published is ours, or somebody else's."""
+        assert self.place is not None
+        if self.place.digest() != reservation.release.digest:
+            _refuse_existing(self.place)
+        ledger.commit(reservation)
+        self._closed = True
+        self.notes.append(
+            f"release {reservation.release.name} had been published by a run that ended before it could say "
+            "so; it is verified and committed now"
+        )
+
+    def _beat(self, ledger: Ledger, reservation: Reservation) -> None:
+        while not self._stop.wait(_HEARTBEAT_SECONDS):
+            try:
+                ledger.renew(reservation)
+            except LedgerError as problem:
+                if "taken over" in str(problem):
+                    self._lost = problem
+                    return  # any other trouble may pass before the lease runs out
+
+    def _live(self) -> tuple[Ledger, Reservation]:
+        if self._lost is not None:
+            raise self._lost
+        if self._ledger is None or self._reservation is None:
+            raise LedgerError("the budget is not open; use `with open_budget(…) as run`")
+        return self._ledger, self._reservation
+
+    def key(self) -> ReleaseKey:
+        if self._key is None:
+            ledger, reservation = self._live()
+            self._key = ledger.start(reservation)
+        return self._key
+
+    def prepare(self, output: str) -> None:
+        self.key()  # a job that never asked for its key has still published something: the charge is due
+        ledger, reservation = self._live()
+        ledger.prepare(reservation, output)
+
+    def commit(self) -> None:
+        ledger, reservation = self._live()
+        ledger.commit(reservation)
+        self._closed = True
+        with contextlib.suppress(HushgramError):
+            self.summary()  # so that the next `show` finds it computed
+
+    def summary(self) -> Summary | None:
+        from hushgram.ledger import summarise
+
+        return None if self._ledger is None else summarise(self._ledger, self._request.dataset)
+
+    def leave(self) -> None:
+        self._stop.set()
+        ledger, reservation = self._ledger, self._reservation
+        if ledger is None:
+            return
+        if reservation is not None and not self._closed:
+            with contextlib.suppress(HushgramError):
+                if self._key is not None or not ledger.cancel(reservation):
+                    ledger.let_go(reservation)
+        ledger.close()
+
+
+def _refuse_existing(place: Place | None) -> None:
+    if place is not None and place.exists():
+        target = getattr(place, "target", "")
+        raise OutputError(
+            f"output {target} exists already and is not of this release; a release is never overwritten, "
+            "choose another output.path"
+        )
