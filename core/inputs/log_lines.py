@@ -1,7 +1,7 @@
 r"""Log lines: a regular expression with named groups makes columns of them.
 
 The expression is RE2's (linear time, whatever the line), searched in each line; ``^`` and ``$`` anchor it. A
-line that does not match is set aside. The preset ``access-log`` reads the Common and the Combined Log Format as
+line that does not match is set aside. The preset ``access-log`` reads the Common and Combined Log Format as
 ip, time, method, path, status, bytes, referer and agent; ``-`` there means that there is no value.
 """
 

@@ -1,0 +1,199 @@
+"""Records of files as Arrow batches: local paths, gs://, s3:// and whatever else Beam's file systems know.
+
+In:  an `InputPlan`, made and checked on the driver (`plan_records`).
+Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private.
+
+    plan = plan_records(["data/*.parquet"], Source(ids=("user_id", "url")))      # raises InputError
+    batches = pipeline | ReadRecords(plan)
+
+Work is split by file, by Parquet row groups, and by byte ranges of uncompressed lines; each part is read by
+itself, so any worker may read any of them again. Bad records are set aside and counted (counters `bad` and one
+for each reason), never fatal; with Source(keep_bad=True) the transform returns two collections, `records` and
+`bad` (batches of BAD_SCHEMA, private, for the operator alone).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics import Metrics
+
+from hushgram.errors import InputError
+from hushgram.inputs import InputFile, InputPlan, Source, WorkItem, open_local, plan_inputs, read_item
+
+__all__ = [
+    "PROGRESS_FILE",
+    "TICK",
+    "ReadRecords",
+    "WriteBadRecords",
+    "match_files",
+    "open_file",
+    "plan_records",
+]
+
+#: Environment variable with the path of a local file to which readers append a TICK for each batch. The progress
+#: display of the local runner sets it; worker processes inherit it.
+PROGRESS_FILE = "HUSHGRAM_PROGRESS_FILE"
+#: rows, bad rows, bytes of input; small enough that an append is atomic
+TICK = struct.Struct("<qqq")
+
+_WILDCARD = re.compile(r"[*?\[]")
+_NAMESPACE = "hushgram"
+
+
+def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
+    """Finds the files and checks all of them; every problem is an `InputError` that names the file."""
+    return plan_inputs(match_files(paths), source, open_file)
+
+
+def match_files(paths: Iterable[str]) -> list[InputFile]:
+    """The files that the paths and patterns name. A directory means the files in it, as Spark and Beam write them
+    (names that begin with ``_`` or ``.`` are not data)."""
+    found: dict[str, InputFile] = {}
+    for path in paths:
+        here = _match(path)
+        if not here and not _WILDCARD.search(path):
+            inside = _match(path.rstrip("/") + "/**")
+            here = [file for file in inside if _base(file.path)[:1] not in ("_", ".")]
+        if not here:
+            raise InputError(
+                f"input.path {path!r} matches no file; check the pattern and the working directory"
+            )
+        found.update((file.path, file) for file in here)
+    return list(found.values())
+
+
+def _base(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def _match(path: str) -> list[InputFile]:
+    try:
+        listed = FileSystems.match([path])[0].metadata_list
+    except (BeamIOError, OSError) as problem:
+        reason = _reason(problem)
+        raise InputError(f"input.path {path!r} cannot be listed: {reason}") from None
+    except ValueError:
+        scheme = path.split("://", 1)[0]
+        extra = {"gs": "gcp", "s3": "aws", "azfs": "azure"}.get(scheme)
+        remedy = f"; install apache-beam[{extra}]" if extra else ""
+        raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
+    local = FileSystems.get_scheme(path) is None
+    return [
+        InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))
+    ]  # fmt: skip
+
+
+def _reason(problem: Exception) -> str:
+    details = getattr(problem, "exception_details", None)
+    first = str(next(iter(details.values())) if details else problem).strip().splitlines()
+    return first[0][:200] if first else type(problem).__name__
+
+
+def open_file(path: str) -> Any:
+    """A seekable pyarrow file over Beam's file systems; local files without Python in between."""
+    if FileSystems.get_scheme(path) is None:
+        return open_local(path)
+    try:
+        stream = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except (BeamIOError, OSError, ValueError) as problem:
+        raise InputError(f"{path}: cannot be opened: {_reason(problem)}") from None
+    return pa.PythonFile(stream, mode="r")
+
+
+class ReadRecords(beam.PTransform):
+    """Reads all items of a plan; see the module for what comes out."""
+
+    def __init__(self, plan: InputPlan) -> None:
+        super().__init__()
+        self._plan = plan
+
+    def expand(self, begin: Any) -> Any:
+        common = dataclasses.replace(self._plan, items=(), files=())
+        read = (
+            begin
+            | "ListItems" >> beam.Create(self._plan.items, reshuffle=True).with_output_types(WorkItem)
+            | "ReadItem" >> beam.ParDo(_ReadItem(common)).with_outputs("bad", main="records")
+        )
+        read.records.element_type = pa.RecordBatch
+        return read if self._plan.source.keep_bad else read.records
+
+    def display_data(self) -> dict[str, Any]:
+        # Patterns and columns are public; sizes and row counts are not shown.
+        return {
+            "columns": ", ".join(self._plan.source.names),
+            "formats": ", ".join(self._plan.formats),
+        }
+
+
+class _ReadItem(beam.DoFn):
+    """WorkItem → batches; counts what it reads and what it sets aside."""
+
+    def __init__(self, plan: InputPlan) -> None:
+        self._plan = plan
+
+    def setup(self) -> None:
+        self._rows = Metrics.counter(_NAMESPACE, "rows")
+        self._bytes = Metrics.counter(_NAMESPACE, "bytes")
+        self._bad = Metrics.counter(_NAMESPACE, "bad")
+
+    def process(self, item: WorkItem) -> Iterator[Any]:
+        for chunk in read_item(item, self._plan, open_file):
+            bad = sum(chunk.rejected.values())
+            self._rows.inc(chunk.batch.num_rows)
+            self._bytes.inc(chunk.size)
+            if bad:
+                self._bad.inc(bad)
+                for reason, count in chunk.rejected.items():
+                    Metrics.counter(_NAMESPACE, "bad: " + re.sub(r"\d+", "N", reason)).inc(count)
+            _tick(chunk.batch.num_rows, bad, chunk.size)
+            if chunk.bad is not None:
+                yield beam.pvalue.TaggedOutput("bad", chunk.bad)
+            if chunk.batch.num_rows:
+                yield chunk.batch
+
+
+def _tick(rows: int, bad: int, size: int) -> None:
+    """Tells the local progress display, where there is one. A display that is gone is no reason to fail."""
+    path = os.environ.get(PROGRESS_FILE)
+    if path is None:
+        return
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, TICK.pack(rows, bad, size))
+        finally:
+            os.close(file)
+    except OSError:
+        pass
+
+
+class WriteBadRecords(beam.PTransform):
+    """Batches of BAD_SCHEMA → JSON lines at `path`. They hold private data: keep them where the input is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def expand(self, bad: Any) -> Any:
+        return (
+            bad
+            | "AsJson" >> beam.FlatMap(_json_lines).with_output_types(str)
+            | "Write" >> beam.io.WriteToText(self._path, num_shards=1, shard_name_template="")
+        )
+
+
+def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    for row in batch.to_pylist():
+        row["record"] = row["record"].decode("utf-8", "backslashreplace")
+        yield json.dumps(row, ensure_ascii=False)
