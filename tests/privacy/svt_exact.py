@@ -1,10 +1,10 @@
-"""Exact output probabilities of sparse-vector mechanisms on tiny inputs, and the worst privacy loss over all of them.
+"""Exact output probabilities of sparse-vector mechanisms on tiny inputs, and their worst privacy loss.
 
-The model is written from the papers and shares no code with the package. A mechanism is described by the laws of its
-noise and by what a yes-answer shows. For streams of n queries whose answers lie in a small set of values, the
-probability of one output is a tensor over all answer vectors at once: the product over queries of a matrix
-(answer value × noisy threshold), summed over the threshold. The worst loss is the largest log-ratio between entries
-of that tensor whose answer vectors are neighbours.
+The model is written from the papers and shares no code with the package. A mechanism is described by the
+laws of its noise and by what a yes-answer shows. For streams of n queries whose answers lie in a small set
+of values, the probability of one output is a tensor over all answer vectors at once: the product over
+queries of a matrix (answer value × noisy threshold), summed over the threshold. The worst loss is the
+largest log-ratio between entries of that tensor whose answer vectors are neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOTTOM, TOP, HALT = "⊥", "⊤", "halted"
 
 
 class Laplace:
-    """Discrete Laplace of scale b, P(z) ∝ q^|z|; both tails by closed formulas, so that small ones stay exact."""
+    """Discrete Laplace of scale b, P(z) ∝ q^|z|; both tails by formula, so that small ones stay exact."""
 
     def __init__(self, scale):
         self.rate = 1 / float(scale)
@@ -72,13 +72,13 @@ class Model:
     redraw: bool
     shows: str = "none"  # none | gap | numeric (fresh noise) | reused (f + ν itself)
     value: object = None
-    top_window: range = field(default_factory=lambda: range(0, 4))  # gaps or values looked at
+    top_window: range = field(default_factory=lambda: range(4))  # gaps or values looked at
 
     def symbols(self):
         if self.shows == "none":
             return [(TOP,)]
         if self.shows == "both":
-            return [(TOP, gap, value) for gap in range(0, 2) for value in self.top_window]
+            return [(TOP, gap, value) for gap in range(2) for value in self.top_window]
         return [(TOP, shown) for shown in self.top_window]
 
     def outputs(self, n: int) -> Iterator[tuple]:
@@ -147,7 +147,7 @@ def moved(tensor: np.ndarray, shift: tuple[int, ...]) -> tuple[np.ndarray, np.nd
 
 
 def worst_loss(model: Model, n: int, values, sensitivity: int = 1, monotone: bool = False) -> float:
-    """max ln P[output | D] / P[output | D'] over all outputs and all neighbouring answer vectors of length n."""
+    """max ln P[output | D] / P[output | D'] over all outputs and neighbouring vectors of length n."""
     differences = shifts(n, sensitivity, monotone)
     worst = 0.0
     for output in model.outputs(n):

@@ -1,7 +1,7 @@
-"""ε and δ of the sparse vector mechanisms by exact enumeration, and five published mistakes that the same test rejects.
+"""ε and δ of the sparse vector mechanisms by exact enumeration; five published mistakes are rejected.
 
-Every output of every answer vector of length up to 4, with answers on both sides of the threshold, against all
-neighbours within Δ. The model is checked against the shipped code by brute force over finite noise.
+Every output of every answer vector of length up to 4, with answers on both sides of the threshold, against
+all neighbours within Δ. The model is checked against the shipped code by brute force over finite noise.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_loss_is_within_epsilon(epsilon, variant, monotone, cutoff, answers):
         epsilon=epsilon, threshold=0, cutoff=cutoff, variant=variant, monotone=monotone, answers=answers
     )
     lengths = (1, 2, 3, 4) if answers == "none" else (4,) if answers == "gap" else (3,)
-    window = range(0, 3) if answers == "gap" else range(0, 2)
+    window = range(3) if answers == "gap" else range(2)
     for n in lengths:
         loss = worst_loss(model_of(params, top_window=window), n, VALUES, 1, monotone)
         assert loss <= float(epsilon) + ROUNDING
@@ -104,7 +104,7 @@ def test_published_mistakes_exceed_epsilon(name, epsilon):
 
 
 def test_two_halves_of_the_budget_do_not_cover_general_queries():
-    """The monotone scales on queries that are not monotone exceed ε: the case must be derived, not assumed."""
+    """The monotone scales on queries that are not monotone exceed ε: derived, never assumed."""
     params = SvtParams(epsilon="4", threshold=0, cutoff=1, monotone=True)
     assert worst_loss(model_of(params), 4, VALUES, 1, monotone=False) > 4.5
 
