@@ -7,9 +7,9 @@ Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private.
     batches = pipeline | ReadRecords(plan)
 
 Work is split by file, by Parquet row groups, and by byte ranges of uncompressed lines; each part is read by
-itself, so any worker may read any of them again. Bad records are set aside and counted (counters `bad` and one
-for each reason), never fatal; with Source(keep_bad=True) the transform returns two collections, `records` and
-`bad` (batches of BAD_SCHEMA, private, for the operator alone).
+itself, so any worker may read any of them again. Bad records are set aside and counted (counters `bad` and
+one for each reason), never fatal; with Source(keep_bad=True) the transform returns two collections, `records`
+and `bad` (batches of BAD_SCHEMA, private, for the operator alone).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ __all__ = [
     "plan_records",
 ]
 
-#: Environment variable with the path of a local file to which readers append a TICK for each batch. The progress
-#: display of the local runner sets it; worker processes inherit it.
+#: Environment variable with the path of a local file to which readers append a TICK for each batch. The
+#: progress display of the local runner sets it; worker processes inherit it.
 PROGRESS_FILE = "HUSHGRAM_PROGRESS_FILE"
 #: rows, bad rows, bytes of input; small enough that an append is atomic
 TICK = struct.Struct("<qqq")
@@ -57,8 +57,9 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 
 
 def match_files(paths: Iterable[str]) -> list[InputFile]:
-    """The files that the paths and patterns name. A directory means the files in it, as Spark and Beam write them
-    (names that begin with ``_`` or ``.`` are not data)."""
+    """The files that the paths and patterns name.
+
+    A directory means the files in it; there, names that begin with ``_`` or ``.`` are not data."""
     found: dict[str, InputFile] = {}
     for path in paths:
         here = _match(path)
@@ -89,9 +90,7 @@ def _match(path: str) -> list[InputFile]:
         remedy = f"; install apache-beam[{extra}]" if extra else ""
         raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
     local = FileSystems.get_scheme(path) is None
-    return [
-        InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))
-    ]  # fmt: skip
+    return [InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))]
 
 
 def _reason(problem: Exception) -> str:

@@ -1,0 +1,33 @@
+"""From the ``input`` group of a config to what the readers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hushgram.inputs import InputPlan, Source
+from hushgram.pipelines.config import InputConfig
+
+__all__ = ["plan_config", "source_of"]
+
+
+def source_of(config: InputConfig, columns: Iterable[str] = ()) -> Source:
+    """The source of a job that needs user and key, and `columns` beside them."""
+    return Source(
+        ids=config.columns,
+        columns=tuple(columns),
+        format=config.kind,
+        preset=config.preset,
+        pattern=config.pattern,
+        delimiter=config.csv.delimiter,
+        quote=config.csv.quote,
+        header=config.csv.header,
+        newlines_in_values=config.csv.newlines_in_values,
+        keep_bad=config.bad_records is not None,
+    )
+
+
+def plan_config(config: InputConfig, columns: Iterable[str] = ()) -> InputPlan:
+    """Finds and checks all input files of a config; an `InputError` says what is wrong with them."""
+    from hushgram.transforms.records import plan_records
+
+    return plan_records(config.path, source_of(config, columns))
