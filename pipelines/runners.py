@@ -1,8 +1,8 @@
 """Which runner: options after ``--`` go to Beam unchanged; without a runner the job stays in this process.
 
-Beam's DirectRunner first tries Prism, a Go program that it downloads, and falls back to the Python runner when
-that fails. A private release should not depend on a download, nor on which of the two ran: ``DirectRunner``
-and no runner at all mean Beam's in-process FnApiRunner here. ``--runner=PrismRunner`` asks for Prism by name.
+Beam's DirectRunner first tries Prism, a Go program that it downloads, and falls back to the Python runner
+when that fails. A private release should not depend on a download, nor on which of the two ran:
+``DirectRunner`` and no runner at all mean Beam's in-process FnApiRunner here. ``--runner=PrismRunner`` asks for it by name.
 """
 
 from __future__ import annotations
