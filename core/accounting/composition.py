@@ -131,7 +131,9 @@ def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget:
 
 
 def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> Fraction:
-    """The largest share of this release's ε that would still fit, in steps of 1/64 (0: nothing would).
+    """A share of this release's ε that would still fit: exact by sums, or in steps of 1/64 by distributions.
+
+    0 where nothing would.
 
     >>> largest_scale([Event("laplace", "2.5")], [Event("laplace", "1")], Budget(3))
     Fraction(1, 2)
@@ -141,7 +143,11 @@ def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], b
     def allowed(steps: int) -> bool:
         return fits(_plus(before, spending(e.scaled(Fraction(steps, 64)) for e in release), 1), budget)
 
-    return Fraction(_last(allowed, 64), 64)
+    (epsilon, delta), (more, slack) = basic(before), basic(spending(release))
+    by_sums = Fraction(0)
+    if more and delta + slack <= budget.delta:
+        by_sums = min(Fraction(1), max(Fraction(0), (budget.epsilon - epsilon) / more))
+    return max(by_sums, Fraction(_last(allowed, 64), 64))
 
 
 def basic(spent: Spending) -> tuple[Fraction, Fraction]:

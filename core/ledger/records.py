@@ -173,7 +173,7 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str
     """Each field that differs, as "name was A, is B"."""
     return [
         f"{name} was {_short(before.get(name))}, is {_short(after.get(name))}"
-        for name in sorted(before.keys() | after.keys())
+        for name in sorted(before.keys() | after.keys(), key=lambda name: (name.startswith("event "), name))
         if before.get(name) != after.get(name)
     ]
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
@@ -166,11 +167,18 @@ def _stamp(budget: Budget, history: list[Release]) -> str:
     return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
-def brief(text: str) -> str:
-    """A short form for people; exact where short, rounded up where not."""
+def brief(text: str, up: bool = True) -> str:
+    """A short form for people: exact where that is short, else rounded up (spent) or down (left).
+
+    >>> brief("0.5"), brief("1/3"), brief("2.279616666667"), brief("0.000001"), brief("2/3000000", up=False)
+    ('0.5', '0.3334', '2.2797', '1e-06', '6.666e-07')
+    """
     value = Fraction(text)
-    if len(text) <= 8:
+    if len(text) <= 6 and "/" not in text:
         return text
-    if value and value < Fraction(1, 1000):
-        return f"{float(value):.4g}"
-    return f"{float(-((-value * 10**4) // 1) / 10**4):.4f}"
+    digits = 4
+    while value and value * 10 ** (digits - 3) < 1:
+        digits += 1
+    scaled = value * 10**digits
+    rounded = Fraction(math.ceil(scaled) if up else math.floor(scaled), 10**digits)
+    return f"{float(rounded):.6g}"
