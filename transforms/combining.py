@@ -1,0 +1,44 @@
+"""Group shards and combine each as it streams in.
+
+Beam's own CombinePerKey puts a table of accumulators before the shuffle that is bounded in keys, not in bytes
+(apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole input. Here
+the stages combine before the shuffle by themselves, within a number of rows, and after it a group's values are taken in
+one by one, so that the CombineFn can compact and nothing holds more than a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+__all__ = ["CombineShards"]
+
+
+class CombineShards(beam.PTransform):
+    """(shard, part) → (shard, combined), like CombinePerKey without its table; ``output`` is the type of the result."""
+
+    def __init__(self, fn: beam.CombineFn, output: type) -> None:
+        super().__init__()
+        self._fn = fn
+        self._output = output
+
+    def expand(self, parts: Any) -> Any:
+        return (
+            parts
+            | "Group" >> beam.GroupByKey()  # (shard, iterable of parts)
+            | "Combine" >> beam.ParDo(_Combine(self._fn)).with_output_types(tuple[int, self._output])  # type: ignore[name-defined]
+        )
+
+
+class _Combine(beam.DoFn):
+    def __init__(self, fn: beam.CombineFn) -> None:
+        self._fn = fn
+
+    def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
+        shard, parts = group
+        held = self._fn.create_accumulator()
+        for part in parts:
+            held = self._fn.add_input(held, part)
+        yield shard, self._fn.extract_output(held)
