@@ -2,7 +2,8 @@
 
 Beam's DirectRunner first tries Prism, a Go program that it downloads, and falls back to the Python runner
 when that fails. A private release should not depend on a download, nor on which of the two ran:
-``DirectRunner`` and no runner at all mean Beam's in-process FnApiRunner here. ``--runner=PrismRunner`` asks for it by name.
+``DirectRunner`` and no runner at all mean Beam's in-process FnApiRunner here. Prism is asked for by its name,
+``--runner=PrismRunner``.
 """
 
 from __future__ import annotations

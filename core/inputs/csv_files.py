@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import InputError
 from hushgram.inputs.blocks import Block, last_line, line_blocks
-from hushgram.inputs.columns import from_text, keep_good
+from hushgram.inputs.columns import Texts, is_utf8, keep_good
 from hushgram.inputs.source import MAX_LINE_BYTES, Chunk, InputPlan, Opener, Rejects, Source, WorkItem
 
 __all__ = ["csv_header", "infer_csv", "read_csv", "record_end"]
@@ -72,7 +72,7 @@ def read_csv(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]
             else None
         )
         skip = skip if arrays is None else 0
-        batch = plan.empty if arrays is None else keep_good(arrays, plan, rejects, block.offset)
+        batch = plan.empty if arrays is None else keep_good(arrays, plan, rejects, block.offset, decoded=True)
         yield Chunk(batch, block.size, *rejects.take())
 
 
@@ -80,6 +80,8 @@ def _parse(
     block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
 ) -> list[pa.Array]:
     """The block's columns in the order of the schema; what pyarrow refuses is read record by record."""
+    if not is_utf8(block.data):
+        return _slowly(block, header, plan, rejects, skip)
     trial = Rejects(rejects.path, rejects.keep)
     types = {field.name: field.type for field in plan.schema}
     try:
@@ -117,7 +119,11 @@ def _options(
             invalid_row_handler=set_aside,
         ),
         "convert_options": pacsv.ConvertOptions(
-            column_types=types, include_columns=names, strings_can_be_null=True, null_values=[""]
+            column_types=types,
+            include_columns=names,
+            strings_can_be_null=True,
+            null_values=[""],
+            check_utf8=False,
         ),
     }
 
@@ -126,27 +132,17 @@ def _slowly(
     block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
 ) -> list[pa.Array]:
     """Record by record, for a block that holds undecodable bytes or values of another type."""
-    names = plan.schema.names
-    where = [header.index(name) for name in names]
-    columns: list[list[Any]] = [[] for _ in names]
+    where = [header.index(name) for name in plan.schema.names]
+    texts = Texts(plan)
     for number, row in enumerate(_records(block.data.decode("utf-8", "surrogateescape"), plan.source)):
         if number < skip or not row:
             continue
+        record = plan.source.delimiter.join(row)
         if len(row) != len(header):
-            rejects.add(f"{len(row)} fields instead of {len(header)}", block.offset, ",".join(row))
+            rejects.add(f"{len(row)} fields instead of {len(header)}", block.offset, record)
             continue
-        values = [
-            from_text(row[at] or None, field.type) for at, field in zip(where, plan.schema, strict=True)
-        ]
-        wrong = next(
-            (name for name, value in zip(names, values, strict=True) if isinstance(value, ValueError)), None
-        )
-        if wrong is not None:
-            rejects.add(f"{wrong} {values[names.index(wrong)]}", block.offset, ",".join(row))
-            continue
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-    return [pa.array(column, field.type) for column, field in zip(columns, plan.schema, strict=True)]
+        texts.add([row[at] or None for at in where], block.offset, record)
+    return texts.arrays(rejects)
 
 
 def _records(text: str, source: Source) -> Iterator[list[str]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from hushgram.inputs.blocks import Block, line_blocks
-from hushgram.inputs.columns import from_text, keep_good, valid_text
+from hushgram.inputs.columns import Texts, is_utf8, keep_good
 from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem
 
 __all__ = ["infer_jsonl", "read_jsonl"]
@@ -53,11 +53,13 @@ def read_jsonl(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chun
         arrays = _parse(block, plan, guess) if block.data and not block.data.isspace() else None
         if arrays is None:
             arrays = _slowly(block, plan, rejects)
-        yield Chunk(keep_good(arrays, plan, rejects, block.offset), block.size, *rejects.take())
+        yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
 
 
 def _parse(block: Block, plan: InputPlan, guess: dict[str, pa.DataType]) -> list[pa.Array] | None:
     """The block's columns by pyarrow, or None. `guess` remembers which identifiers are numbers."""
+    if not is_utf8(block.data):
+        return None
     ids = [name for name in plan.schema.names if name in plan.source.ids]
     first = tuple(guess.get(name, pa.string()) for name in ids)
     others = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
@@ -75,8 +77,7 @@ def _parse(block: Block, plan: InputPlan, guess: dict[str, pa.DataType]) -> list
         if table.num_rows != block.data.count(b"\n") and table.num_rows != _lines(block.data):
             # an object over two lines, or two on one: which lines are records must not depend on blocks
             return None
-        arrays = [pa.concat_arrays(table.column(f.name).chunks).cast(f.type) for f in plan.schema]
-        return None if any(valid_text(array) is not None for array in arrays) else arrays
+        return [pa.concat_arrays(table.column(f.name).chunks).cast(f.type) for f in plan.schema]
     return None
 
 
@@ -86,7 +87,7 @@ def _lines(data: bytes) -> int:
 
 
 def _slowly(block: Block, plan: InputPlan, rejects: Rejects) -> list[pa.Array]:
-    columns: list[list[Any]] = [[] for _ in plan.schema]
+    texts = Texts(plan)
     at = block.offset
     for line in block.data.split(b"\n"):
         here, at = at, at + len(line) + 1
@@ -96,14 +97,13 @@ def _slowly(block: Block, plan: InputPlan, rejects: Rejects) -> list[pa.Array]:
         if not isinstance(record, dict):
             rejects.add(str(record) if isinstance(record, ValueError) else "not a JSON object", here, line)
             continue
-        values = [_value(record.get(f.name), f.type, f.name in plan.source.ids) for f in plan.schema]
+        values = [_text(record.get(f.name), f.name in plan.source.ids) for f in plan.schema]
         wrong = next((i for i, value in enumerate(values) if isinstance(value, ValueError)), None)
         if wrong is not None:
             rejects.add(f"{plan.schema.names[wrong]} {values[wrong]}", here, line)
             continue
-        for column, value in zip(columns, values, strict=True):
-            column.append(value)
-    return [pa.array(column, field.type) for column, field in zip(columns, plan.schema, strict=True)]
+        texts.add(values, here, line)
+    return texts.arrays(rejects)
 
 
 def _load(line: bytes) -> Any:
@@ -116,15 +116,12 @@ def _load(line: bytes) -> Any:
         return ValueError("not a JSON object")
 
 
-def _value(value: Any, kind: pa.DataType, is_id: bool) -> Any:
-    if value is None:
-        return None
+def _text(value: Any, is_id: bool) -> Any:
+    """A value as its text, or a ValueError that says why it has none."""
     if isinstance(value, bool):
-        value = value if pa.types.is_boolean(kind) else ("true" if value else "false")
+        return "true" if value else "false"
     if isinstance(value, float) and is_id:
         return ValueError("is a number with a fraction")
     if isinstance(value, dict | list):
         return ValueError("is not a single value")
-    if pa.types.is_boolean(kind) and isinstance(value, bool):
-        return value
-    return from_text(str(value), kind)
+    return None if value is None else str(value)

@@ -75,7 +75,7 @@ def read_log(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]
             _reject_all(missed, "line does not match", rejects, block)
             found = found.filter(found.is_valid())
         arrays = [_column(found, field, plan.source) for field in plan.schema]
-        yield Chunk(keep_good(arrays, plan, rejects, block.offset), block.size, *rejects.take())
+        yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
 
 
 def _split(data: bytes) -> pa.Array:

@@ -1,0 +1,55 @@
+"""Small files in every format, and a reader that collects all of it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+
+from hushgram.inputs import InputFile, InputPlan, Source, plan_inputs, read_item
+
+
+def write(path: Path, data: bytes | str) -> Path:
+    raw = data.encode() if isinstance(data, str) else data
+    if path.suffix == ".gz":
+        raw = gzip.compress(raw[: len(raw) // 2]) + gzip.compress(raw[len(raw) // 2 :])  # two members
+    elif path.suffix == ".bz2":
+        raw = bz2.compress(raw)
+    elif path.suffix == ".zst":
+        raw = zstandard.compress(raw)
+    path.write_bytes(raw)
+    return path
+
+
+def plan_of(paths: list[Path] | Path, **options: Any) -> InputPlan:
+    listed = paths if isinstance(paths, list) else [paths]
+    options.setdefault("ids", ("user", "key"))
+    return plan_inputs([InputFile(str(p), p.stat().st_size) for p in listed], Source(**options))
+
+
+def read_all(plan: InputPlan) -> tuple[list[dict[str, Any]], dict[str, int], list[dict[str, Any]]]:
+    """(rows sorted by their text, rejected by reason, records set aside)."""
+    rows: list[dict[str, Any]] = []
+    rejected: dict[str, int] = {}
+    bad: list[dict[str, Any]] = []
+    size = 0
+    for item in plan.items:
+        for chunk in read_item(item, plan):
+            assert isinstance(chunk.batch, pa.RecordBatch)
+            assert chunk.batch.schema == plan.schema
+            rows += chunk.batch.to_pylist()
+            size += chunk.size
+            for reason, count in chunk.rejected.items():
+                rejected[reason] = rejected.get(reason, 0) + count
+            bad += chunk.bad.to_pylist() if chunk.bad is not None else []
+    assert abs(size - plan.bytes) <= len(plan.items)  # progress reaches its end
+    return sorted(rows, key=repr), rejected, bad
+
+
+def read(paths: list[Path] | Path, **options: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    rows, rejected, _ = read_all(plan_of(paths, **options))
+    return rows, rejected
