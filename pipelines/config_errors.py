@@ -11,11 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from hushgram.pipelines.yamlfile import ConfigError, Document, Location
+from hushgram.pipelines.yamlfile import SECRET, ConfigError, Document, Location
 
 __all__ = ["explain", "nearest"]
-
-_SECRET = {"ledger"}  # a ledger URL may hold a password: never repeat it
 
 _KINDS = {
     "int_type": "a whole number",
@@ -81,7 +79,7 @@ def _real(location: Location, document: Document) -> Location:
 def _sentence(error: Any, context: dict[str, Any], location: Location, model: type[BaseModel]) -> str:
     kind = error["type"]
     dotted = ".".join(map(str, location)) or "the config"
-    got = "" if location and location[0] in _SECRET else f", got {_show(error['input'])}"
+    got = "" if location and location[0] in SECRET else f", got {_show(error['input'])}"
     if kind == "missing":
         return f"{dotted} is missing{_hint(location, model)}"
     if kind == "extra_forbidden":

@@ -26,6 +26,7 @@ __all__ = ["ConfigError", "Document", "Location", "parse_override", "read_docume
 
 Location = tuple[str | int, ...]
 
+SECRET = frozenset({"ledger"})  # a ledger URL may hold a password: never repeat it in a message
 _MAX_BYTES = 1 << 20  # a config is a page of text; a larger file is a wrong argument
 _MAX_VALUES, _MAX_DEPTH = 100_000, 40  # aliases can repeat values without end
 
@@ -89,7 +90,8 @@ class Document:
         stale = [known for known in self.origins if known[: len(location)] == location]
         for known in stale:
             del self.origins[known]
-        self.origins[location] = f"--set {text}"
+        shown = text if location[0] not in SECRET else f"{'.'.join(map(str, location))}=…"
+        self.origins[location] = f"--set {shown}"
 
     def strings(self) -> Iterator[tuple[Location, str]]:
         """Every text value with its location."""
