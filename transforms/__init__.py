@@ -1,6 +1,6 @@
 """Beam stages: each wires core functions on arrays, and none imports another; `release` alone joins them.
 
-    from hushgram.transforms import ReleaseSparseHistogram
+from hushgram.transforms import ReleaseSparseHistogram
 """
 
 from typing import Any

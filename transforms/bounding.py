@@ -3,10 +3,11 @@
 In:  records of any form that `hushgram.transforms.columns` knows.
 Out: `Histogram` parts whose sum is the bounded histogram. Exact and private.
 
-With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or removing a
-user changes the sum by at most C in L1. Batches are cut to C keys a user before the shuffle, so that a user with 10^8
-records sends at most C rows a batch; after it, a shard of users is merged and cut as its parts stream in. The rule looks
-at one user's records alone and merges, so neither batches nor shards have an effect on the result.
+With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or
+removing a user changes the sum by at most C in L1. Batches are cut to C keys a user before the shuffle, so
+that a user with 10^8 records sends at most C rows a batch; after it, a shard of users is merged and cut as
+its parts stream in. The rule looks at one user's records alone and merges, so neither batches nor shards have
+an effect on the result.
 
 Without one, a record is the unit of privacy, and each counts one.
 """
@@ -39,12 +40,20 @@ _ROWS_PENDING = 1 << 21
 class BoundContributions(beam.PTransform):
     """Records → parts of the bounded histogram, with user-level privacy.
 
-    ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users for the
-    shuffle and has no effect on the result.
+    ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
+    for the shuffle and has no effect on the result.
     """
 
     def __init__(
-        self, user: str, key: str, secret: ReleaseKey, *, most: int, most_per_key: int, texts: bool, shards: int
+        self,
+        user: str,
+        key: str,
+        secret: ReleaseKey,
+        *,
+        most: int,
+        most_per_key: int,
+        texts: bool,
+        shards: int,
     ) -> None:
         super().__init__()
         self._cut = _CutUsers(user, key, secret, most=most, texts=texts, shards=shards)
@@ -71,7 +80,9 @@ class CountRecords(beam.PTransform):
         self._key, self._texts = key, texts
 
     def expand(self, records: Any) -> Any:
-        return records | "CountBatches" >> beam.ParDo(_CountBatches(self._key, texts=self._texts)).with_output_types(Histogram)
+        return records | "CountBatches" >> beam.ParDo(
+            _CountBatches(self._key, texts=self._texts)
+        ).with_output_types(Histogram)
 
 
 class BoundUsers(beam.CombineFn):
@@ -172,7 +183,9 @@ class _Batches(beam.DoFn):
 class _CutUsers(_Batches):
     """Records → (user shard, Contributions), cut to C keys a user."""
 
-    def __init__(self, user: str, key: str, secret: ReleaseKey, *, most: int, texts: bool, shards: int) -> None:
+    def __init__(
+        self, user: str, key: str, secret: ReleaseKey, *, most: int, texts: bool, shards: int
+    ) -> None:
         super().__init__(user, key)
         self._secret, self._most, self._texts, self._shards = secret, most, texts, shards
 

@@ -1,10 +1,11 @@
 """Shard batches as bytes: arrays side by side, no pickle.
 
-A batch crosses the shuffle as its numpy buffers, one after another, behind a header that says how long each is. Reading
-copies nothing: arrays are views of the bytes that came in. Counts travel in the narrowest integer that holds them, and
-not at all where every one is 1, which is nearly always.
+A batch crosses the shuffle as its numpy buffers, one after another, behind a header that says how long each
+is. Reading copies nothing: arrays are views of the bytes that came in. Counts travel in the narrowest integer
+that holds them, and not at all where every one is 1, which is nearly always.
 
-Importing this module registers the coders, so that a type hint such as ``tuple[int, Histogram]`` chooses them.
+Importing this module registers the coders, so that a type hint such as ``tuple[int, Histogram]`` chooses
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from hushgram.mechanisms.sizing import Tally
 from hushgram.mechanisms.threshold import Heavy
 from hushgram.plan import Plan
 
-__all__ = ["ContributionsCoder", "HeavyCoder", "HistogramCoder", "PlanCoder", "TallyCoder", "pack_arrays", "unpack_arrays"]
+__all__ = [
+    "ContributionsCoder",
+    "HeavyCoder",
+    "HistogramCoder",
+    "PlanCoder",
+    "TallyCoder",
+    "pack_arrays",
+    "unpack_arrays",
+]
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
 _CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
@@ -76,7 +85,9 @@ def _widen(values: Array, rows: int) -> NDArray[np.int64]:
 
 def _pack_texts(texts: pa.LargeBinaryArray) -> list[Array]:
     """Lengths and bytes of a slice, without what lies around it."""
-    offsets = np.frombuffer(texts.buffers()[1] or bytes(8), np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    offsets = np.frombuffer(texts.buffers()[1] or bytes(8), np.int64)[
+        texts.offset : texts.offset + len(texts) + 1
+    ]
     if not len(texts):
         return [np.zeros(0, "<u4"), np.zeros(0, "<u1")]
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
@@ -87,7 +98,9 @@ def _pack_texts(texts: pa.LargeBinaryArray) -> list[Array]:
 def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 class _ArraysCoder(coders.Coder):

@@ -1,8 +1,10 @@
-"""Records of any accepted form as columns: Arrow tables and batches, beam.Row and NamedTuple, dicts, (user, key) pairs.
+"""Records of any accepted form as columns: Arrow tables and batches, beam.Row and NamedTuple, dicts, (user,
+key) pairs.
 
-Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a number of rows,
-so that all later work is on arrays. A record whose user or key is null, or has no canonical bytes (a float, a list), is
-set aside and counted: data never decide whether a release fails. A column that is not there is a mistake of the caller.
+Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a
+number of rows, so that all later work is on arrays. A record whose user or key is null, or has no canonical
+bytes (a float, a list), is set aside and counted: data never decide whether a release fails. A column that is
+not there is a mistake of the caller.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def columns_of(batch: pa.RecordBatch | pa.Table, user: str | None, key: str) -> 
 
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     if name not in batch.schema.names:
-        raise InputError(f"no column {name!r} in the records; the columns are {', '.join(batch.schema.names)}")
+        raise InputError(
+            f"no column {name!r} in the records; the columns are {', '.join(batch.schema.names)}"
+        )
     column = batch.column(name)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -58,7 +62,9 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     kind = id_type(column.type)
     if kind is None:
-        raise InputError(f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first")
+        raise InputError(
+            f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first"
+        )
     return column if pa.types.is_dictionary(column.type) else to_id(column, kind)
 
 
@@ -94,7 +100,9 @@ class RowBuffer:
         if isinstance(record, dict):
             return (None if self._user is None else record.get(self._user)), record.get(self._key)
         if hasattr(record, "_fields") or hasattr(record, "_asdict") or hasattr(record, "as_dict"):
-            return (None if self._user is None else getattr(record, self._user, None)), getattr(record, self._key, None)
+            return (None if self._user is None else getattr(record, self._user, None)), getattr(
+                record, self._key, None
+            )
         if isinstance(record, tuple) and len(record) == 2:
             return record
         if self._user is None:

@@ -1,9 +1,9 @@
 """Group shards and combine each as it streams in.
 
 Beam's own CombinePerKey puts a table of accumulators before the shuffle that is bounded in keys, not in bytes
-(apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole input. Here
-the stages combine before the shuffle by themselves, within a number of rows, and after it a group's values are taken in
-one by one, so that the CombineFn can compact and nothing holds more than a shard.
+(apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole
+input. Here the stages combine before the shuffle by themselves, within a number of rows, and after it a
+group's values are taken in one by one, so that the CombineFn can compact and nothing holds more than a shard.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CombineShards"]
 
 
 class CombineShards(beam.PTransform):
-    """(shard, part) → (shard, combined), like CombinePerKey without its table; ``output`` is the type of the result."""
+    """(shard, part) → (shard, combined), of type ``output``: CombinePerKey without its table."""
 
     def __init__(self, fn: beam.CombineFn, output: type) -> None:
         super().__init__()

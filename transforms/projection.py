@@ -1,11 +1,12 @@
 """ALP projection of the complete histogram: all columns of bits, after randomized response.
 
 In:  (group, Histogram) of all groups, exact and private; the plan as a side input.
-Out: `BlockBits` for every block of every column, also where nothing was hashed. Released: ε-differentially private, see
+Out: `BlockBits` for every block of every column, also where nothing was hashed. Released: ε-differentially
+private, see
      `hushgram.mechanisms.alp`.
 
-Rounding and hashing give the bits that a group sets (exact, private); they are grouped by block, and randomized response
-is the last thing that the combine step of a block does: no block leaves it without.
+Rounding and hashing give the bits that a group sets (exact, private); they are grouped by block, and
+randomized response is the last thing that the combine step of a block does: no block leaves it without.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ProjectAlp(beam.PTransform):
         return (
             (some, every)
             | "WithEmpty" >> beam.Flatten().with_output_types(held)
-            | "SetAndFlip" >> CombineShards(flip, BlockBits)
+            | "RandomizeBlocks" >> CombineShards(flip, BlockBits)
             | "DropIndex" >> beam.Values().with_output_types(BlockBits)
         )
 
@@ -73,10 +74,15 @@ class _Project(beam.DoFn):
         for column in range(plan.levels):
             positions = np.sort(np.concatenate([part[column] for part in parts]))
             blocks = [block for block in plan.blocks if block.column == column]
-            ends = np.searchsorted(positions, np.array([*(b.start for b in blocks), plan.column_sizes[column]], np.uint64))
+            ends = np.searchsorted(
+                positions, np.array([*(b.start for b in blocks), plan.column_sizes[column]], np.uint64)
+            )
             for block, low, high in zip(blocks, ends[:-1], ends[1:], strict=True):
                 if high > low:
-                    yield block.index, BlockPart(block, (positions[low:high] - np.uint64(block.start)).astype(np.uint32))
+                    yield (
+                        block.index,
+                        BlockPart(block, (positions[low:high] - np.uint64(block.start)).astype(np.uint32)),
+                    )
 
 
 class RandomizeBlock(beam.CombineFn):
@@ -112,7 +118,8 @@ class RandomizeBlock(beam.CombineFn):
 
     def extract_output(self, held: _Held) -> BlockBits:
         held = held.packed_up()
-        assert held.block is not None and held.packed is not None
+        assert held.block is not None
+        assert held.packed is not None
         return BlockBits(held.block, randomize_block(held.block, held.packed, self._flip, self._secret))
 
 

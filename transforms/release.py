@@ -4,7 +4,8 @@
                                                       ├─► ReleaseThreshold ◄───┤
                                                       └─► ProjectAlp ◄─────────┴─► WriteSketch
 
-For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and bundles.
+For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and
+bundles.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ __all__ = ["ReleaseSparseHistogram"]
 class ReleaseSparseHistogram(beam.PTransform):
     """Records → a differentially private sketch at ``path``; the result is a collection of that path.
 
-    Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs; ``user`` and ``key`` name
-    columns (for pairs they only describe). Without ``user`` a single record is protected instead of a person. The sketch
-    is (epsilon, delta)-differentially private for what ``params`` say. Each run of a pipeline is a release of its own, and
-    what several of them lose together adds up.
+    Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs; ``user`` and
+    ``key`` name columns (for pairs they only describe). Without ``user`` a single record is protected instead
+    of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say. Each run of a
+    pipeline is a release of its own, and what several of them lose together adds up.
 
-    ``secret`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can subtract the
-    noise. It travels in the pipeline's code to the workers, and is not in options, names, display data or logs.
+    ``secret`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
+    subtract the noise. It travels in the pipeline's code to the workers, and is not in options, names,
+    display data or logs.
 
     >>> import apache_beam as beam, tempfile
     >>> from hushgram import ReleaseParams, Sketch
@@ -64,7 +66,9 @@ class ReleaseSparseHistogram(beam.PTransform):
     ) -> None:
         super().__init__()
         if not isinstance(params, ReleaseParams):
-            raise ParameterError(f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}")
+            raise ParameterError(
+                f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
+            )
         self._params, self._user, self._key, self._name = params, user, key, name
         self._secret = secret or ReleaseKey.generate()
         self._shards = shards or shards_for(None)
@@ -73,21 +77,28 @@ class ReleaseSparseHistogram(beam.PTransform):
     def expand(self, records: Any) -> Any:
         params, secret, groups = self._params, self._secret, self._shards.groups
         parts = records | "Bound" >> self._bounding()  # Histogram
-        shards = parts | "Merge" >> MergeHistograms(groups, texts=params.delta != 0)  # (group, Histogram)
-        plan = shards | "Plan" >> PlanRelease(params, secret)  # one Plan
+        shards = parts | "MergeHistogram" >> MergeHistograms(
+            groups, texts=params.delta != 0
+        )  # (group, Histogram)
+        plan = shards | "PlanSizes" >> PlanRelease(params, secret)  # one Plan
         heavy = shards | "Threshold" >> ReleaseThreshold(plan, secret, groups=groups)  # (group, Heavy)
         blocks = shards | "Project" >> ProjectAlp(params, plan, secret, groups=groups)  # BlockBits
         released = {"heavy": heavy, "blocks": blocks, "plan": plan}
-        return released | "Write" >> WriteSketch(self.target, secret, self._name)  # the path
+        return released | "WriteSketch" >> WriteSketch(self.target, secret, self._name)  # the path
 
     def _bounding(self) -> beam.PTransform:
         params, texts = self._params, self._params.delta != 0
         if self._user is None:
             return CountRecords(self._key, texts=texts)
         return BoundContributions(
-            self._user, self._key, self._secret, most=params.max_contributions, most_per_key=params.max_per_key,
-            texts=texts, shards=self._shards.users,
-        )  # fmt: skip
+            self._user,
+            self._key,
+            self._secret,
+            most=params.max_contributions,
+            most_per_key=params.max_per_key,
+            texts=texts,
+            shards=self._shards.users,
+        )
 
     def display_data(self) -> dict[str, Any]:
         params = self._params

@@ -1,13 +1,14 @@
 """How a histogram is cut for the shuffle, and into the fixed shards that noise is drawn for.
 
-A group of the shuffle is a range of whole noise shards: the number of groups follows the size of the input and has no
-effect on the result, the `NOISE_SHARDS` are fixed (law 2).
+A group of the shuffle is a range of whole noise shards: the number of groups follows the size of the input
+and has no effect on the result, the `NOISE_SHARDS` are fixed (law 2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,7 +33,9 @@ class Shards:
         if not 1 <= self.users <= 1 << 16:
             raise ParameterError(f"Shards: users must be from 1 to 65536, got {self.users}")
         if not 1 <= self.groups <= NOISE_SHARDS or NOISE_SHARDS % self.groups:
-            raise ParameterError(f"Shards: groups must be a power of two from 1 to {NOISE_SHARDS}, got {self.groups}")
+            raise ParameterError(
+                f"Shards: groups must be a power of two from 1 to {NOISE_SHARDS}, got {self.groups}"
+            )
 
 
 def shards_for(input_bytes: int | None, users: int | None = None) -> Shards:
@@ -49,7 +52,7 @@ def split_groups(histogram: Histogram, groups: int) -> Iterator[tuple[int, Histo
     shift = np.uint64(64 - (groups.bit_length() - 1))
     top = histogram.fingerprints >> shift if groups > 1 else np.zeros(len(histogram), np.uint64)
     ends = np.searchsorted(top, np.arange(groups + 1, dtype=np.uint64))
-    for group, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+    for group, (low, high) in enumerate(pairwise(ends)):
         if high > low:
             yield group, histogram.part(int(low), int(high))
 

@@ -35,12 +35,16 @@ class PlanRelease(beam.PTransform):
         sizes = expected_sizes(self._params)
         if sizes is not None:
             plan = checked_plan(make_plan(self._params, sizes))
-            return shards.pipeline | "Expected" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
+            return shards.pipeline | "Expected" >> beam.Create([plan], reshuffle=False).with_output_types(
+                Plan
+            )
         return (
             shards
             | "Tally" >> beam.ParDo(_Tally()).with_output_types(Tally)
             | "ReleaseSizes"
-            >> beam.CombineGlobally(PlanFromTallies(self._params, self._secret)).without_defaults().with_output_types(Plan)
+            >> beam.CombineGlobally(PlanFromTallies(self._params, self._secret))
+            .without_defaults()
+            .with_output_types(Plan)
         )
 
     def display_data(self) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 In:  (group, Heavy), `BlockBits` and the plan. All of it released.
 Out: the path, once the sketch is there.
 
-Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a local file system
-the files go to a hidden directory beside the target, which becomes the target by one rename; where the target is an empty
-directory, and on object stores, which have no rename, the files go there and the manifest last: a directory without one
-is not a sketch. Every name and every byte is a function of the released data, so a retry writes the same again.
+Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
+local file system the files go to a hidden directory beside the target, which becomes the target by one
+rename; where the target is an empty directory, and on object stores, which have no rename, the files go there
+and the manifest last: a directory without one is not a sketch. Every name and every byte is a function of the
+released data, so a retry writes the same again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["Target", "WriteSketch", "discard_work"]
 
 @dataclass(frozen=True)
 class Target:
-    """Where the sketch goes, and where its files are written first (the same place, where nothing can be renamed)."""
+    """Where the sketch goes, and where its files are written first (there, if nothing can be renamed)."""
 
     path: str
     work: str
@@ -54,7 +55,9 @@ class Target:
         if FileSystems.get_scheme(path) is not None:
             path = path.rstrip("/")
             if _exists(f"{path}/{MANIFEST_NAME}"):
-                raise OutputError(f"output path {path} holds a sketch already; remove it or choose another name")
+                raise OutputError(
+                    f"output path {path} holds a sketch already; remove it or choose another name"
+                )
             return cls(path, path)
         path = os.path.abspath(path)
         if os.path.isdir(path) and not os.listdir(path):
@@ -87,7 +90,10 @@ class WriteSketch(beam.PTransform):
         )
         bits = (
             parts["blocks"]
-            | "ToFiles" >> beam.Map(lambda b: (b.block.index // BLOCKS_PER_FILE, b)).with_output_types(tuple[int, BlockBits])
+            | "ToFiles"
+            >> beam.Map(lambda b: (b.block.index // BLOCKS_PER_FILE, b)).with_output_types(
+                tuple[int, BlockBits]
+            )
             | "GroupFiles" >> beam.GroupByKey()
             | "WriteBits" >> beam.ParDo(_WriteBits(self._target.work)).with_output_types(_Written)
         )
@@ -143,7 +149,9 @@ class _Publish(beam.DoFn):
             for column, count in file.ones:
                 ones[column] += count
         # heavy.parquet first, then the bits files by number: the order of the library
-        entries = sorted((file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name))
+        entries = sorted(
+            (file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name)
+        )
         rows = sum(file.rows for file in written)
         seeds = draw_seeds(self._secret, plan.levels)
         content = Manifest(plan, seeds, tuple(ones), rows, tuple(entries), self._name).to_bytes()
@@ -158,7 +166,9 @@ class _Publish(beam.DoFn):
         for entry in entries:
             path = f"{self._target.work}/{entry.name}"
             if not _exists(path):
-                raise OutputError(f"output file {path} is not visible here; give a path that all workers share")
+                raise OutputError(
+                    f"output file {path} is not visible here; give a path that all workers share"
+                )
 
 
 def discard_work(target: Target) -> None:
@@ -215,7 +225,9 @@ def _exists(path: str) -> bool:
         raise OutputError(f"output path {path} cannot be looked up: {error}") from None
     except ValueError:
         scheme = path.split("://", 1)[0]
-        raise OutputError(f"output path {path}: no file system for {scheme}:// here; install the Beam extra for it") from None
+        raise OutputError(
+            f"output path {path}: no file system for {scheme}:// here; install the Beam extra for it"
+        ) from None
 
 
 def _read(path: str) -> bytes | None:
