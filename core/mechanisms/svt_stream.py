@@ -31,6 +31,7 @@ __all__ = ["StreamState", "advance", "begin", "recall"]
 class StreamState:
     """What is remembered of one stream between arrivals."""
 
+    first: int  # sequence number that the stream begins with
     next: int  # sequence number that is answered next
     count: int  # yes-answers so far
     bar: int  # noisy threshold
@@ -40,15 +41,16 @@ class StreamState:
 
     def to_bytes(self) -> bytes:
         """For the engine's state backend."""
-        fields = [self.next, self.count, self.bar, self.chain.hex(), self.above, self.halted]
+        fields = [self.first, self.next, self.count, self.bar, self.chain.hex(), self.above, self.halted]
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StreamState:
         """The state that `to_bytes` wrote."""
         try:
-            number, count, bar, chain, above, halted = json.loads(data)
-            return cls(number, count, bar, bytes.fromhex(chain), tuple(tuple(top) for top in above), halted)
+            first, number, count, bar, chain, above, halted = json.loads(data)
+            tops = tuple(tuple(top) for top in above)
+            return cls(first, number, count, bar, bytes.fromhex(chain), tops, halted)
         except (ValueError, TypeError):
             raise FormatError("stream state cannot be read: it was written by another version") from None
 
@@ -57,7 +59,7 @@ def begin(params: SvtParams, key: ReleaseKey, stream: str, first: int = 0) -> St
     """A new stream: draws the noisy threshold."""
     start = digest(stream, params.fingerprint)
     mechanism = Sparse.from_params(params, key.source("svt-online-threshold", 0, start))
-    return StreamState(first, 0, mechanism.bar, start, ())
+    return StreamState(first, first, 0, mechanism.bar, start, ())
 
 
 def advance(
@@ -73,14 +75,22 @@ def advance(
     above = state.above
     if released.outcome == ABOVE:
         above = (*above, (state.next, released.gap, released.value))
-    after = StreamState(
-        state.next + 1, mechanism.count, mechanism.bar, chain, above, halted=mechanism.halted
+    after = replace(
+        state,
+        next=state.next + 1,
+        count=mechanism.count,
+        bar=mechanism.bar,
+        chain=chain,
+        above=above,
+        halted=mechanism.halted,
     )
     return after, released
 
 
 def recall(state: StreamState, number: int) -> Answer | None:
-    """What ``number`` was answered before; HALTED beyond the end; None if it is still to come."""
+    """What ``number`` was answered before; HALTED outside the stream; None if it is still to come."""
+    if number < state.first:
+        return Answer(HALTED)
     for seen, gap, value in state.above:
         if seen == number:
             return Answer(ABOVE, gap, value)
