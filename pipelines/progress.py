@@ -179,7 +179,7 @@ def run_pipeline(
     """
     with _users_errors():
         if is_local(options):
-            with Progress(title, total_bytes, quiet=quiet):
+            with Progress(title, total_bytes, quiet=quiet), _silent("apache_beam.runners"):
                 result = pipeline.run()
                 result.wait_until_finish()
             return result
@@ -190,6 +190,7 @@ def run_pipeline(
 
 def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:
     """Link and state of a remote job, a line for each change."""
+
     def say(text: str) -> None:
         if not quiet:
             print(f"{title}: {text}", file=sys.stderr, flush=True)
@@ -241,12 +242,24 @@ def _runner_name(options: Any) -> str:
 
 
 @contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Beam logs the traceback of every failure that it then raises; once is enough."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(max(level, logging.CRITICAL))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
 def _users_errors() -> Iterator[None]:
     """Beam wraps what a worker raises into a RuntimeError with its traceback; find our own error in it."""
     try:
         yield
-    except errors.HushgramError:
-        raise
+    except errors.HushgramError as problem:
+        raise type(problem)(str(problem).split(" [while running", 1)[0]) from None
     except Exception as problem:
         found = re.findall(r"hushgram\.errors\.(\w+): (.+?)(?: \[while running|\n|\\n|$)", str(problem))
         if not found:

@@ -67,7 +67,7 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
     if "direct_running_mode" not in given:
         direct.direct_running_mode = "multi_processing" if direct.direct_num_workers > 1 else "in_memory"
     if "sdk_harness_log_level" not in given:
-        options.view_as(WorkerOptions).default_sdk_harness_log_level = "ERROR"
+        options.view_as(WorkerOptions).default_sdk_harness_log_level = "CRITICAL"
     return options
 
 

@@ -90,10 +90,10 @@ MISTAKES = {
     "max_contributions (8), got 9",
     "privacy.split={size: 0.1, threshold: 0.5, alp: 0.5}": "--set privacy.split={size: 0.1, threshold: 0.5, "
     "alp: 0.5}: privacy.split must add up to 1, got 1.1",
-    "input.format=paruqet": "--set input.format=paruqet: input.format must be one of auto, parquet, csv, jsonl, "
-    "log, got 'paruqet'; did you mean parquet?",
-    "input.format=log": "--set input.format=log: input.format log needs preset: access-log, or a pattern with "
-    "named groups",
+    "input.format=paruqet": "--set input.format=paruqet: input.format must be one of auto, parquet, csv, "
+    "jsonl, log, got 'paruqet'; did you mean parquet?",
+    "input.format=log": "--set input.format=log: input.format log needs preset: access-log, or a pattern "
+    "with named groups",
     "input.path=[]": "--set input.path=[]: input.path must be a path, a pattern such as data/*.parquet, or a "
     "list of them, got []",
     "input.csv.delimiter=ab": "--set input.csv.delimiter=ab: input.csv.delimiter must be one ASCII character "
@@ -104,7 +104,8 @@ MISTAKES = {
     "workers=0": "--set workers=0: workers must be at least 1, got 0",
     "privacy": "--set privacy: expected field=value, such as --set privacy.epsilon=0.5",
     "release.x=1": "--set release.x=1: release is 'urls-daily', not a group of fields",
-    "sizes.records=5": "urls.yaml: sizes.keys is missing; about how many distinct keys, from public knowledge",
+    "sizes.records=5": "urls.yaml: sizes.keys is missing; about how many distinct keys, from public "
+    "knowledge",
     "input.path={date}/x.csv": "--set input.path={date}/x.csv: input.path contains {date}; say which with "
     "--date YYYY-MM-DD (or today, yesterday)",
 }
