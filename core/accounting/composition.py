@@ -46,6 +46,8 @@ _LEAST_DELTA = Fraction(1, 10**10)
 """Below this, the float transforms of a distribution are no proof any more: basic composition alone."""
 _SLACK_SHARE, _SLACK = Fraction(1, 1000), Fraction(1, 10**11)
 _SEARCH_LIMIT = 1000
+_CLEARLY = Fraction(99, 100)
+"""Sums that fit are quoted, being exact and at a smaller δ, unless distributions are better by one in 100."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ def total(events: Iterable[Event] | Spending, budget: Budget) -> Total:
     spent = _counted(events)
     epsilon, delta = basic(spent)
     by_loss = None if budget.rule == "basic" else pld_epsilon(spent, budget.delta)
-    if by_loss is not None and (by_loss < epsilon or delta > budget.delta):
+    within = epsilon <= budget.epsilon and delta <= budget.delta
+    enough = epsilon * _CLEARLY if within else epsilon
+    if by_loss is not None and by_loss < enough:
         return Total(epsilon, delta, by_loss, by_loss, budget.delta, "pld")
     return Total(epsilon, delta, by_loss, epsilon, delta, "basic")
 
@@ -131,7 +135,7 @@ def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget:
 
 
 def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> Fraction:
-    """A share of this release's ε that would still fit: exact by sums, or in steps of 1/64 by distributions.
+    """A share of this release's ε that would still fit: exact by sums, or in steps of 1/32 by distributions.
 
     0 where nothing would.
 
@@ -141,13 +145,13 @@ def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], b
     before = _counted(spent)
 
     def allowed(steps: int) -> bool:
-        return fits(_plus(before, spending(e.scaled(Fraction(steps, 64)) for e in release), 1), budget)
+        return fits(_plus(before, spending(e.scaled(Fraction(steps, 32)) for e in release), 1), budget)
 
     (epsilon, delta), (more, slack) = basic(before), basic(spending(release))
     by_sums = Fraction(0)
     if more and delta + slack <= budget.delta:
         by_sums = min(Fraction(1), max(Fraction(0), (budget.epsilon - epsilon) / more))
-    return max(by_sums, Fraction(_last(allowed, 64), 64))
+    return max(by_sums, Fraction(_last(allowed, 32), 32))
 
 
 def basic(spent: Spending) -> tuple[Fraction, Fraction]:

@@ -122,10 +122,9 @@ class Ledger:
             if row is not None and row.charged:
                 return self._take_up(connection, row, request, owner)
             spent = self._spent(connection, request.dataset)
-            if not limits.allowed(dataset.budget, spent, request.events, request.users):
-                raise limits.exceeded(dataset, spent, request.events, request.users)
-            attempt = 1 if row is None else row.attempt + 1
-            return self._insert(connection, request, owner, attempt)
+            if limits.allowed(dataset.budget, spent, request.events, request.users):
+                return self._insert(connection, request, owner, 1 if row is None else row.attempt + 1)
+        raise limits.exceeded(dataset, spent, request.events, request.users)  # what would fit takes a while
 
     def start(self, reservation: Reservation) -> ReleaseKey:
         """Hands out the key. From here on noise may exist: the charge stays, whatever happens."""

@@ -106,7 +106,9 @@ class Store:
         if not self.is_sqlite:
             return
         found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-        if found != "ok":
+        page = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+        whole = self.path is None or self.path.stat().st_size % page == 0  # SQLite forgives a torn last page
+        if found != "ok" or not whole:
             raise LedgerError(_damaged(self.where))
 
 

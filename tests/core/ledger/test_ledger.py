@@ -1,0 +1,278 @@
+"""The ledger's rules, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import sqlalchemy as sa
+
+from hushgram.accounting import Budget, Event
+from hushgram.errors import BudgetExceeded, LedgerError, ParameterError
+from hushgram.ledger import Ledger, Owner, Request, Reservation, backup, summarise
+from hushgram.ledger import ledger as module
+
+HALF = [Event("threshold", "0.3"), Event("alp", "0.2")]
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    """A ledger with one data set that may spend ε = 1."""
+    made = Ledger.create(url)
+    made.add_dataset("views", Budget(1))
+    return made
+
+
+def reserve(ledger: Ledger, name: str = "monday", **changes: object) -> Reservation:
+    values: dict[str, object] = {"dataset": "views", "release": name, "events": HALF, **changes}
+    return ledger.reserve(Request(**values), Owner.this())  # type: ignore[arg-type]
+
+
+def release(ledger: Ledger, name: str, **changes: object) -> None:
+    reservation = reserve(ledger, name, **changes)
+    ledger.start(reservation)
+    ledger.prepare(reservation, "d" * 64)
+    ledger.commit(reservation)
+
+
+def test_reserve_to_commit_charges_once_and_erases_the_key(ledger: Ledger) -> None:
+    first = reserve(ledger)
+    assert first.status == "new"
+    key = ledger.start(first)
+    ledger.let_go(first)
+    again = reserve(ledger)
+    assert again.status == "running"
+    assert ledger.start(again) == key
+    ledger.prepare(again, "d" * 64)
+    ledger.commit(again)
+    assert reserve(ledger).done
+    [row] = ledger.history("views")
+    assert (row.status, row.epsilon, row.digest, row.owner) == ("committed", Fraction(1, 2), "d" * 64, None)
+    assert ledger.spent("views").shared.total() == 2
+    with ledger.store.read() as connection:
+        assert connection.exec_driver_sql("SELECT secret FROM releases").scalar() is None
+
+
+def test_what_does_not_fit_is_refused_with_what_would(ledger: Ledger) -> None:
+    release(ledger, "monday")
+    with pytest.raises(BudgetExceeded, match=r"needs ε = 0.75.*at ε = 0.5 would fit"):
+        reserve(ledger, "tuesday", events=[Event("alp", "0.75")])
+    release(ledger, "tuesday")
+    with pytest.raises(BudgetExceeded, match="nothing of this kind fits"):
+        reserve(ledger, "wednesday", events=[Event("alp", "1e-9")])
+    assert len(ledger.history("views")) == 2
+
+
+def test_other_parameters_or_inputs_under_the_same_id_are_refused_by_name(ledger: Ledger) -> None:
+    first = reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "3 bytes"})
+    ledger.let_go(first)
+    with pytest.raises(LedgerError, match="key was url, is host"):
+        reserve(ledger, parameters={"key": "host"}, inputs={"a.csv": "3 bytes"})
+    with pytest.raises(LedgerError, match=r"input a.csv was 3 bytes, is 4 bytes"):
+        reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "4 bytes"})
+    with pytest.raises(LedgerError, match=r"input b.csv was absent"):
+        reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "3 bytes", "b.csv": "1 bytes"})
+    events = [HALF[0], Event("alp", "0.1")]
+    with pytest.raises(LedgerError, match="epsilon 1/5, delta 0, is epsilon 1/10"):
+        reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "3 bytes"}, events=events)
+    assert reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "3 bytes"}).status == "reserved"
+
+
+def test_missing_inputs_are_forgiven_only_after_the_commit(ledger: Ledger) -> None:
+    release(ledger, "monday", inputs={"a.csv": "3 bytes"})
+    assert reserve(ledger, "monday", inputs=None).done
+    ledger.let_go(reserve(ledger, "tuesday", inputs={"a.csv": "3 bytes"}))
+    with pytest.raises(LedgerError, match=r"a.csv"):
+        reserve(ledger, "tuesday", inputs=None)
+
+
+def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = reserve(ledger)
+    with pytest.raises(LedgerError, match="is being run by process"):
+        reserve(ledger)
+    with pytest.raises(LedgerError, match="is being run by process"):
+        ledger.abandon("monday")
+    monkeypatch.setattr(Owner, "is_dead", lambda self: True)
+    second = reserve(ledger)
+    assert second.status == "reserved"
+    for step in (ledger.start, ledger.renew, ledger.commit, ledger.cancel, ledger.let_go):
+        with pytest.raises(LedgerError, match="taken over"):
+            step(first)
+    with pytest.raises(LedgerError, match="taken over"):
+        ledger.prepare(first, "d" * 64)
+    ledger.start(second)
+
+
+def test_a_run_on_another_machine_is_believed_until_its_lease_ends(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = Owner("elsewhere", "another boot", 1, "1", "token")
+    ledger.reserve(Request("views", "monday", HALF), far)
+    with pytest.raises(LedgerError, match="process 1 on elsewhere"):
+        reserve(ledger)
+    monkeypatch.setattr(module, "LEASE_SECONDS", -1.0)
+    held = Reservation(ledger.history("views")[0], "reserved", "token")
+    ledger.renew(held)
+    assert reserve(ledger).status == "reserved"
+
+
+def test_steps_out_of_order_are_refused(ledger: Ledger) -> None:
+    reservation = reserve(ledger)
+    with pytest.raises(LedgerError):
+        ledger.prepare(reservation, "d" * 64)
+    ledger.start(reservation)
+    with pytest.raises(LedgerError):
+        ledger.commit(reservation)
+
+
+def test_a_second_run_must_make_the_same_bytes(ledger: Ledger) -> None:
+    first = reserve(ledger)
+    ledger.start(first)
+    ledger.prepare(first, "a" * 64)
+    ledger.let_go(first)
+    second = reserve(ledger)
+    with pytest.raises(LedgerError, match="other bytes"):
+        ledger.prepare(second, "b" * 64)
+    ledger.prepare(second, "a" * 64)
+
+
+def test_abandon_keeps_the_charge_once_noise_may_exist(ledger: Ledger) -> None:
+    drawn = reserve(ledger, "monday")
+    ledger.start(drawn)
+    ledger.let_go(drawn)
+    assert ledger.abandon("monday").charged
+    assert ledger.spent("views").shared.total() == 2
+    with pytest.raises(LedgerError, match=r"abandoned.*use another id"):
+        reserve(ledger, "monday")
+    ledger.let_go(reserve(ledger, "tuesday"))
+    assert not ledger.abandon("tuesday").charged
+    assert ledger.spent("views").shared.total() == 2
+    assert reserve(ledger, "tuesday").release.attempt == 2
+    with ledger.store.read() as connection:
+        query = "SELECT secret IS NULL FROM releases ORDER BY id"
+        erased = [bool(empty) for empty in connection.exec_driver_sql(query).scalars()]
+    assert erased == [True, True, False]
+
+
+def test_abandon_refuses_what_is_finished_or_unknown_or_ambiguous(ledger: Ledger) -> None:
+    release(ledger, "monday")
+    with pytest.raises(LedgerError, match="is committed since"):
+        ledger.abandon("monday")
+    with pytest.raises(LedgerError, match="no release 'sunday'"):
+        ledger.abandon("sunday")
+    ledger.add_dataset("clicks", Budget(1))
+    ledger.let_go(reserve(ledger, "monday", dataset="clicks"))
+    with pytest.raises(LedgerError, match="say --dataset"):
+        ledger.abandon("monday")
+    assert not ledger.abandon("monday", "clicks").charged
+
+
+def test_events_cannot_be_changed_even_by_sql(ledger: Ledger) -> None:
+    release(ledger, "monday")
+    for statement in ("UPDATE events SET epsilon = '0'", "DELETE FROM events"):
+        with pytest.raises(LedgerError, match="append-only"), ledger.store.write() as connection:
+            connection.exec_driver_sql(statement)
+    assert ledger.history("views")[0].epsilon == Fraction(1, 2)
+
+
+def test_impossible_states_are_refused_by_the_database(ledger: Ledger) -> None:
+    release(ledger, "monday")
+    for statement in (
+        "UPDATE releases SET secret = 'x'",
+        "UPDATE releases SET status = 'lost'",
+        "UPDATE releases SET charged = 0",
+        "UPDATE releases SET digest = NULL",
+    ):
+        with pytest.raises(sa.exc.IntegrityError), ledger.store._engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+
+
+def test_disjoint_parts_of_the_users_compose_in_parallel(ledger: Ledger) -> None:
+    for part in ("north", "south"):
+        release(ledger, f"{part}-1", users=part)
+        release(ledger, f"{part}-2", users=part)
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "north-3", users="north")
+    with pytest.raises(BudgetExceeded):  # all users would include those of north
+        reserve(ledger, "all")
+    summary = summarise(ledger, "views")
+    assert (summary.spent_epsilon, summary.parts) == ("1", {"north": "1", "south": "1"})
+    assert any("disjoint" in line for line in summary.explain())
+    assert reserve(ledger, "west-1", users="west").status == "new"
+
+
+def test_what_concerns_all_users_counts_in_every_part(ledger: Ledger) -> None:
+    release(ledger, "all-1")
+    release(ledger, "north-1", users="north")
+    with pytest.raises(BudgetExceeded, match="nothing of this kind"):
+        reserve(ledger, "north-2", users="north")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "all-2")
+    assert summarise(ledger, "views").spent_epsilon == "1"
+
+
+def test_without_a_declared_part_everything_adds_up(ledger: Ledger) -> None:
+    """The broken twin of parallel composition: the same releases without the declaration must not fit."""
+    release(ledger, "north-1")
+    release(ledger, "south-1")
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "west-1")
+
+
+def test_budgets_are_set_once(ledger: Ledger) -> None:
+    assert not ledger.add_dataset("views", Budget(1))
+    with pytest.raises(LedgerError, match="never changed"):
+        ledger.add_dataset("views", Budget(2))
+    with pytest.raises(LedgerError, match=r"no data set 'vies'.*it has views"):
+        reserve(ledger, dataset="vies")
+    with pytest.raises(ParameterError, match="events"):
+        reserve(ledger, events=[])
+
+
+def test_summary_is_cached_and_follows_every_change(ledger: Ledger) -> None:
+    assert summarise(ledger, "views").more is None
+    release(ledger, "monday")
+    summary = summarise(ledger, "views")
+    assert (summary.spent_epsilon, summary.left_epsilon, summary.more) == ("0.5", "0.5", 1)
+    assert summary.kinds["alp"] == {"events": 1, "epsilon": "0.2", "delta": "0"}
+    assert summarise(ledger, "views") == summary
+    ledger.cancel(reserve(ledger, "tuesday"))
+    assert summarise(ledger, "views").statuses == {"committed": 1, "abandoned": 1}
+    reserve(ledger, "tuesday")
+    assert summarise(ledger, "views").left_epsilon == "0"
+
+
+def test_backup_is_a_ledger_without_keys(ledger: Ledger, sqlite_url: str) -> None:
+    target = sqlite_url.replace("ledger.db", "copy.db")
+    release(ledger, "monday")
+    ledger.start(reserve(ledger, "tuesday"))
+    assert backup(ledger, target) == {"datasets": 1, "releases": 2, "events": 4}
+    with pytest.raises(LedgerError, match="exists already"):
+        backup(ledger, target)
+    with Ledger(target) as copy:
+        assert [(r.name, r.status) for r in copy.history("views")] == [
+            ("monday", "committed"),
+            ("tuesday", "running"),
+        ]
+        assert summarise(copy, "views").left_epsilon == "0"
+        taken = reserve(copy, "tuesday")
+        with pytest.raises(LedgerError, match="holds no keys"):
+            copy.start(taken)
+        copy.let_go(taken)
+        assert copy.abandon("tuesday").charged
+
+
+@pytest.mark.engine
+def test_backup_moves_a_ledger_to_another_database(sqlite_url: str, postgres_url: str) -> None:
+    with Ledger.create(sqlite_url) as small:
+        small.add_dataset("views", Budget(1))
+        release(small, "monday")
+        assert backup(small, postgres_url)["events"] == 2
+        with pytest.raises(LedgerError, match="not empty"):
+            backup(small, postgres_url)
+    with Ledger(postgres_url) as large:
+        assert large.history("views")[0].digest == "d" * 64
+        release(large, "tuesday")  # new ids do not collide with copied ones
+        assert summarise(large, "views").left_epsilon == "0"
