@@ -1,0 +1,381 @@
+"""The budget of a run: a kill at every step, reruns, refusals, and what becomes visible when."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import stat
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushgram.accounting import Budget, Event
+from hushgram.errors import BudgetExceeded, InputError, LedgerError, OutputError, ParameterError
+from hushgram.ledger import Ledger
+from hushgram.pipelines import publishing
+from hushgram.pipelines.budget import NO_LEDGER, Run, open_budget
+
+FORK = multiprocessing.get_context("fork")
+
+
+class Job:
+    """A job small enough to be killed a hundred times: its output is a function of key and data alone."""
+
+    def __init__(self, folder: Path, shape: str = "directory") -> None:
+        self.folder, self.shape = folder, shape
+        self.url = f"sqlite:///{folder}/ledger.db"
+        self.target = folder / "out.sketch"
+        (folder / "data.csv").write_text("user,key\n1,a\n")
+        with Ledger.create(self.url) as ledger:
+            ledger.add_dataset("views", Budget(1))
+
+    def open(self, **changes: Any) -> Run:
+        values: dict[str, Any] = {
+            "job": "release",
+            "dataset": "views",
+            "ledger": self.url,
+            "release": "monday",
+            "events": [Event("alp", "0.6")],
+            "parameters": {"privacy": {"epsilon": Fraction(3, 5)}, "input": {"key": "url"}},
+            "inputs": [self.folder / "*.csv"],
+            "target": self.target,
+            "shape": self.shape,
+        }
+        return open_budget(**{**values, **changes})
+
+    def run(self, step: Callable[[str], None] = lambda name: None, **changes: Any) -> list[str]:
+        """One whole run; calls `step` at each point where the process might die."""
+        with self.open(**changes) as run:
+            step("entered")
+            if run.done:
+                return run.notes
+            key = run.key
+            step("key")
+            content = key.source("test", 0, (self.folder / "data.csv").read_bytes()).take(64).tobytes()
+            if self.shape == "file":
+                run.path.write_bytes(content)
+            else:
+                (run.path / "bits.bin").write_bytes(content)
+                step("half written")
+                (run.path / "manifest.json").write_bytes(content[:8])
+            step("written")
+            run.publish()
+            step("published")
+        return run.notes
+
+    def killed(self, point: str, **changes: Any) -> None:
+        """Runs in another process that is killed at `point`; no handler, no cleaning up."""
+
+        def die(name: str) -> None:
+            if name == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def child() -> None:
+            for name, where, attribute in INSIDE:
+                if name == point:
+                    _kill_around(where, attribute, before=point.startswith("before"))
+            self.run(die, **changes)
+
+        process = FORK.Process(target=child)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, f"was not killed at {point}"
+
+    def history(self) -> list[tuple[str, str, bool]]:
+        with Ledger(self.url) as ledger:
+            return [(r.name, r.status, r.charged) for r in ledger.history("views")]
+
+    def leftovers(self) -> list[str]:
+        return sorted(p.name for p in self.folder.iterdir() if p.name.startswith("."))
+
+    def output(self) -> dict[str, bytes]:
+        if self.target.is_file():
+            return {self.target.name: self.target.read_bytes()}
+        return {p.name: p.read_bytes() for p in sorted(self.target.iterdir())}
+
+
+INSIDE = [
+    ("before reserve", Ledger, "reserve"),
+    ("after reserve", Ledger, "reserve"),
+    ("before prepare", Ledger, "prepare"),
+    ("after prepare", Ledger, "prepare"),
+    ("before rename", publishing, "rename_new"),
+    ("after rename", publishing, "rename_new"),
+    ("before commit", Ledger, "commit"),
+    ("after commit", Ledger, "commit"),
+]
+POINTS = ["entered", "key", "half written", "written", *(name for name, _, _ in INSIDE), "published"]
+
+
+def _kill_around(where: Any, attribute: str, before: bool) -> None:
+    real = getattr(where, attribute)
+
+    def replacement(*arguments: Any) -> Any:
+        if before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = real(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    setattr(where, attribute, replacement)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job on a ledger of ε = 1."""
+    return Job(tmp_path)
+
+
+@pytest.mark.parametrize("shape", ["directory", "file"])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_then_rerun(tmp_path: Path, point: str, shape: str) -> None:
+    """One charge, one committed release, the same bytes as ever, no temporary directory."""
+    if shape == "file" and point == "half written":
+        return
+    job = Job(tmp_path, shape)
+    job.killed(point)
+    seen = job.output() if job.target.exists() else None
+    job.run()
+    assert job.history() == [("monday", "committed", True)]
+    assert job.leftovers() == []
+    if seen is not None:
+        assert job.output() == seen
+    before = job.output()
+    assert "verified, nothing to do" in job.run()[-1]
+    assert job.output() == before
+
+
+def test_resumed_output_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    """The same reservation, copied before the kill: finished at once, or after three kills."""
+    (tmp_path / "a").mkdir()
+    job = Job(tmp_path / "a")
+    job.killed("entered")
+    ledger = (tmp_path / "a" / "ledger.db").read_bytes()
+    job.run()
+    straight = job.output()
+    for path in job.target.iterdir():
+        path.unlink()
+    job.target.rmdir()
+    (tmp_path / "a" / "ledger.db").write_bytes(ledger)
+    for point in ("key", "written", "after prepare"):
+        job.killed(point)
+    job.run()
+    assert job.output() == straight
+
+
+def test_nothing_is_visible_before_the_rename(job: Job) -> None:
+    for point in ("half written", "written", "before rename"):
+        job.killed(point)
+        assert not job.target.exists()
+        assert len(job.leftovers()) == 1
+        assert stat.S_IMODE((job.folder / job.leftovers()[0]).stat().st_mode) in (0o700, 0o755)
+
+
+def test_a_failure_before_the_key_gives_the_charge_back(job: Job) -> None:
+    with pytest.raises(ZeroDivisionError), job.open():
+        1 / 0
+    assert job.history() == [("monday", "abandoned", False)]
+    job.run()
+    assert job.history() == [("monday", "abandoned", False), ("monday", "committed", True)]
+
+
+def test_a_failure_after_the_key_keeps_it_and_can_be_resumed(job: Job) -> None:
+    with pytest.raises(ZeroDivisionError), job.open() as run:  # noqa: PT012
+        key, path = run.key, run.path
+        1 / 0
+    assert not path.exists()
+    assert job.history() == [("monday", "running", True)]
+    with job.open() as again:
+        assert "same key, no second charge" in again.notes[0]
+        assert again.key == key
+
+
+def test_refusal_comes_before_any_data_is_looked_at(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("data was read")
+
+    monkeypatch.setattr("hushgram.pipelines.tracking.fingerprint_inputs", never)
+    with pytest.raises(BudgetExceeded, match="would fit"):
+        job.run(events=[Event("alp", 2)])
+    assert job.history() == []
+    assert job.leftovers() == []
+
+
+def test_other_parameters_inputs_or_target_are_refused_by_name(job: Job) -> None:
+    job.run()
+    other = {"privacy": {"epsilon": Fraction(3, 5)}, "input": {"key": "host"}}
+    with pytest.raises(LedgerError, match=r"input\.key was url, is host"):
+        job.run(parameters=other)
+    with pytest.raises(LedgerError, match="target was"):
+        job.run(target=job.folder / "elsewhere")
+    (job.folder / "data.csv").write_text("user,key\n1,b\n")
+    with pytest.raises(LedgerError, match=r"input .*data\.csv was 13 bytes"):
+        job.run()
+    (job.folder / "data.csv").unlink()
+    assert "verified" in job.run()[-1]  # released long ago, and its input is gone by now
+    with pytest.raises(InputError, match="matches no file"):
+        job.run(release="tuesday", target=job.folder / "tuesday", events=[Event("alp", "0.1")])
+
+
+def test_a_committed_release_that_was_lost_or_changed_is_reported(job: Job) -> None:
+    job.run()
+    (job.target / "bits.bin").write_bytes(b"other")
+    with pytest.raises(OutputError, match="has changed since"):
+        job.run()
+    for path in job.target.iterdir():
+        path.unlink()
+    job.target.rmdir()
+    with pytest.raises(OutputError, match="is not there"):
+        job.run()
+
+
+@pytest.mark.parametrize("shape", ["directory", "file"])
+def test_an_existing_target_is_never_overwritten(tmp_path: Path, shape: str) -> None:
+    job = Job(tmp_path, shape)
+    job.target.write_text("precious")
+    with pytest.raises(OutputError, match="exists already"):
+        job.run()
+    assert job.history() == []
+    job.target.unlink()
+
+    def appear(name: str) -> None:
+        if name == "written":
+            job.target.write_text("precious")
+
+    with pytest.raises(OutputError, match="exists already"):
+        job.run(appear)
+    assert job.target.read_text() == "precious"
+    job.target.unlink()
+    job.run()
+    assert job.history() == [("monday", "committed", True)]
+
+
+def test_a_foreign_target_after_prepare_is_not_taken_for_ours(job: Job) -> None:
+    job.killed("after prepare")
+    job.target.mkdir()
+    (job.target / "bits.bin").write_bytes(b"somebody else's")
+    with pytest.raises(OutputError, match="not of this release"):
+        job.run()
+    assert job.history() == [("monday", "prepared", True)]
+
+
+def test_two_runs_of_one_id_at_once(job: Job) -> None:
+    with job.open() as first:
+        first.key
+        with pytest.raises(LedgerError, match="is being run by process"):
+            job.run()
+        (first.path / "manifest.json").write_text("{}")
+        first.publish()
+    assert job.history() == [("monday", "committed", True)]
+
+
+def test_a_run_that_was_taken_over_publishes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hushgram.owner import Owner
+
+    with pytest.raises(LedgerError, match="taken over"), job.open() as slow:  # noqa: PT012
+        slow.key
+        (slow.path / "manifest.json").write_text("{}")
+        monkeypatch.setattr(Owner, "is_dead", lambda self: True)
+        job.run()
+        (slow.path / "manifest.json").parent.mkdir(exist_ok=True)
+        (slow.path / "manifest.json").write_text("{}")
+        slow.publish()
+    assert job.history() == [("monday", "committed", True)]
+    assert job.leftovers() == []
+
+
+def test_without_a_ledger_the_same_calls_work_and_say_so(tmp_path: Path) -> None:
+    with open_budget(job="release", events=[], target=tmp_path / "out") as run:
+        assert run.notes == [NO_LEDGER]
+        assert not run.tracked
+        assert run.summary is None
+        assert run.key == run.key
+        (run.path / "manifest.json").write_text("{}")
+        run.publish()
+    assert (tmp_path / "out" / "manifest.json").exists()
+    with pytest.raises(OutputError, match="exists already"):
+        open_budget(job="release", events=[], target=tmp_path / "out").__enter__()
+    with pytest.raises(ParameterError, match="dataset"):
+        open_budget(job="release", events=[], target="x", ledger="sqlite:///l.db")
+    with pytest.raises(ParameterError, match="release id"):
+        open_budget(job="release", events=[], target="x", dataset="views")
+
+
+def test_without_a_ledger_leftovers_of_dead_runs_are_removed_and_those_of_living_ones_stay(
+    tmp_path: Path,
+) -> None:
+    def child() -> None:
+        with open_budget(job="release", events=[], target=tmp_path / "out") as run:
+            (run.path / "half").write_text("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    process = FORK.Process(target=child)
+    process.start()
+    process.join()
+    assert len(list(tmp_path.iterdir())) == 1
+    with open_budget(job="release", events=[], target=tmp_path / "out") as first:
+        mine = first.path
+        with open_budget(job="release", events=[], target=tmp_path / "out"):
+            assert mine.exists()
+        assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_printed_results_are_committed_once(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    with job.open(target=None, job="clip") as run:
+        run.key
+        run.publish_text("bound 12\n")
+    assert capsys.readouterr().out == "bound 12\n"
+    with job.open(target=None, job="clip") as again:
+        assert again.done
+        assert "printed and committed" in again.notes[0]
+
+
+def test_object_stores_get_the_manifest_last(tmp_path: Path) -> None:
+    from pyarrow import fs
+
+    seen: list[str] = []
+
+    real = fs.SubTreeFileSystem(str(tmp_path / "bucket"), fs.LocalFileSystem())
+    (tmp_path / "bucket").mkdir()
+
+    class Store:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def open_output_stream(self, name: str) -> Any:
+            seen.append(name)
+            return real.open_output_stream(name)
+
+    place = publishing.StorePlace("mock://b/daily/urls.sketch", "views\nmonday", "directory", Store())
+    workdir = place.workdir("token")
+    for name in ("manifest.json", "bits-00000.bin", "heavy.parquet"):
+        (workdir / name).write_text(name)
+    expected = publishing.digest_tree(workdir)
+    assert not place.exists()
+    place.publish(workdir)
+    assert seen[-1].endswith("/manifest.json")
+    assert len(seen) == 3
+    assert place.exists()
+    assert place.digest() == expected
+    assert not workdir.exists()
+    again = place.workdir("token2")
+    with pytest.raises(OutputError, match="never overwritten"):
+        place.publish(again)
+    place.clear()
+    assert not again.exists()
+
+
+def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
+    def tree(name: str, files: dict[str, bytes]) -> str:
+        for file, content in files.items():
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_bytes(content)
+        return publishing.digest_tree(tmp_path / name)
+
+    same = {tree("a", {"x": b"1", "y/z": b"2"}), tree("b", {"y/z": b"2", "x": b"1"})}
+    assert len(same) == 1
+    assert len(same | {tree("c", {"x": b"1", "y": b"2"}), tree("d", {"x": b"12", "y/z": b""})}) == 3

@@ -1,0 +1,199 @@
+"""``hushgram ledger`` as a person or a script uses it, and the log of a job."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from hushgram.accounting import Budget, Event
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import BudgetExceeded, HushgramError, LedgerError, OutputError
+from hushgram.ledger import Ledger, Owner, Request, summarise
+from hushgram.pipelines.cli import cli
+from hushgram.pipelines.logs import JobLog, log_options
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("HUSHGRAM_LEDGER", "HUSHGRAM_LOG", "HUSHGRAM_METRICS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, ["ledger", *arguments])
+    if isinstance(result.exception, HushgramError):
+        raise result.exception
+    return result
+
+
+def release(name: str, *events: Event, url: str | None = None, upto: str = "commit") -> None:
+    with Ledger(url) as ledger:
+        taken = ledger.reserve(Request("pageviews", name, events, target="out/x"), Owner.this())
+        if upto in ("start", "commit"):
+            ledger.start(taken)
+        if upto == "commit":
+            ledger.prepare(taken, "0123456789abcdef" * 4)
+            ledger.commit(taken)
+        else:
+            ledger.let_go(taken)
+
+
+def test_init_show_history(tmp_path: Path) -> None:
+    out = call("init", "--dataset", "pageviews", "--epsilon", "10", "--delta", "1e-6").output
+    assert "ε = 10, δ = 0.000001" in out
+    assert (tmp_path / "hushgram-ledger.db").exists()
+    release("urls-2026-11-15", Event("threshold", "0.5"), Event("alp", "0.5"))
+    shown = call("show", "pageviews").output
+    assert re.search(r"budget\s+10\s+1e-06", shown)
+    assert re.search(r"spent\s+1\s+0", shown)
+    assert re.search(r"left\s+9\s", shown)
+    assert "more releases like urls-2026-11-15" in shown
+    assert "basic composition: ε = 1 at δ = 0" in shown
+    listed = call("history", "pageviews").output
+    assert re.search(r"urls-2026-11-15\s+release\s+all\s+1\s+0\s+committed.*0123456789abcdef", listed)
+
+
+def test_json_for_programs() -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6")
+    release("monday", *[Event("laplace", "0.1", details={"queries": "prefix"})] * 29)
+    [one] = json.loads(call("show", "--json").output)
+    assert one == json.loads(call("show", "pageviews", "--json").output)
+    assert (one["basic_epsilon"], one["proof"], one["budget_epsilon"]) == ("2.9", "pld", "3")
+    assert 2.2 < float(one["spent_epsilon"]) < 2.4
+    assert float(one["spent_epsilon"]) + float(one["left_epsilon"]) == pytest.approx(3)
+    assert one["kinds"] == {"laplace": {"events": 29, "epsilon": "2.9", "delta": "0"}}
+    [found] = json.loads(call("history", "pageviews", "--json").output)
+    assert found["events"][0]["details"] == {"queries": "prefix"}
+    assert found["events"][0]["meaning"] == "discrete Laplace on a vector of bounded L1 sensitivity"
+    assert "secret" not in json.dumps(found)
+
+
+def test_the_url_comes_from_option_environment_or_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/other.db"
+    call("init", "--dataset", "pageviews", "--epsilon", "1", "--ledger", url)
+    with pytest.raises(LedgerError, match=r"no ledger at sqlite:///hushgram-ledger\.db"):
+        call("show")
+    monkeypatch.setenv("HUSHGRAM_LEDGER", url)
+    assert "pageviews" in call("show").output
+
+
+def test_abandon_and_backup(tmp_path: Path) -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "3")
+    release("drawn", Event("alp", 1), upto="start")
+    release("waiting", Event("alp", 1), upto="reserve")
+    assert "its charge of ε = 1 stays" in call("abandon", "drawn").output
+    assert "ε = 1 is given back" in call("abandon", "waiting", "--dataset", "pageviews").output
+    with Ledger() as ledger:
+        assert summarise(ledger, "pageviews").left_epsilon == "2"
+    assert "1 datasets, 2 releases, 2 events" in call("backup", "copy.db").output
+    assert "drawn" in call("history", "pageviews", "--ledger", f"sqlite:///{tmp_path}/copy.db").output
+    with pytest.raises(LedgerError, match="exists already"):
+        call("backup", "copy.db")
+
+
+def test_the_composition_rule_is_part_of_the_budget() -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6", "--composition", "basic")
+    release("monday", *[Event("laplace", "0.1")] * 29)
+    shown = call("show", "pageviews").output
+    assert re.search(r"spent\s+2\.9\s", shown)
+    assert "composes by sums alone" in shown
+    assert "1 more releases like" in shown or "0 more releases like" in shown
+
+
+def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hushgram.pipelines.cli"], capture_output=True, text=True, check=False
+    )
+    code = "from hushgram.pipelines.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ledger", "show", "none"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 6
+    assert done.stderr.startswith("error: there is no ledger at")
+    assert "Traceback" not in done.stderr
+
+
+def test_looking_keys_up_imports_no_ledger() -> None:
+    code = (
+        "import sys, hushgram.pipelines.commands.query, hushgram.sketch\n"
+        "assert not {'sqlalchemy', 'hushgram.ledger', 'dp_accounting', 'apache_beam'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("command", [[], ["init"], ["show"], ["history"], ["abandon"], ["backup"]])
+def test_help(command: list[str]) -> None:
+    assert "Usage:" in call(*command, "--help").output
+
+
+# Logs and metrics of a job
+
+
+@click.command()
+@log_options
+@click.option("--fail", is_flag=True)
+def _job(log: str, metrics: str | None, fail: bool) -> None:
+    with JobLog("release", log, metrics, dataset="pageviews", release="monday") as out:
+        out.notes(["reserved ε = 1"])
+        logging.getLogger("apache_beam").warning("a line of %s", "Beam")
+        if fail:
+            raise BudgetExceeded("too much")
+        out.say("written", f"key {ReleaseKey(bytes(32))}", rows=3)
+        with Ledger.create() as ledger:
+            ledger.add_dataset("pageviews", Budget(4))
+            out.result(rows=1234, summary=summarise(ledger, "pageviews"))
+
+
+def test_json_lines_on_standard_error() -> None:
+    result = CliRunner().invoke(_job, ["--log", "json"])
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert [line["event"] for line in lines] == ["budget", "log", "written", "finished"]
+    assert lines[0]["release"] == "monday"
+    assert lines[0]["time"].endswith("Z")
+    assert lines[1]["message"] == "a line of Beam"
+    assert lines[2]["message"] == "key ReleaseKey(secret)"
+    assert result.stdout == ""
+
+
+def test_errors_are_json_too_and_keep_their_exit_code() -> None:
+    result = CliRunner().invoke(_job, ["--log", "json", "--fail"])
+    last = json.loads(result.stderr.splitlines()[-1])
+    assert (result.exit_code, last["event"], last["exit_code"]) == (5, "error", 5)
+    assert last["message"] == "too much"
+    plain = CliRunner().invoke(_job, ["--fail"])
+    assert isinstance(plain.exception, BudgetExceeded)  # the command line prints it
+
+
+def test_metrics_file(tmp_path: Path) -> None:
+    path = tmp_path / "hushgram.prom"
+    assert CliRunner().invoke(_job, ["--metrics", str(path)]).exit_code == 0
+    values = dict(re.findall(r'^(\w+)\{job="release",dataset="pageviews"\} (\S+)$', path.read_text(), re.M))
+    assert values["hushgram_last_run_success"] == "1"
+    assert values["hushgram_last_run_rows"] == "1234"
+    assert values["hushgram_budget_epsilon_left"] == "4.0"
+    assert float(values["hushgram_last_run_duration_seconds"]) >= 0
+    success = values["hushgram_last_success_timestamp_seconds"]
+    CliRunner().invoke(_job, ["--metrics", str(path), "--fail"])
+    after = dict(re.findall(r"^(\w+)\{[^}]*\} (\S+)$", path.read_text(), re.M))
+    assert after["hushgram_last_run_success"] == "0"
+    assert after["hushgram_last_run_exit_code"] == "5"
+    assert after["hushgram_last_success_timestamp_seconds"] == success
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    for line in path.read_text().splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+\{[^}]*\} \S+", line)
+
+
+def test_metrics_that_cannot_be_written_are_an_error() -> None:
+    result = CliRunner().invoke(_job, ["--metrics", "/no/such/folder/x.prom"])
+    assert isinstance(result.exception, OutputError)
