@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hushgram import sampling
     from hushgram.entropy import ReleaseKey, os_entropy
     from hushgram.params import ReleaseParams
-    from hushgram.release import release, release_histogram
+    from hushgram.reference import release, release_histogram
     from hushgram.sketch.reader import Sketch
 
 __all__ = ["ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release", "release_histogram", "sampling"]
@@ -28,8 +28,8 @@ _HOMES = {
     "ReleaseKey": "hushgram.entropy",
     "os_entropy": "hushgram.entropy",
     "ReleaseParams": "hushgram.params",
-    "release": "hushgram.release",
-    "release_histogram": "hushgram.release",
+    "release": "hushgram.reference",
+    "release_histogram": "hushgram.reference",
     "Sketch": "hushgram.sketch.reader",
 }
 _MODULES = {

@@ -113,6 +113,10 @@ class Plan:
     def from_text(cls, text: Mapping[str, Any]) -> Plan:
         """The plan that `as_text` wrote."""
         sizes = text["sizes"]
+        bits = text["domain_bits"]
+        whole = [text["keys"], text["bound"], sizes["records"], sizes["keys"], *sizes["profile"], *text["column_sizes"], bits or 0]
+        if not all(type(number) is int for number in whole):
+            raise ParameterError("Plan: keys, bound, sizes and column_sizes must be whole numbers")
         return cls(
             params=ReleaseParams.from_text(text["params"]),
             sizes=Sizes(sizes["records"], sizes["keys"], tuple(sizes["profile"]), rational(sizes["scale"], "scale", "Sizes")),

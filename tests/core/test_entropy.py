@@ -108,7 +108,7 @@ def test_the_door_test_rejects_other_doors(tmp_path):
 # Modules between the exact counts and the released bits; functions named here only choose batch sizes or messages.
 RELEASE_PATH = [
     "core/entropy.py", "core/reals.py", "core/sampling.py", "core/hashing.py", "core/keys.py", "core/histogram.py", "core/plan.py",
-    "core/params.py", "core/release.py", "core/mechanisms/sizing.py", "core/mechanisms/threshold.py", "core/mechanisms/alp.py",
+    "core/params.py", "core/reference.py", "core/mechanisms/sizing.py", "core/mechanisms/threshold.py", "core/mechanisms/alp.py",
 ]
 FLOAT_ALLOWED = {"_gap_batch", "_rate"}
 

@@ -1,0 +1,272 @@
+"""The sketch on disk: round trips, golden files, and every kind of damage, each refused in one line."""
+
+import json
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hushgram as hg
+from hushgram.errors import FormatError, HushgramError, InputError, OutputError
+from hushgram.hashing import column_positions
+from hushgram.sketch import manifest as manifests
+from tests.golden import make as golden
+
+GOLDEN = Path(golden.__file__).parent / "v1"
+KEY = hg.ReleaseKey(bytes(range(32)))
+
+
+@pytest.fixture
+def sketch(tmp_path):
+    shutil.copytree(GOLDEN / "pure.sketch", tmp_path / "a.sketch")
+    return tmp_path / "a.sketch"
+
+
+def refused(path, words, verify=False):
+    with pytest.raises(FormatError) as caught:
+        opened = hg.Sketch.open(path)
+        opened.verify() if verify else opened.estimate(["a"])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", golden.SETTINGS)
+def test_golden_sketches_are_read_and_answer_as_recorded(name):
+    sketch = hg.Sketch.open(GOLDEN / f"{name}.sketch")
+    sketch.verify()
+    recorded = json.loads((GOLDEN / f"{name}.json").read_text())
+    found = golden.answers(sketch)
+    assert found["unbiased"] == pytest.approx(recorded.pop("unbiased"), abs=1e-5)
+    found.pop("unbiased")
+    assert found == recorded
+
+
+@pytest.mark.parametrize("name", golden.SETTINGS)
+def test_golden_sketches_are_written_again_to_the_byte(name, tmp_path):
+    hg.release(golden.USERS, golden.KEYS, golden.SETTINGS[name], tmp_path / "x.sketch", key=golden.KEY, name=f"golden-{name}")
+    for file in sorted(os.listdir(GOLDEN / f"{name}.sketch")):
+        written = (tmp_path / "x.sketch" / file).read_bytes()
+        if file == "heavy.parquet" or (file == "manifest.json"):
+            continue  # Parquet's footer names the Arrow version; its content is compared below
+        assert written == (GOLDEN / f"{name}.sketch" / file).read_bytes()
+    assert hg.Sketch.open(tmp_path / "x.sketch").heavy().equals(hg.Sketch.open(GOLDEN / f"{name}.sketch").heavy())
+
+
+def test_bits_are_where_the_format_says():
+    """Independent of the reader: position and bit order straight from FORMAT.md."""
+    sketch = hg.Sketch.open(GOLDEN / "pure.sketch")
+    body = json.loads((GOLDEN / "pure.sketch/manifest.json").read_text())
+    raw = (GOLDEN / "pure.sketch/bits-00000.bin").read_bytes()
+    f = int(hg.Sketch.open(GOLDEN / "pure.sketch").heavy()["fingerprint"][0].as_py())
+    start = 0
+    for i, column in enumerate(body["columns"]):
+        a1, a2, c = (int(seed, 16) for seed in column["seeds"])
+        h = ((a1 + f % 2**32) * (a2 + (f >> 32)) + c) % 2**64
+        position = ((h >> 32) * column["bits"]) >> 32
+        assert position == int(column_positions(np.array([f], np.uint64), sketch.manifest.seeds[i], column["bits"])[0])
+        byte = raw[start // 8 + position // 8]
+        assert bool(byte >> (position % 8) & 1) == bool(sketch._bits_at(i, np.array([position], np.uint64))[0])
+        start += column["bits"]
+
+
+def test_same_key_same_bytes_and_one_record_changes_the_noise(tmp_path):
+    params = hg.ReleaseParams(epsilon="1", max_contributions=2, bits_per_key=50)
+    users, keys = [f"u{i}" for i in range(300)], [f"k{i % 20}" for i in range(300)]
+    for name, k in (("a", keys), ("b", keys), ("c", [*keys[:-1], "other"])):
+        hg.release(users, k, params, tmp_path / name, key=KEY)
+    content = {n: {f: (tmp_path / n / f).read_bytes() for f in os.listdir(tmp_path / n)} for n in "abc"}
+    assert content["a"] == content["b"]
+    sizes = [hg.Sketch.open(tmp_path / n).plan.sizes for n in "ac"]
+    assert sum(x != y for x, y in zip(sizes[0].profile, sizes[1].profile, strict=True)) > 100  # fresh noise on every number
+    other = hg.release(users, keys, params, key=hg.ReleaseKey(bytes(32)))
+    assert other.manifest.files != hg.Sketch.open(tmp_path / "a").manifest.files
+
+
+@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+def test_truncated_files(sketch, name):
+    content = (sketch / name).read_bytes()
+    for size in (0, 1, len(content) // 2, len(content) - 2):
+        (sketch / name).write_bytes(content[:size])
+        refused(sketch, name, verify=True)
+
+
+@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+def test_flipped_bits_are_found(sketch, name):
+    content = bytearray((sketch / name).read_bytes())
+    for at in range(0, len(content), max(len(content) // 40, 1)):
+        damaged = bytearray(content)
+        damaged[at] ^= 0x10
+        (sketch / name).write_bytes(damaged)
+        with pytest.raises(FormatError):
+            hg.Sketch.open(sketch).verify()
+
+
+@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+def test_missing_files(sketch, name):
+    (sketch / name).unlink()
+    refused(sketch, name)
+
+
+def test_not_a_sketch(tmp_path):
+    refused(tmp_path, "not a finished sketch")
+    refused(tmp_path / "none", "no such sketch")
+    (tmp_path / "manifest.json").write_text("{}")
+    refused(tmp_path, "not a hushgram sketch")
+    (tmp_path / "manifest.json").write_bytes(b"\xff\xfe")
+    refused(tmp_path, "not valid JSON")
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    refused(tmp_path, "not valid JSON")
+
+
+def rewrite(sketch, change):
+    """Alter the manifest and seal it again, as someone would who wants to fool the reader."""
+    body = json.loads((sketch / "manifest.json").read_text())
+    body.pop("checksum")
+    change(body)
+    body["checksum"] = manifests._checksum(body)
+    (sketch / "manifest.json").write_text(json.dumps(body))
+
+
+def put(*path_and_value):
+    *path, last, value = path_and_value
+
+    def change(body):
+        for step in path:
+            body = body[step]
+        body[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put("version", 2), "version 2 is not known here"), (put("encoding", "alp-9"), "encoding 'alp-9'"), (put("columns", 0, "bits", 1 << 60), "columns"),
+        (put("plan", "column_sizes", [1 << 40]), "columns"), (put("heavy", "rows", 10**12), "rows"), (put("files", 0, "name", "../../etc/passwd"), "files"),
+        (put("files", 0, "size", -1), "bytes"), (put("files", 1, "size", 10**15), "bytes"), (put("columns", 0, "ones", 10**9), "ones"),
+        (put("columns", 0, "seeds", ["zz", "1", "2"]), "manifest field"), (put("plan", "scale", "1/0"), "manifest field"),
+        (put("plan", "params", "epsilon", "nan"), "manifest field"), (put("plan", "kind", "magic"), "manifest field"), (put("plan", "bound", "x"), ""),
+        (lambda body: body.pop("plan"), "manifest field"), (lambda body: body["plan"].pop("width"), "manifest field"),
+        (put("plan", "sizes", "profile", None), "manifest field"),
+    ],
+)
+def test_absurd_manifests(sketch, change, words):
+    rewrite(sketch, change)
+    with pytest.raises(HushgramError) as caught:
+        hg.Sketch.open(sketch).estimate(["a"])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_heavy_file_of_another_kind(sketch):
+    table = pa.table({"fingerprint": ["a"], "value": [1.5]})
+    pq.write_table(table, sketch / "heavy.parquet")
+    entry = manifests.FileEntry.of("heavy.parquet", (sketch / "heavy.parquet").read_bytes())
+
+    def change(body):
+        body["files"][0].update(size=entry.size, sha256=entry.sha256)
+        body["heavy"]["rows"] = 1
+
+    rewrite(sketch, change)
+    refused(sketch, "column 'fingerprint'")
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=1)
+
+
+def test_a_path_that_exists_is_kept(tmp_path):
+    (tmp_path / "x").write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        hg.release(["u"], ["k"], PARAMS, tmp_path / "x")
+    assert (tmp_path / "x").read_text() == "mine"
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_parent_that_is_a_file(tmp_path):
+    (tmp_path / "x").write_text("mine")
+    with pytest.raises(OutputError):
+        hg.release(["u"], ["k"], PARAMS, tmp_path / "x" / "y.sketch")
+
+
+def test_a_full_disk_leaves_nothing(tmp_path):
+    """The kernel refuses to grow files beyond a limit: the same error path as a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    import signal
+
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OutputError, match="nothing was kept"):
+            hg.release(["u"], ["k"], hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=1000), tmp_path / "a.sketch")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert os.listdir(tmp_path) == []
+
+
+# --- what goes in -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", ["0", "1e-6"])
+@pytest.mark.parametrize(
+    "rows",
+    [[], [("u", "k")], [("u", "k")] * 50, [("u", f"k{i}") for i in range(50)], [(f"u{i}", "k") for i in range(50)], [("u", "x" * (1 << 20)), ("é", "\U0001f600\n\0")]],
+    ids=["empty", "one", "repeated", "one-user", "one-key", "strange"],
+)
+def test_small_and_strange_data(rows, delta):
+    params = hg.ReleaseParams(epsilon="1", delta=delta, max_contributions=4)
+    users, keys = pa.array([u for u, _ in rows], pa.string()), pa.array([k for _, k in rows], pa.string())
+    for who in (users, None):
+        sketch = hg.release(who, keys, params)
+        sketch.verify()
+        answer = sketch.estimate(["k", "nobody", "\U0001f600\n\0"])
+        assert np.isfinite(answer["estimate"].to_numpy()).all()
+        assert sketch.total(["k", "nobody"]).low <= sketch.total(["k", "nobody"]).high
+
+
+def test_counts_far_above_the_bound():
+    sketch = hg.release_histogram(["a", "b"], [10**9, 5], PARAMS, key=KEY)
+    found = sketch.estimate(["a"])
+    assert abs(found["estimate"][0].as_py() - 10**9) < 60
+    assert found["source"][0].as_py() == "threshold"
+
+
+@pytest.mark.parametrize("counts", [[-1], [1.5], [float("nan")], ["x"], [[1]], [1 << 60]])
+def test_bad_counts(counts):
+    with pytest.raises(InputError, match="counts"):
+        hg.release_histogram(["a"], counts, PARAMS)
+
+
+def test_bad_columns():
+    with pytest.raises(InputError, match="row 1 is null"):
+        hg.release(["a", "b"], ["k", None], PARAMS)
+    with pytest.raises(InputError, match="users: row 0 is null"):
+        hg.release([None, "b"], ["k", "k"], PARAMS)
+    with pytest.raises(InputError, match="same length"):
+        hg.release_histogram(["a"], [1, 2], PARAMS)
+
+
+def test_files_stay_within_the_size_formula():
+    rng = np.random.default_rng(3)
+    counts = (rng.pareto(1.1, 20_000) * 3 + 1).astype(np.int64)
+    sketch = hg.release_histogram(np.arange(20_000), counts, PARAMS, key=KEY)
+    assert sketch.size <= 1.02 * (sketch.plan.bits / 8 + 5 * sketch.manifest.heavy_rows) + 65536
+
+
+def test_no_exact_number_in_the_manifest():
+    """Whatever depends on data in the manifest has passed a mechanism: two keys, same data, other numbers."""
+    rows = [f"k{i % 30}" for i in range(500)]
+    bodies = []
+    for seed in (1, 2):
+        sketch = hg.release(None, rows, PARAMS, key=hg.ReleaseKey(bytes([seed]) * 32))
+        bodies.append(json.loads((sketch.path / "manifest.json").read_text()))
+    for field in ("records", "keys"):
+        assert bodies[0]["plan"]["sizes"][field] != bodies[1]["plan"]["sizes"][field]
+    assert bodies[0]["columns"][0]["ones"] != bodies[1]["columns"][0]["ones"]

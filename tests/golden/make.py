@@ -1,0 +1,45 @@
+"""Writes the golden sketches: `python -m tests.golden.make DIRECTORY`. Committed ones are never written again.
+
+A golden sketch pins the format: every later version must read it and give the answers recorded beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import hushgram as hg
+
+KEY = hg.ReleaseKey(bytes(range(32)))
+WORDS = [f"/page/{i}" for i in range(60)]
+USERS = [f"user{(i * 7919) % 40}" for i in range(1200)]
+KEYS = [WORDS[(i * i) % 60] for i in range(1200)]
+ASKED = [*WORDS[:8], "/never"]
+SETTINGS = {
+    "pure": hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320),
+    "text": hg.ReleaseParams(epsilon="16", delta="1e-2", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320),
+    "sized": hg.ReleaseParams(epsilon="8", max_contributions=2, bits_per_key=1, split={"size": "0.2", "threshold": "0.4", "alp": "0.4"}),
+}
+
+
+def main(root: Path) -> None:
+    """Write all of them."""
+    for name, params in SETTINGS.items():
+        sketch = hg.release(USERS, KEYS, params, root / f"{name}.sketch", key=KEY, name=f"golden-{name}")
+        (root / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
+
+
+def answers(sketch: hg.Sketch) -> dict[str, object]:
+    """What the sketch says of a few keys, by the estimators whose definition never changes."""
+    argmax = sketch.estimate(ASKED, estimator="argmax", interval=None)
+    return {
+        "argmax": argmax["estimate"].to_pylist(),
+        "source": argmax["source"].to_pylist(),
+        "unbiased": [round(v, 6) for v in sketch.estimate(ASKED, estimator="unbiased", interval=None)["estimate"].to_pylist()],
+        "heavy": sketch.heavy().num_rows,
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
