@@ -16,8 +16,9 @@
 Entering refuses what does not fit before any data is read, charges the ledger and takes up what an earlier
 run of the same id left. `run.key` is the release key; asking for it is the point from which noise may exist.
 `run.path` is an empty directory beside the target (or, with ``shape="file"``, the path of a file in one) to
-write to. Leaving without `publish` gives the reservation back if the key was never asked for, and else keeps
-it for the next run of the same id, which will get the same key and make the same bytes.
+write to; `run.output` is the same as text, for jobs whose workers may be other machines. Leaving without
+`publish` gives the reservation back if the key was never asked for, and else keeps it for the next run of the
+same id, which will get the same key and make the same bytes.
 
 Without `dataset` the same calls work with a fresh key and no ledger, and the notes say so.
 """
@@ -35,7 +36,7 @@ from hushgram.accounting import Event
 from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import OutputError, ParameterError
 from hushgram.pipelines.fingerprints import flatten
-from hushgram.pipelines.publishing import Shape, digest_tree
+from hushgram.pipelines.publishing import Place, Shape, digest_work
 from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Run:
 
     def __init__(self, backing: Tracked | Untracked, shape: Shape) -> None:
         self._backing, self._shape = backing, shape
-        self._workdir: Path | None = None
+        self._work: str | None = None
         self._published = False
         self.notes: list[str] = backing.notes
         self.done = False
@@ -114,8 +115,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._workdir is not None and not self._published:
-            shutil.rmtree(self._workdir, ignore_errors=True)
+        if self._work is not None and not self._published and "://" not in self._work:
+            shutil.rmtree(self._work, ignore_errors=True)
         self._backing.leave()
 
     @property
@@ -131,12 +132,16 @@ class Run:
     @property
     def path(self) -> Path:
         """Where to write: an empty directory, or a file in one that does not exist yet."""
-        place = self._backing.place
-        if place is None:
-            raise OutputError("this job has no output path; set output.path")
-        if self._workdir is None:
-            self._workdir = place.workdir(self._backing.token)
-        return self._workdir / self._backing.name if self._shape == "file" else self._workdir
+        if self._work is None:
+            self._work = str(self._place().workdir(self._backing.token))
+        return Path(self._work, self._backing.name) if self._shape == "file" else Path(self._work)
+
+    @property
+    def output(self) -> str:
+        """As `path`, but a folder of the object store where the target is in one: for workers elsewhere."""
+        if self._work is None:
+            self._work = self._place().workplace(self._backing.token)
+        return f"{self._work}/{self._backing.name}" if self._shape == "file" else self._work
 
     @property
     def reserved_at(self) -> str | None:
@@ -150,11 +155,11 @@ class Run:
 
     def publish(self) -> None:
         """Makes what was written visible, by one rename, and commits."""
-        place, workdir = self._backing.place, self._workdir
-        if place is None or workdir is None:
+        place, work = self._place(), self._work
+        if work is None:
             raise OutputError("nothing was written; write to run.path before run.publish()")
-        self._backing.prepare(_digest_of(workdir, self._backing.name, self._shape))
-        place.publish(workdir)
+        self._backing.prepare(digest_work(work, self._backing.name if self._shape == "file" else None))
+        place.publish(work)
         self._published = True
         self._backing.commit()
         self.done = True
@@ -167,11 +172,7 @@ class Run:
         self._backing.commit()
         self.done = True
 
-
-def _digest_of(workdir: Path, name: str, shape: Shape) -> str:
-    path = workdir / name if shape == "file" else workdir
-    if not path.exists():
-        raise OutputError(f"nothing was written to {path}")
-    return digest_tree(path)
-
-
+    def _place(self) -> Place:
+        if self._backing.place is None:
+            raise OutputError("this job has no output path; set output.path")
+        return self._backing.place

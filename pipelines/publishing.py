@@ -23,7 +23,16 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from hushgram.errors import OutputError
 
-__all__ = ["LocalPlace", "Place", "Shape", "StorePlace", "digest_tree", "place_for", "rename_new"]
+__all__ = [
+    "LocalPlace",
+    "Place",
+    "Shape",
+    "StorePlace",
+    "digest_tree",
+    "digest_work",
+    "place_for",
+    "rename_new",
+]
 
 Shape: TypeAlias = Literal["directory", "file"]
 
@@ -43,10 +52,13 @@ class Place(Protocol):
         """The digest of what is published there."""
 
     def workdir(self, token: str) -> Path:
-        """A fresh empty directory for this run."""
+        """A fresh empty directory on this machine for this run."""
 
-    def publish(self, workdir: Path) -> None:
-        """Makes what is in `workdir` visible, at once; refuses to replace anything."""
+    def workplace(self, token: str) -> str:
+        """The same as text, on a store a folder of the store: where workers on other machines can write."""
+
+    def publish(self, work: str) -> None:
+        """Makes what is in `work` visible, at once; refuses to replace anything."""
 
     def clear(self, dead: Callable[[str], bool] | None = None) -> None:
         """Removes what runs of this id left behind; of all of them, or of those whose token is `dead`."""
@@ -80,7 +92,11 @@ class LocalPlace:
             path.mkdir(mode=0o700)  # what is in there is not released yet
         return path
 
-    def publish(self, workdir: Path) -> None:
+    def workplace(self, token: str) -> str:
+        return str(self.workdir(token))
+
+    def publish(self, work: str) -> None:
+        workdir = Path(work)
         source = workdir if self.shape == "directory" else workdir / self.target.name
         with _told(self.target):
             if self.shape == "directory":
@@ -96,70 +112,57 @@ class LocalPlace:
 
 
 class StorePlace:
-    """A folder of an object store: published by its manifest, which is uploaded last."""
+    """A folder of an object store: published by its manifest, which is copied last.
 
-    def __init__(self, target: str, label: str, shape: Shape, filesystem: Any = None) -> None:
+    Beam's file systems are used, as by the workers that write. A job may write to a hidden folder of the
+    store (`workplace`, needed where workers are other machines) or to a directory here (`workdir`).
+    """
+
+    def __init__(self, target: str, label: str, shape: Shape) -> None:
         self.target, self.shape = target.rstrip("/"), shape
-        self._stem = f"hushgram-{_short_hash(label + self.target)}."
-        self._given = filesystem
+        parent, _, name = self.target.rpartition("/")
+        self._parent, self._stem = parent, f".{name}.hushgram-{_short_hash(label)}."
+        self._local_stem = f"hushgram-{_short_hash(label + self.target)}."
 
     def exists(self) -> bool:
-        from pyarrow import fs
-
-        system, path = self._open()
-        seen = path if self.shape == "file" else f"{path}/{_LAST}"
         with _told(self.target):
-            return bool(system.get_file_info([seen])[0].type != fs.FileType.NotFound)
+            return bool(_systems().exists(self.target if self.shape == "file" else f"{self.target}/{_LAST}"))
 
     def digest(self) -> str:
-        from pyarrow import fs
-
-        system, path = self._open()
         with _told(self.target):
-            if self.shape == "file":
-                return _digest([(path.rpartition("/")[2], _pieces(system.open_input_stream(path)))])
-            found = system.get_file_info(fs.FileSelector(path, recursive=True))
-            files = sorted(info.path for info in found if info.type == fs.FileType.File)
-            return _digest(
-                (name[len(path) + 1 :], _pieces(system.open_input_stream(name))) for name in files
-            )
+            names = [self.target] if self.shape == "file" else _listed(f"{self.target}/*")
+            return _digest((name.rpartition("/")[2], _pieces(_read(name))) for name in names)
+
+    def workplace(self, token: str) -> str:
+        return f"{self._parent}/{self._stem}{token}"
 
     def workdir(self, token: str) -> Path:
-        path = Path(tempfile.gettempdir()) / f"{self._stem}{token}"
+        path = Path(tempfile.gettempdir()) / f"{self._local_stem}{token}"
         with _told(path):
             path.mkdir(mode=0o700)
         return path
 
-    def publish(self, workdir: Path) -> None:
+    def publish(self, work: str) -> None:
         if self.exists():
             raise OutputError(f"output {self.target} exists already; a release is never overwritten")
-        system, path = self._open()
-        files = sorted(p for p in workdir.rglob("*") if p.is_file())
-        if self.shape == "directory":
-            files.sort(key=lambda p: p.name == _LAST)
         with _told(self.target):
-            for file in files:
-                name = path if self.shape == "file" else f"{path}/{file.relative_to(workdir).as_posix()}"
-                with contextlib.suppress(NotImplementedError):
-                    system.create_dir(name.rpartition("/")[0], recursive=True)
-                with file.open("rb") as source, system.open_output_stream(name) as sink:
-                    shutil.copyfileobj(source, sink, _CHUNK)
-        shutil.rmtree(workdir, ignore_errors=True)
+            names = _listed(f"{work}/*") if "://" in work else sorted(map(str, Path(work).iterdir()))
+            for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
+                to = self.target if self.shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
+                if "://" in work:
+                    _systems().copy([name], [to])
+                else:
+                    with open(name, "rb") as source, _systems().create(to, **_plain()) as sink:
+                        shutil.copyfileobj(source, sink, _CHUNK)
+        self.clear()
 
     def clear(self, dead: Callable[[str], bool] | None = None) -> None:
-        _clear(Path(tempfile.gettempdir()), self._stem, dead)
-
-    def _open(self) -> tuple[Any, str]:
-        from pyarrow import fs
-
-        path = self.target.partition("://")[2]
-        if self._given is not None:
-            return self._given, path
-        try:
-            system, path = fs.FileSystem.from_uri(self.target)
-        except (OSError, ValueError) as problem:
-            raise OutputError(f"output {self.target} cannot be opened: {problem}") from None
-        return system, path
+        _clear(Path(tempfile.gettempdir()), self._local_stem, dead)
+        if dead is None:
+            with contextlib.suppress(Exception):  # litter costs nothing; the next run tries again
+                left = _listed(f"{self._parent}/{self._stem}*/*")
+                if left:
+                    _systems().delete(left)
 
 
 def digest_tree(path: Path) -> str:
@@ -188,6 +191,39 @@ def rename_new(source: Path, target: Path) -> None:
     else:
         os.link(source, target)
         source.unlink()
+
+
+def digest_work(work: str, name: str | None) -> str:
+    """The digest that `Place.digest` will give once `work` (or its file `name`) is published."""
+    if "://" in work:
+        found = _listed(f"{work}/*")
+        if not found:
+            raise OutputError(f"nothing was written to {work}")
+        return _digest((path.rpartition("/")[2], _pieces(_read(path))) for path in found)
+    path = Path(work) if name is None else Path(work, name)
+    if not path.exists():
+        raise OutputError(f"nothing was written to {path}")
+    return digest_tree(path)
+
+
+def _systems() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+def _plain() -> dict[str, Any]:
+    from apache_beam.io.filesystem import CompressionTypes
+
+    return {"compression_type": CompressionTypes.UNCOMPRESSED}
+
+
+def _read(path: str) -> Any:
+    return _systems().open(path, **_plain())
+
+
+def _listed(pattern: str) -> list[str]:
+    return sorted(found.path for found in _systems().match([pattern])[0].metadata_list)
 
 
 def _clear(folder: Path, stem: str, dead: Callable[[str], bool] | None) -> None:
@@ -246,5 +282,7 @@ def _told(target: object) -> Iterator[None]:
         raise OutputError(f"output {target} exists already; a release is never overwritten") from None
     except FileNotFoundError as problem:
         raise OutputError(f"output {problem.filename or target} is not there any more") from None
-    except OSError as problem:
+    except OSError as problem:  # Beam's errors of file systems are OSErrors as well
         raise OutputError(f"output {target} cannot be written: {problem.strerror or problem}") from None
+    except ValueError as problem:
+        raise OutputError(f"output {target} cannot be opened: {problem}") from None

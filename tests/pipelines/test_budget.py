@@ -6,12 +6,15 @@ import multiprocessing
 import os
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from apache_beam.io.filesystem import FileMetadata, FileSystem
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.localfilesystem import LocalFileSystem
 
 from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, InputError, LedgerError, OutputError, ParameterError
@@ -334,39 +337,113 @@ def test_printed_results_are_committed_once(job: Job, capsys: pytest.CaptureFixt
         assert "printed and committed" in again.notes[0]
 
 
-def test_object_stores_get_the_manifest_last(tmp_path: Path) -> None:
-    from pyarrow import fs
+class Bucket(FileSystem):
+    """An object store for tests, "bucket://…": a local folder, no renames, every creation noted."""
 
-    seen: list[str] = []
+    root: ClassVar[Path]
+    created: ClassVar[list[str]] = []
+    inner = LocalFileSystem(None)
 
-    real = fs.SubTreeFileSystem(str(tmp_path / "bucket"), fs.LocalFileSystem())
-    (tmp_path / "bucket").mkdir()
+    @classmethod
+    def scheme(cls) -> str:
+        return "bucket"
 
-    class Store:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
+    def _to(self, url: str) -> str:
+        return str(self.root / url.removeprefix("bucket://"))
 
-        def open_output_stream(self, name: str) -> Any:
-            seen.append(name)
-            return real.open_output_stream(name)
+    def _from(self, path: str) -> str:
+        return "bucket://" + str(Path(path).relative_to(self.root))
 
-    place = publishing.StorePlace("mock://b/daily/urls.sketch", "views\nmonday", "directory", Store())
-    workdir = place.workdir("token")
-    for name in ("manifest.json", "bits-00000.bin", "heavy.parquet"):
-        (workdir / name).write_text(name)
-    expected = publishing.digest_tree(workdir)
-    assert not place.exists()
-    place.publish(workdir)
-    assert seen[-1].endswith("/manifest.json")
-    assert len(seen) == 3
-    assert place.exists()
-    assert place.digest() == expected
-    assert not workdir.exists()
-    again = place.workdir("token2")
-    with pytest.raises(OutputError, match="never overwritten"):
-        place.publish(again)
-    place.clear()
-    assert not again.exists()
+    def join(self, basepath: str, *paths: str) -> str:
+        return "/".join([basepath.rstrip("/"), *paths])
+
+    def split(self, path: str) -> tuple[str, str]:
+        return path.rpartition("/")[0], path.rpartition("/")[2]
+
+    def mkdirs(self, path: str) -> None: ...
+
+    def has_dirs(self) -> bool:
+        return True
+
+    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file() and self._from(str(path)).startswith(dir_or_prefix):
+                yield FileMetadata(self._from(str(path)), path.stat().st_size)
+
+    def create(self, path: str, mime_type: str = "", compression_type: str = "auto") -> Any:
+        self.created.append(path)
+        Path(self._to(path)).parent.mkdir(parents=True, exist_ok=True)
+        return open(self._to(path), "wb")
+
+    def open(self, path: str, mime_type: str = "", compression_type: str = "auto") -> Any:
+        return open(self._to(path), "rb")
+
+    def copy(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
+        for source, to in zip(source_file_names, destination_file_names, strict=True):
+            with self.create(to) as sink:
+                sink.write(Path(self._to(source)).read_bytes())
+
+    def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
+        raise AssertionError("an object store has no rename")
+
+    def exists(self, path: str) -> bool:
+        return Path(self._to(path)).is_file()
+
+    def size(self, path: str) -> int:
+        return Path(self._to(path)).stat().st_size
+
+    def last_updated(self, path: str) -> float:
+        return 0.0
+
+    def checksum(self, path: str) -> str:
+        return ""
+
+    def metadata(self, path: str) -> FileMetadata:
+        return FileMetadata(path, self.size(path))
+
+    def delete(self, paths: list[str]) -> None:
+        for path in paths:
+            Path(self._to(path)).unlink()
+
+
+@pytest.mark.parametrize("how", ["output", "path"])
+def test_object_stores_get_the_manifest_last(job: Job, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bucket, "root", job.folder / "bucket", raising=False)
+    monkeypatch.setattr(Bucket, "created", [])
+    target = "bucket://daily/urls.sketch"
+
+    def run(*, die: bool = False) -> Run:
+        with job.open(target=target) as run:
+            if not run.done:
+                run.key
+                where = getattr(run, how)
+                for name in ("manifest.json", "bits-00000.bin", "heavy.parquet"):
+                    opened = FileSystems.create(f"{where}/{name}") if how == "output" else None
+                    with opened or open(where / name, "wb") as file:
+                        file.write(name.encode())
+                if die:
+                    raise ZeroDivisionError
+                run.publish()
+        return run
+
+    with pytest.raises(ZeroDivisionError):
+        run(die=True)
+    assert not (job.folder / "bucket/daily/urls.sketch").exists()
+    Bucket.created.clear()
+    run()
+    published = [path for path in Bucket.created if path.startswith(f"{target}/")]
+    assert len(published) == 3
+    assert published[-1].endswith("/manifest.json")
+    folder = job.folder / "bucket"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    names = ("bits-00000.bin", "heavy.parquet", "manifest.json")
+    assert files == [f"daily/urls.sketch/{name}" for name in names]
+    assert "verified, nothing to do" in run().notes[-1]
+    (job.folder / "bucket/daily/urls.sketch/heavy.parquet").write_text("other")
+    with pytest.raises(OutputError, match="has changed since"):
+        run()
+    with pytest.raises(OutputError, match="exists already"):
+        job.run(release="tuesday", target=target, events=[Event("alp", "0.1")])
 
 
 def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
