@@ -16,6 +16,8 @@ import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hushgram.entropy import os_entropy
+
 __all__ = ["Owner"]
 
 
@@ -32,7 +34,8 @@ class Owner:
     @classmethod
     def this(cls) -> Owner:
         """This process, with a fresh token."""
-        return cls(platform.node() or "?", _realm(), os.getpid(), _start_of(os.getpid()), os.urandom(8).hex())
+        token = os_entropy().take(8).tobytes().hex()
+        return cls(platform.node() or "?", _realm(), os.getpid(), _start_of(os.getpid()), token)
 
     @classmethod
     def read(cls, text: str) -> Owner:

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hushgram.entropy import ReleaseKey
+from hushgram.entropy import ReleaseKey, os_entropy
 from hushgram.errors import LedgerError
 
 __all__ = ["unwrap", "wrap"]
@@ -27,7 +27,7 @@ def wrap(key: ReleaseKey, context: str) -> str:
     wrapping = _wrapping_key()
     if wrapping is None:
         return f"plain:{key.hex()}"
-    nonce = os.urandom(_NONCE_BYTES)
+    nonce = os_entropy().take(_NONCE_BYTES).tobytes()
     sealed = AESGCM(wrapping).encrypt(nonce, bytes.fromhex(key.hex()), context.encode())
     return f"aesgcm:{nonce.hex()}:{sealed.hex()}"
 
