@@ -37,6 +37,7 @@ from hushgram.numbers import Number, integer, rational, show
 from hushgram.sampling import discrete_laplace
 
 __all__ = [
+    "BLOCK",
     "LaplaceAnswers",
     "LaplaceParams",
     "ListedRelease",

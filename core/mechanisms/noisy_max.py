@@ -45,6 +45,8 @@ __all__ = ["NoisyMaxParams", "distribution", "noisy_max", "privacy_map", "top"]
 
 # Scores are cut to ± this before the gap to the highest is taken: a gap then fits in 62 binary digits.
 _MOST = 1 << 61
+# Coins rarer than e^−32 are drawn as several in a row: their digits would begin with very many zeros.
+_MOST_EXPONENT = 32
 # Candidates of `distribution`: 2^(k−1) subsets are summed.
 _MOST_ENUMERATED = 20
 
@@ -129,8 +131,19 @@ def _coins(gaps: NDArray[np.int64], rate: Fraction, source: BitSource) -> NDArra
     # From the highest digit down: it rules out most candidates, and the rest need fewer coins.
     for digit in range(int(gaps.max()).bit_length() - 1, -1, -1):
         needed = np.flatnonzero(out & ((gaps >> digit) & 1).astype(np.bool_))
-        out[needed] = bernoulli(exp_neg(rate * 2**digit), len(needed), source)
+        out[needed] = False
+        out[_survivors(needed, rate * 2**digit, source)] = True
     return out
+
+
+def _survivors(needed: NDArray[np.intp], exponent: Fraction, source: BitSource) -> NDArray[np.intp]:
+    """Those of ``needed`` whose coin of exp(−exponent) fell; a large exponent is a row of moderate coins."""
+    coins = -(-exponent // _MOST_EXPONENT)
+    coin = exp_neg(exponent / coins)
+    while len(needed) and coins:  # nearly always over after one round: nobody survives e^−32 twice
+        needed = needed[bernoulli(coin, len(needed), source)]
+        coins -= 1
+    return needed
 
 
 def distribution(scores: Sequence[int], rate: float) -> list[float]:

@@ -42,11 +42,22 @@ from hushgram.mechanisms.hypothesis import MOST_TOTAL, Hypothesis
 from hushgram.mechanisms.laplace import positive
 from hushgram.mechanisms.svt_mechanism import NoiseStream, noise_stream
 from hushgram.mechanisms.svt_params import SvtParams, privacy_loss
-from hushgram.mechanisms.workload import GRID, Workload
+from hushgram.mechanisms.workload import GRID, Domain, Workload
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sampling import discrete_laplace
 
-__all__ = ["FROM_HYPOTHESIS", "HALTED", "MEASURED", "OnlinePMW", "PmwAnswers", "PmwParams", "prior_weights"]
+__all__ = [
+    "FROM_HYPOTHESIS",
+    "GRID",
+    "HALTED",
+    "MEASURED",
+    "Domain",
+    "OnlinePMW",
+    "PmwAnswers",
+    "PmwParams",
+    "Workload",
+    "prior_weights",
+]
 
 # Where an answer came from. HALTED: also the hypothesis, but nothing was compared any more: no error bound.
 FROM_HYPOTHESIS, MEASURED, HALTED = 0, 1, 2
@@ -56,12 +67,13 @@ _VALUE_SHARE = Fraction(1, 3)
 _TOTAL_SHARE = Fraction(1, 50)
 # The replay keeps one row for each update; beyond this its whole numbers would leave float64's exact range.
 _MOST_REPLAYED = 1 << 12
+_MOST_UPDATES = 10**5
 # Steps over all answers when the update bound is reached: the hypothesis is all there is from then on.
 _LAST_REPLAY = 40
 # Comparisons are made for blocks of queries; a block shrinks when it is cut short by an update.
 _LEAST_BLOCK, _MOST_BLOCK = 8, 2048
 # Weight that a prior leaves to the uniform distribution, so that no cell starts at zero.
-_PRIOR_MIX = 0.05
+_PRIOR_MIX = 0.01
 
 
 @dataclass(frozen=True, init=False)
@@ -113,7 +125,7 @@ class PmwParams:
             integer(max_contributions, "max_contributions", owner, low=1, high=most),
         )
         put(self, "replay", integer(replay, "replay", owner, low=0, high=1000))
-        most = _MOST_REPLAYED if replay else 10**5
+        most = _MOST_REPLAYED if replay else _MOST_UPDATES
         put(self, "max_updates", integer(max_updates, "max_updates", owner, low=1, high=most))
         put(self, "queries", integer(queries, "queries", owner, low=1, high=1 << 40))
         put(self, "total", None if total is None else integer(total, "total", owner, low=1, high=MOST_TOTAL))
@@ -197,6 +209,11 @@ class PmwParams:
         if not 0 < share < 1:
             raise ParameterError(f"PmwParams: alpha must be between 0 and 1, got {show(share)}")
         updates = math.ceil(16 * math.log(max(cells, 2)) / float(share) ** 2)
+        if updates > _MOST_UPDATES:
+            raise ParameterError(
+                f"PmwParams: alpha {show(share)} needs {updates} updates, above {_MOST_UPDATES}; raise alpha, "
+                "or set max_updates and threshold by hand"
+            )
         params = cls(
             epsilon,
             delta=delta,
@@ -236,7 +253,7 @@ class PmwAnswers:
 def prior_weights(estimates: ArrayLike) -> NDArray[np.int64]:
     """A prior from released estimates of the cells, as those of a sketch ★: free, since they are public.
 
-    Negative estimates count as 0; one twentieth of the weight is spread evenly, so that no cell is ruled out.
+    Negative estimates count as 0; one percent of the weight is spread evenly, so that no cell is ruled out.
     """
     given = np.nan_to_num(np.maximum(np.asarray(estimates, dtype=np.float64), 0.0), posinf=0.0)
     if given.ndim != 1 or len(given) == 0:
@@ -309,7 +326,7 @@ class OnlinePMW:
         """Answers to the next queries of the stream, in order."""
         self._check(queries)
         self._chain = digest(self._chain, queries.digest)
-        noise = noise_stream(self._svt.noise, self._key.source("pmw", self.asked, self._chain))
+        noise = self._noise()
         out = PmwAnswers(np.zeros(len(queries), np.int64), np.full(len(queries), FROM_HYPOTHESIS, np.int8))
         start = 0
         if not self.halted and len(queries):
@@ -319,6 +336,10 @@ class OnlinePMW:
             out.origin[start:] = HALTED
         self.asked += len(queries)
         return out
+
+    def _noise(self) -> NoiseStream:
+        """The noise of the next batch: a function of the data and of every query so far."""
+        return noise_stream(self._svt.noise, self._key.source("pmw", self.asked, self._chain))
 
     def _check(self, queries: Workload) -> None:
         if queries.cells != len(self._counts):
