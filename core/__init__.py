@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from hushgram import sampling
     from hushgram.entropy import ReleaseKey, os_entropy
     from hushgram.params import ReleaseParams
-    from hushgram.reference import release, release_histogram
+    from hushgram.reference import release, release_histogram, release_public
     from hushgram.sketch.reader import Sketch
 
-__all__ = ["ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release", "release_histogram", "sampling"]
+__all__ = [
+    "ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release", "release_histogram", "release_public",
+    "sampling",
+]
 __version__ = "0.1.0"
 
 # Loaded on first use: `hushgram query` must not wait for what it does not need.
@@ -30,15 +33,16 @@ _HOMES = {
     "ReleaseParams": "hushgram.params",
     "release": "hushgram.reference",
     "release_histogram": "hushgram.reference",
+    "release_public": "hushgram.reference",
     "Sketch": "hushgram.sketch.reader",
 }
 _MODULES = {
     "sampling": "hushgram.sampling",
     "svt": "hushgram.svt",
-    "pmw": "hushgram.mechanisms.pmw",
-    "noisy_max": "hushgram.mechanisms.noisy_max",
-    "linear": "hushgram.mechanisms.linear",
-    "laplace": "hushgram.mechanisms.laplace",
+    "pmw": "hushgram.pmw",
+    "noisy_max": "hushgram.noisy_max",
+    "linear": "hushgram.linear",
+    "laplace": "hushgram.laplace",
 }
 
 

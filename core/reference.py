@@ -15,21 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import InputError
 from hushgram.hashing import draw_seeds
-from hushgram.histogram import Contributions, Histogram
-from hushgram.keys import as_column
-from hushgram.mechanisms import alp, threshold
+from hushgram.histogram import Contributions, Histogram, KeyTable
+from hushgram.keys import as_column, encode
+from hushgram.mechanisms import alp, laplace, threshold
 from hushgram.mechanisms.sizing import Tally, release_sizes
 from hushgram.params import ReleaseParams, Split
-from hushgram.plan import Plan, expected_sizes, make_plan
+from hushgram.plan import Plan, expected_sizes, make_plan, make_public_plan
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import check_free, write_sketch
 
-__all__ = ["project_part", "release", "release_histogram", "threshold_part"]
+__all__ = [
+    "list_table", "listed_only", "project_part", "public_part", "release", "release_histogram", "release_public",
+    "threshold_part",
+]
 
 _LARGEST_COUNT = 1 << 48
 
@@ -59,7 +64,7 @@ def release(
     if path is not None:
         check_free(path)
     if users is None:
-        histogram = _clipped_records(keys, params, texts)
+        histogram = Histogram.of_column(keys, texts=texts)  # one record is one unit of count
     else:
         rows = Contributions.of(users, keys, key, texts=texts)
         histogram = rows.bounded(params.max_contributions, params.max_per_key)
@@ -84,6 +89,67 @@ def release_histogram(
         raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
     histogram = Histogram.of_counts(column, numbers, texts=params.delta != 0)
     return _release(histogram, params, path, key or ReleaseKey.generate(), name)
+
+
+def release_public(
+    users: Any,
+    keys: Any,
+    listed: Any,
+    params: ReleaseParams,
+    path: str | Path | None = None,
+    *,
+    key: ReleaseKey | None = None,
+    name: str = "",
+) -> Sketch:
+    """Release the counts of a public list of keys: Laplace noise on every one, also those with count 0.
+
+    Records of other keys are left out before bounding, so that they use up nothing of a user's contributions. All
+    of ε goes to the noise, of scale C/ε. ``listed`` must be known without looking at the data.
+    """
+    key = key or ReleaseKey.generate()
+    if path is not None:
+        check_free(path)
+    table = list_table(listed)
+    plan = make_public_plan(params, len(table.texts))
+    rows, owners = listed_only(keys, users, table)
+    if owners is None:
+        histogram = Histogram.of_column(rows, texts=True)
+    else:
+        contributions = Contributions.of(owners, rows, key, texts=True)
+        histogram = contributions.bounded(params.max_contributions, params.max_per_key)
+    heavy = public_part(histogram, table, plan, key)
+    target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="hushgram-")) / "release.sketch"
+    write_sketch(target, plan, draw_seeds(key, 0), heavy, [], name)
+    return Sketch.open(target)
+
+
+def list_table(listed: Any) -> KeyTable:
+    """A public list of distinct keys in canonical order."""
+    encoded = encode(listed, "public keys")
+    if not len(encoded.values):
+        raise InputError("public keys: the list is empty; name at least one key")
+    if len(encoded.values) != len(encoded.codes):
+        raise InputError("public keys: a key is listed twice; list each key once")
+    return KeyTable.build(encoded.values)[0]
+
+
+def listed_only(keys: Any, users: Any, table: KeyTable) -> tuple[pa.Array, pa.Array | None]:
+    """The rows whose key is in the list: keys as canonical bytes, and users."""
+    encoded = encode(keys)
+    inside = pc.is_in(encoded.values, value_set=table.texts).to_numpy(zero_copy_only=False)[encoded.codes]
+    rows = pa.array(np.flatnonzero(inside))
+    owners = None if users is None else as_column(users, "users").take(rows)
+    return encoded.values.take(pa.array(encoded.codes[inside])), owners
+
+
+def public_part(histogram: Histogram, table: KeyTable, plan: Plan, key: ReleaseKey) -> threshold.Heavy:
+    """Noisy counts of all keys of the list, in its order."""
+    counts = np.zeros(len(table.texts), np.int64)
+    if len(histogram):
+        counts[pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)] = histogram.counts
+    settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
+    released = laplace.release_listed(table.texts.to_pylist(), counts, settings, key)
+    return threshold.Heavy(table.fingerprints, released.counts, table.texts)
 
 
 def _release(
@@ -132,11 +198,6 @@ def _randomized(
             if block.column == column:
                 piece = packed[block.start // 8 : (block.start + block.bits) // 8]
                 yield block, alp.randomize_block(block, piece, plan.flip, key)
-
-
-def _clipped_records(keys: Any, params: ReleaseParams, texts: bool) -> Histogram:
-    """Record-level privacy: one record is one unit, so C = 1 is enough, and any C is allowed."""
-    return Histogram.of_column(keys, texts=texts)
 
 
 def _checked_counts(counts: Any) -> NDArray[np.int64]:

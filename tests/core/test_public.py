@@ -1,0 +1,51 @@
+"""Release over a public list of keys."""
+
+import numpy as np
+import pytest
+
+import hushgram as hg
+from hushgram.errors import InputError, ParameterError
+
+KEY = hg.ReleaseKey(bytes(range(32)))
+PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=2)
+USERS = [f"u{i % 200}" for i in range(2000)]
+KEYS = [f"k{i % 5}" for i in range(2000)]
+
+
+def test_every_listed_key_has_a_value_and_others_none():
+    sketch = hg.release_public(USERS, KEYS, ["k0", "k1", "absent"], PARAMS, key=KEY)
+    sketch.verify()
+    found = sketch.estimate(["k0", "k1", "absent", "k2"])
+    assert found["source"].to_pylist() == ["laplace", "laplace", "laplace", "not listed"]
+    assert np.isnan(found["estimate"][3].as_py())
+    assert abs(found["estimate"][2].as_py()) < 40
+    # k0: every user who has k0 also has no other listed key but k1 never: 40 users hold each key
+    assert abs(found["estimate"][0].as_py() - 40) < 40
+    total = sketch.total(["k0", "k1"])
+    assert total.low < 80 < total.high
+    assert sketch.heavy().column_names == ["fingerprint", "value", "key"]
+    assert sketch.guarantee.epsilon == 1
+
+
+def test_keys_outside_the_list_use_up_nothing():
+    users = ["one"] * 11
+    keys = ["listed", *[f"other{i}" for i in range(10)]]
+    values = [
+        hg.release_public(users, keys, ["listed"], hg.ReleaseParams(epsilon="100", max_contributions=1), key=hg.ReleaseKey(bytes([i]) * 32))
+        .estimate(["listed"])["estimate"][0].as_py()
+        for i in range(8)
+    ]
+    assert values == [1.0] * 8
+
+
+def test_record_level_and_bad_lists():
+    sketch = hg.release_public(None, KEYS, ["k0"], hg.ReleaseParams(epsilon="50", max_contributions=1), key=KEY)
+    assert sketch.estimate(["k0"])["estimate"][0].as_py() == 400
+    with pytest.raises(InputError, match="empty"):
+        hg.release_public(USERS, KEYS, [], PARAMS)
+    with pytest.raises(InputError, match="twice"):
+        hg.release_public(USERS, KEYS, ["a", "a"], PARAMS)
+    with pytest.raises(ParameterError, match="delta"):
+        hg.release_public(USERS, KEYS, ["a"], hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1))
+    with pytest.raises(ParameterError, match="not in the public list"):
+        hg.release_public(USERS, KEYS, ["k0"], PARAMS).total(["k0", "zz"])

@@ -1,0 +1,102 @@
+"""The commands that read sketches, as a person types them."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hushgram.pipelines.cli import main
+from tests.golden import make as golden
+
+GOLDEN = Path(golden.__file__).parent / "v1"
+PURE, TEXT = str(GOLDEN / "pure.sketch"), str(GOLDEN / "text.sketch")
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return call
+
+
+def test_query_prints_a_table(run):
+    code, out, err = run("query", PURE, "/page/1", "/page/2")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].split() == ["key", "estimate", "low", "high", "source"]
+    assert [line.split()[0] for line in lines[1:]] == ["/page/1", "/page/2"]
+
+
+def test_query_as_csv_json_and_from_a_file(run, tmp_path):
+    (tmp_path / "keys").write_bytes(b"/page/1\r\n/page/2\n\n")
+    code, out, _ = run("query", PURE, "--keys-file", str(tmp_path / "keys"), "--format", "json", "--estimator", "argmax")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["key"] for row in rows] == ["/page/1", "/page/2"]
+    result = subprocess.run([sys.executable, "-m", "hushgram.pipelines", "query", PURE, "/page/1", "--format", "csv"], capture_output=True, text=True, check=True)
+    assert list(csv.DictReader(io.StringIO(result.stdout)))[0]["key"] == "/page/1"
+
+
+def test_total_heavy_inspect_verify(run):
+    code, out, _ = run("total", PURE, "/page/1", "/page/2", "--json")
+    total = json.loads(out)
+    assert code == 0
+    assert total["low"] <= total["estimate"] <= total["high"]
+    assert "over 2 keys" in run("total", PURE, "/page/1", "/page/2")[1]
+    assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == ["fingerprint", "value", "key"]
+    shown = run("inspect", PURE)[1]
+    assert "4-differentially private" in shown
+    assert json.loads(run("inspect", PURE, "--json")[1])["version"] == 1
+    assert "complete and unaltered" in run("verify", TEXT)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("query", "nowhere", "k"), 4, "no such sketch"), (("query", PURE), 2, "one key or more"), (("query", PURE, "k", "--keys-file", "x"), 2, "not both"),
+        (("query", PURE, "--keys-file", "missing"), 3, "No such file"), (("query", PURE, "k", "--level", "2"), 2, "level"),
+        (("total", PURE, "--keys-file", "/dev/null"), 3, "holds no keys"), (("nonsense",), 2, "No such command"), (("heavy", PURE, "--limit", "0"), 2, "limit"),
+    ],
+)
+def test_mistakes_are_one_line_and_an_exit_code(run, arguments, code, words):
+    found, out, err = run(*arguments)
+    assert found == code
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_damage_is_named(run, tmp_path):
+    shutil.copytree(PURE, tmp_path / "a.sketch")
+    bits = tmp_path / "a.sketch" / "bits-00000.bin"
+    content = bytearray(bits.read_bytes())
+    content[3] ^= 1
+    bits.write_bytes(content)
+    code, _, err = run("verify", str(tmp_path / "a.sketch"))
+    assert code == 4
+    assert "bits-00000.bin" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_lookups_do_not_import_beam_or_what_writes():
+    program = (
+        "import sys\nfrom hushgram.pipelines.cli import main\n"
+        f"try:\n    main(['query', {PURE!r}, 'k'])\nexcept SystemExit:\n    pass\n"
+        "heavy = [m for m in ('apache_beam', 'pydantic', 'sqlalchemy', 'dp_accounting', 'matplotlib', 'scipy', 'pandas') if m in sys.modules]\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+def test_version_and_help(run):
+    assert "hushgram" in run("--version")[1]
+    assert "ledger" in run("--help")[1]
