@@ -25,8 +25,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from hushgram.errors import InputError
+from hushgram.vectors import Packed
 
-__all__ = ["Encoded", "as_column", "encode", "fingerprints", "hash_bytes", "user_tokens"]
+__all__ = ["Encoded", "as_column", "canonical", "encode", "fingerprints", "hash_bytes", "user_tokens"]
 
 _BLOCK = 16
 # Longer values enter the MAC by their HMAC-SHA256, so that one huge value does not mean a million rounds.
@@ -60,12 +61,26 @@ def as_column(column: Any, what: str = "keys") -> pa.Array:
     return column
 
 
-def encode(column: Any, what: str = "keys") -> Encoded:
-    """Distinct canonical values and codes; a null is an error that names its row."""
-    array = as_column(column, what)
+def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:
+    """The canonical value of each row; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
+    return array.cast(pa.large_binary())
+
+
+def _no_nulls(array: pa.Array, what: str) -> pa.Array:
     if array.null_count:
         row = pc.index(array.is_null(), pa.scalar(True)).as_py()
         raise InputError(f"{what}: row {row} is null; drop or fill nulls first")
+    return array
+
+
+def encode(column: Any, what: str = "keys") -> Encoded:
+    """Distinct canonical values and codes; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
     if pa.types.is_null(array.type):
         return Encoded(pa.array([], pa.large_binary()), np.zeros(0, np.int64))
     given = pa.types.is_dictionary(array.type)
@@ -110,25 +125,32 @@ def fingerprints(column: Any, what: str = "keys") -> NDArray[np.uint64]:
 def user_tokens(values: pa.LargeBinaryArray, key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """128-bit tokens of canonical values under a 32-byte secret key, as two 64-bit halves."""
     values, tags = _shorten(values, key)
-    offsets = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
-    lengths = np.diff(offsets)
-    data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)
-    # message = length (7 bytes) ‖ tag (1 byte: whether shortened) ‖ bytes ‖ zeros
-    header = (lengths.astype(np.uint64) | (tags.astype(np.uint64) << np.uint64(56))).astype("<u8").view(np.uint8)
-    state = np.zeros((len(values), _BLOCK), dtype=np.uint8)
-    state[:, :8] = header.reshape(-1, 8)
-    state[:, 8:] = _gather(data, offsets[:-1], lengths, 0, 8)
+    packed = Packed(values)
+    high, low = np.empty(len(packed), np.uint64), np.empty(len(packed), np.uint64)
     ecb = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # CBC-MAC, all messages side by side
+    for rows in packed.chunks():
+        state = _mac(packed, rows, tags[rows], ecb)
+        high[rows], low[rows] = state[:, 0], state[:, 1]
+    return high, low
+
+
+def _mac(packed: Packed, rows: slice, tags: NDArray[np.uint8], ecb: Any) -> NDArray[np.uint64]:
+    """CBC-MAC of length (7 bytes) ‖ tag (1 byte: whether shortened) ‖ bytes ‖ zeros, as two words a message."""
+    lengths = packed.lengths[rows]
+    state = np.empty((len(lengths), 2), dtype="<u8")
+    state[:, 0] = lengths.astype(np.uint64) | (tags.astype(np.uint64) << np.uint64(56))
+    state[:, 1] = packed.words(rows, 0, 1)[0]
     state = _permute(ecb, state)
     active = np.flatnonzero(lengths > 8)
     at = 8
     while len(active):
-        block = _gather(data, offsets[active], lengths[active], at, _BLOCK)
-        state[active] = _permute(ecb, state[active] ^ block)
+        block = state[active]
+        for half, word in enumerate(packed.words(active + rows.start, at, 2)):
+            block[:, half] ^= word
+        state[active] = _permute(ecb, block)
         at += _BLOCK
         active = active[lengths[active] > at]
-    halves = state.view("<u8").astype(np.uint64)
-    return halves[:, 0].copy(), halves[:, 1].copy()
+    return state
 
 
 def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArray, NDArray[np.uint8]]:
@@ -143,21 +165,8 @@ def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArr
     return values, tags
 
 
-def _gather(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], at: int, width: int
-) -> NDArray[np.uint8]:
-    """Bytes [at, at + width) of each value, zero beyond its end."""
-    if not len(data):
-        return np.zeros((len(starts), width), dtype=np.uint8)
-    columns = np.arange(at, at + width)
-    where = starts[:, None] + columns[None, :]
-    inside = columns[None, :] < lengths[:, None]
-    return np.where(inside, data[np.minimum(where, len(data) - 1)], np.uint8(0))
-
-
-def _permute(ecb: Any, blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    out: NDArray[np.uint8] = np.frombuffer(ecb.update(np.ascontiguousarray(blocks).data), dtype=np.uint8)
-    return out.reshape(blocks.shape).copy()
+def _permute(ecb: Any, blocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.frombuffer(ecb.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape).copy()
 
 
 def _is_text(kind: pa.DataType) -> bool:

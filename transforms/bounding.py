@@ -193,7 +193,7 @@ class _CutUsers(_Batches):
         return Contributions.of(columns.users, columns.keys, self._secret, texts=self._texts)
 
     def flush(self, held: list[Contributions]) -> Iterator[tuple[int, Contributions]]:
-        yield from Contributions.concat(held).cut(self._most).split_users(self._shards)
+        yield from Contributions.concat(held).thinned(self._most).split_users(self._shards)
 
 
 class _CountBatches(_Batches):
