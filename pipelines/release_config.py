@@ -11,7 +11,7 @@ from hushgram.errors import ParameterError
 from hushgram.params import ReleaseParams
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
 
-__all__ = ["DomainConfig", "ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig"]
+__all__ = ["ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig"]
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
 _PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)", re.DOTALL)
@@ -33,14 +33,6 @@ class SplitConfig(Model):
     alp: Exact = Field(description="share for the bits that answer for all other keys, such as 0.49")
 
 
-class DomainConfig(Model):
-    """Which keys there can be, where that is public."""
-
-    public_keys: str = Field(
-        min_length=1, description="a file with one key a line; each gets noise, also at 0"
-    )
-
-
 class ReleasePrivacy(PrivacyConfig):
     """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
 
@@ -54,7 +46,6 @@ class ReleasePrivacy(PrivacyConfig):
         default=None, description="false keys where delta is 0: a share of all (0.03) or a number (from 1)"
     )
     width: Literal["exact", "paper"] | None = None
-    domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
 
 
 class ReleaseConfig(JobConfig):

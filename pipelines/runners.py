@@ -8,6 +8,9 @@ when that fails. A private release should not depend on a download, nor on which
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +24,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.transforms import environments
 
 from hushgram.errors import ParameterError
 
@@ -39,7 +43,16 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     provision = fn_runner.ExtendedProvisionInfo(
         beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
     )
-    return beam.Pipeline(fn_runner.FnApiRunner(provision_info=provision), options=options)
+    direct = options.view_as(DirectOptions)
+    environment = None
+    if direct.direct_running_mode == "multi_processing":
+        # What Beam would start, without its chatter on standard error; failures come back through the runner.
+        environment = environments.SubprocessSDKEnvironment.from_command_string(
+            f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>{os.devnull}"
+        )
+        direct.direct_running_mode = "in_memory"  # the environment above says it all
+    runner = fn_runner.FnApiRunner(default_environment=environment, provision_info=provision)
+    return beam.Pipeline(runner, options=options)
 
 
 def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> PipelineOptions:

@@ -1,0 +1,162 @@
+"""`hushgram release`: check, run, overrides, dates, formats, Beam options, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from hushgram import Sketch
+from hushgram.errors import HushgramError
+from hushgram.pipelines.commands.release import command
+
+CONFIG = """\
+release: urls
+input: {path: in/*.parquet, user: user_id, key: url}
+privacy: {epsilon: 1.0, max_contributions: 4}
+output: {path: out/urls.sketch}
+"""
+USERS = [f"u{i % 50}" for i in range(400)]
+KEYS = [f"https://example.org/{i % 40 if i % 3 else 0}" for i in range(400)]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a config and the same records in every format."""
+    monkeypatch.chdir(tmp_path)
+    key = tmp_path / "key"
+    key.write_text("07" * 32)
+    monkeypatch.setenv("HUSHGRAM_RELEASE_KEY_FILE", str(key))
+    monkeypatch.delenv("HUSHGRAM_LEDGER", raising=False)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "urls.yaml").write_text(CONFIG)
+    pq.write_table(pa.table({"user_id": USERS, "url": KEYS}), tmp_path / "in/a.parquet")
+    rows = list(zip(USERS, KEYS, strict=True))
+    (tmp_path / "a.csv").write_text("user_id,url\n" + "".join(f"{u},{k}\n" for u, k in rows))
+    line = '{} - - [10/Oct/2026:13:55:36 +0000] "GET {} HTTP/1.1" 200 5\n'
+    (tmp_path / "a.log").write_text("".join(line.format(u, k) for u, k in rows))
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(command, list(arguments), catch_exceptions=True)
+    if result.exception is not None and not isinstance(result.exception, HushgramError | SystemExit):
+        raise result.exception
+    return result
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def test_check_says_everything_and_runs_nothing(home: Path) -> None:
+    result = call("urls.yaml", "--check", "--set", "sizes={records: 10000, keys: 1000}")
+    assert result.exit_code == 0, result.exception
+    words = " ".join(result.stdout.split())
+    for expected in (
+        "guarantee epsilon = 1: whether any one user (column 'user_id') is in the data or not changes",
+        "A user counts at most 4 in all and 1 for one key.",
+        "budget threshold 0.5, alp 0.5",
+        "alpha 3",
+        "if 10,000 records of 1,000 keys",
+        "size about",
+        "listed keys with a noisy count of at least",
+        "root mean square",
+        "input 1 file (parquet)",
+        "400 rows (exact, not for publication)",
+        "columns user_id string, url string",
+        "ok: nothing was run and no budget was spent",
+    ):
+        assert expected in words
+    assert not (home / "out" / "urls.sketch").exists()
+
+
+def test_release_writes_a_sketch_and_says_what_next(home: Path) -> None:
+    result = call("urls.yaml", "--set", "input.bad_records=bad.jsonl")
+    assert result.exit_code == 0, result.exception
+    words = " ".join(result.stdout.split())
+    assert "read 400 records in" in words
+    assert "(exact, not for publication)" in words
+    assert "1-differentially private for one user added or removed" in words
+    assert "hushgram query out/urls.sketch KEY" in words
+    assert "nothing tracks the privacy budget" in result.stderr
+    Sketch.open("out/urls.sketch").verify()
+
+
+def test_the_same_records_give_the_same_bytes_from_every_format(home: Path) -> None:
+    formats = {
+        "parquet": "input.path=in/*.parquet",
+        "csv": "input.path=a.csv",
+        "log": "input={path: a.log, preset: access-log, user: ip, key: path}",
+    }
+    for name, override in formats.items():
+        result = call("urls.yaml", "--quiet", "--set", override, "--set", f"output.path=out/{name}")
+        assert result.exit_code == 0, result.exception
+        assert result.stdout == ""
+        assert files(home / "out" / name) == files(home / "out/parquet")
+
+
+def test_dates_and_bad_records(home: Path) -> None:
+    (home / "2026-11-15.csv").write_text("user_id,url\nu1,/a\n,/b\nu2\n")
+    dated = ["release=urls-{date}", "input.path={date}.csv", "output.path=out/{date}.sketch"]
+    arguments = [part for text in dated for part in ("--set", text)]
+    result = call("urls.yaml", "--date", "2026-11-15", *arguments, "--set", "input.bad_records=bad.jsonl")
+    assert result.exit_code == 0, result.exception
+    assert (
+        "2 bad records (exact, not for publication): N fields instead of N: 1; user_id is null: 1"
+        in " ".join(result.stdout.split())
+    )
+    assert len((home / "bad.jsonl").read_text().splitlines()) == 2
+    assert Sketch.open("out/2026-11-15.sketch").manifest.release == "urls-2026-11-15"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.yaml"], 2, "none.yaml: no such file"),
+        (["urls.yaml", "--set", "privacy.epsilon=0"], 2, "privacy.epsilon must be above 0"),
+        (["urls.yaml", "--set", "input.path=nope/*"], 3, "input.path 'nope/*' matches no file"),
+        (["urls.yaml", "--set", "input.key=uri"], 3, "no column 'uri'; did you mean 'url'?"),
+        (["urls.yaml", "--set", "output.path=in"], 7, "in"),
+        (["urls.yaml", "--check", "--set", "output.path=in"], 7, "output path in exists already"),
+        (["urls.yaml", "--", "flink"], 2, "expected Beam options such as --runner=FlinkRunner, got 'flink'"),
+        (["urls.yaml", "--set", "ledger=sqlite:///x.db"], 2, "ledger is set but dataset is not"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(home: Path, arguments: list[str], code: int, message: str) -> None:
+    before = sorted(home.rglob("*"))
+    result = call(*arguments)
+    assert isinstance(result.exception, HushgramError)
+    assert result.exception.exit_code == code
+    assert message in str(result.exception)
+    after = [path for path in sorted(home.rglob("*")) if path not in before and path.name != "out"]
+    assert not after
+
+
+def test_the_real_command_prints_one_line_and_its_exit_code(home: Path) -> None:
+    script = "import sys; from hushgram.pipelines.cli import main; main(sys.argv[1:])"
+    run = [sys.executable, "-c", script, "release", "urls.yaml", "--set", "input.path=nope"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=home, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "error: input.path 'nope' matches no file; check the pattern and the working directory\n"
+    )
+    assert done.stdout == ""
+
+
+def test_empty_input_json_log_and_beam_options(home: Path) -> None:
+    """An empty input releases noise; a JSON log has no progress and no summary beside it."""
+    (home / "empty.jsonl").write_text("")
+    arguments = ["--log", "json", "--set", "input.path=empty.jsonl", "--", "--runner=DirectRunner"]
+    result = call("urls.yaml", *arguments)
+    assert result.exit_code == 0, result.exception
+    assert result.stdout == ""
+    events = [json.loads(line)["event"] for line in result.stderr.splitlines()]
+    assert events[-1] == "finished"
+    Sketch.open("out/urls.sketch").verify()
