@@ -117,14 +117,16 @@ def execute(
             users=config.user_partition,
         )
         with budget as run:
+            # The first look at data: the budget is reserved by now, and given back if this fails.
+            plan = None if run.done else plan_config(config.input)
             if not quiet or log == "json":
                 out.notes(run.notes)
-            if run.done:
+            if plan is None:
                 out.result(summary=run.summary)
                 return None
             result = run_release(
                 params,
-                plan_config(config.input),  # the first look at data: the budget is reserved by now
+                plan,
                 user=config.input.user,
                 key=config.input.key,
                 path=run.output,
