@@ -11,6 +11,7 @@ import os
 import shutil
 import socket
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tools.engines.workers import POOL_HOST, pool_address
 __all__ = ["FlinkCluster", "JobServer"]
 
 START_SECONDS = 90.0
+QUIET_JOB_SERVER = Path(__file__).with_name("QuietJobServer.java")
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 
@@ -236,8 +238,19 @@ class FlinkCluster:
         return Process(name, command, self._work / f"{name}.log", env=env, cwd=self._work)
 
 
+def _empty_jar(work: Path) -> Path:
+    path = work / "empty.jar"
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\n")
+    return path
+
+
 class JobServer:
-    """Beam's Flink job server as a process of its own, so that many jobs share one JVM start."""
+    """Beam's Flink job server as a process of its own, so that many jobs share one JVM start.
+
+    The server sends its whole class path to the cluster with every job, 150 MB of it. The TaskManagers of
+    `FlinkCluster` have those classes already, so QuietJobServer.java loads them unseen and an empty jar is sent.
+    """
 
     def __init__(self, engines: Engines, cluster: FlinkCluster, work: Path) -> None:
         java = shutil.which("java")
@@ -253,7 +266,11 @@ class JobServer:
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
                 *_OPENS,
-                "-jar",
+                "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+                "-cp",
+                str(_empty_jar(work)),
+                str(QUIET_JOB_SERVER),
                 str(engines.job_server_jar),
                 "--flink-master",
                 cluster.address,

@@ -11,7 +11,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
 from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 

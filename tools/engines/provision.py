@@ -77,8 +77,7 @@ def missing() -> str | None:
     if shutil.which("java") is None:
         return "no java on the path: Flink needs a Java runtime, 11 or 17"
     if not _jar_path().exists() and shutil.which("mvn") is None:
-        return "no mvn on the path and no job-server jar in the cache: Beam's Flink job server is built
-        with Maven"
+        return "no mvn on the path and no job-server jar in the cache: Beam's Flink job server comes by Maven"
     return None
 
 
