@@ -11,21 +11,25 @@ figures of the result are for the operator's terminal alone: they are not differ
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.params import ReleaseParams
 from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
+from hushgram.transforms.batching import Local
 from hushgram.transforms.records import ReadRecords, WriteBadRecords
 from hushgram.transforms.release import ReleaseSparseHistogram
 from hushgram.transforms.sharding import shards_for
@@ -75,17 +79,26 @@ def run_release(
     mistake raises a `HushgramError`, whatever process met it, and nothing is left behind.
     """
     options = pipeline_options() if options is None else options
-    release = build_release(
-        params, source, key=key, path=path, user=user, name=name, secret=secret, shards=shards
-    )
     size = source.bytes if isinstance(source, InputPlan) else None
     started = time.monotonic()
-    try:
-        pipeline = new_pipeline(options)
-        _records(pipeline, source, bad_records) | "Release" >> release
-        result = run_pipeline(pipeline, options, title=name or "release", total_bytes=size, quiet=quiet)
-    finally:
-        discard_work(release.target)
+    with _local(options) as local:
+        release = build_release(
+            params,
+            source,
+            key=key,
+            path=path,
+            user=user,
+            name=name,
+            secret=secret,
+            shards=shards,
+            local=local,
+        )
+        try:
+            pipeline = new_pipeline(options)
+            _records(pipeline, source, bad_records) | "Release" >> release
+            result = run_pipeline(pipeline, options, title=name or "release", total_bytes=size, quiet=quiet)
+        finally:
+            discard_work(release.target)
     return ReleaseResult(release.target.path, time.monotonic() - started, read_counters(result))
 
 
@@ -99,6 +112,7 @@ def build_release(
     name: str = "",
     secret: ReleaseKey | None = None,
     shards: int | None = None,
+    local: Local | None = None,
 ) -> ReleaseSparseHistogram:
     """The transform of a release, with the shuffle's shards chosen from the size of the input."""
     size = None
@@ -110,8 +124,19 @@ def build_release(
                 raise InputError(f"column {column!r} is not among those that are read: {read}")
     chosen = shards_for(size, shards)
     return ReleaseSparseHistogram(
-        params, user=user, key=key, path=path, name=name, secret=secret, shards=chosen
+        params, user=user, key=key, path=path, name=name, secret=secret, shards=chosen, local=local
     )
+
+
+@contextmanager
+def _local(options: PipelineOptions) -> Iterator[Local]:
+    """On one machine: a private directory for the shuffle, and a second thread if one process does it all."""
+    if not is_local(options):
+        yield Local()
+        return
+    alone = options.view_as(DirectOptions).direct_num_workers == 1
+    with tempfile.TemporaryDirectory(prefix="hushgram-shuffle-") as spill:  # mode 0700
+        yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
 
 
 def key_from_environment() -> ReleaseKey | None:

@@ -18,21 +18,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
-from apache_beam.metrics import Metrics
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from hushgram.entropy import ReleaseKey
 from hushgram.histogram import Contributions, Histogram
-from hushgram.transforms import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.columns import Columns, RowBuffer, columns_of
+from hushgram.transforms.batching import Local, TakeBatches
+from hushgram.transforms.coders import ContributionsCoder, pack_buffers
+from hushgram.transforms.columns import Columns
 from hushgram.transforms.combining import CombineShards
+from hushgram.transforms.parcels import Parcel, ParcelWriter
 
 __all__ = ["BoundContributions", "BoundUsers", "CountRecords"]
 
-# Small batches are put together up to this many rows before they are cut and sent.
-_ROWS_HELD = 1 << 17
+_CODER = ContributionsCoder()
+_ANYWHERE = Local()
 # An accumulator is cut when it has grown by this many rows, and by as much as it kept.
 _ROWS_PENDING = 1 << 21
 
@@ -54,16 +52,18 @@ class BoundContributions(beam.PTransform):
         most_per_key: int,
         texts: bool,
         shards: int,
+        local: Local = _ANYWHERE,
     ) -> None:
         super().__init__()
-        self._cut = _CutUsers(user, key, secret, most=most, texts=texts, shards=shards)
+        self._cut = _CutUsers(user, key, secret, most=most, texts=texts, shards=shards, local=local)
+        self._sent = Contributions if local.spill is None else Parcel
         self._bound = BoundUsers(most, most_per_key, texts=texts)
         self._shown = {"max_contributions": most, "max_per_key": most_per_key}
 
     def expand(self, records: Any) -> Any:
         return (
             records
-            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, Contributions])
+            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, self._sent])  # type: ignore[name-defined]
             | "BoundUsers" >> CombineShards(self._bound, Histogram)  # (user shard, Histogram)
             | "DropShard" >> beam.Values().with_output_types(Histogram)
         )
@@ -75,14 +75,12 @@ class BoundContributions(beam.PTransform):
 class CountRecords(beam.PTransform):
     """Records → parts of the histogram in which every record counts one."""
 
-    def __init__(self, key: str, *, texts: bool) -> None:
+    def __init__(self, key: str, *, texts: bool, local: Local = _ANYWHERE) -> None:
         super().__init__()
-        self._key, self._texts = key, texts
+        self._count = _CountBatches(key, texts=texts, local=local)
 
     def expand(self, records: Any) -> Any:
-        return records | "CountBatches" >> beam.ParDo(
-            _CountBatches(self._key, texts=self._texts)
-        ).with_output_types(Histogram)
+        return records | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
 
 
 class BoundUsers(beam.CombineFn):
@@ -94,8 +92,8 @@ class BoundUsers(beam.CombineFn):
     def create_accumulator(self) -> _Held:
         return _Held()
 
-    def add_input(self, held: _Held, part: Contributions) -> _Held:
-        held.add(part)
+    def add_input(self, held: _Held, part: Contributions | Parcel) -> _Held:
+        held.add(_CODER.decode(part.read()) if isinstance(part, Parcel) else part)
         if held.pending > max(_ROWS_PENDING, held.kept):
             held.cut(self._most)
         return held
@@ -134,77 +132,46 @@ class _Held:
             self.kept, self.pending = len(self.parts[0].keys), 0
 
 
-class _Batches(beam.DoFn):
-    """Takes records of any form; a subclass takes columns in `take` and gives elements in `flush`."""
-
-    def __init__(self, user: str | None, key: str) -> None:
-        self._user, self._key = user, key
-
-    def setup(self) -> None:
-        self._bad = Metrics.counter("hushgram", "bad")
-
-    def start_bundle(self) -> None:
-        self._rows = RowBuffer(self._user, self._key)
-        self._held: list[Any] = []
-        self._count = 0
-
-    def process(self, record: Any) -> Iterator[Any]:
-        if isinstance(record, pa.RecordBatch | pa.Table):
-            yield from self._accept(columns_of(record, self._user, self._key))
-        elif self._rows.add(record):
-            yield from self._accept(self._rows.take())
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        window = GlobalWindow()
-        for element in (*self._accept(self._rows.take()), *self._flush()):
-            yield WindowedValue(element, window.max_timestamp(), (window,))
-
-    def _accept(self, columns: Columns) -> Iterator[Any]:
-        if columns.bad:
-            self._bad.inc(columns.bad)
-        if len(columns):
-            self._held.append(self.take(columns))
-            self._count += len(columns)
-        if self._count >= _ROWS_HELD:
-            yield from self._flush()
-
-    def _flush(self) -> Iterator[Any]:
-        held, self._held, self._count = self._held, [], 0
-        if held:
-            yield from self.flush(held)
-
-    def take(self, columns: Columns) -> Any:
-        raise NotImplementedError
-
-    def flush(self, held: list[Any]) -> Iterator[Any]:
-        raise NotImplementedError
-
-
-class _CutUsers(_Batches):
-    """Records → (user shard, Contributions), cut to C keys a user."""
+class _CutUsers(TakeBatches):
+    """Records → (user shard, Contributions or the parcel that holds them), cut to C keys a user."""
 
     def __init__(
-        self, user: str, key: str, secret: ReleaseKey, *, most: int, texts: bool, shards: int
+        self, user: str, key: str, secret: ReleaseKey, *, most: int, texts: bool, shards: int, local: Local
     ) -> None:
-        super().__init__(user, key)
+        super().__init__(user, key, threads=local.threads)
         self._secret, self._most, self._texts, self._shards = secret, most, texts, shards
+        self._spill = local.spill
 
-    def take(self, columns: Columns) -> Contributions:
-        return Contributions.of(columns.users, columns.keys, self._secret, texts=self._texts)
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._writer = None if self._spill is None else ParcelWriter(self._spill)
 
-    def flush(self, held: list[Contributions]) -> Iterator[tuple[int, Contributions]]:
-        yield from Contributions.concat(held).thinned(self._most).split_users(self._shards)
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from super().finish_bundle()
+        if self._writer is not None:
+            self._writer.close()
+
+    def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
+        parts = [Contributions.of(c.users, c.keys, self._secret, texts=self._texts) for c in columns]
+        return Contributions.concat(parts).thinned(self._most).split_users(self._shards)
+
+    def send(self, result: list[tuple[int, Contributions]]) -> Iterator[tuple[int, Contributions | Parcel]]:
+        for shard, part in result:
+            if self._writer is None:
+                yield shard, part
+            else:
+                yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
 
 
-class _CountBatches(_Batches):
+class _CountBatches(TakeBatches):
     """Records → Histogram parts."""
 
-    def __init__(self, key: str, *, texts: bool) -> None:
-        super().__init__(None, key)
+    def __init__(self, key: str, *, texts: bool, local: Local) -> None:
+        super().__init__(None, key, threads=local.threads)
         self._texts = texts
 
-    def take(self, columns: Columns) -> Histogram:
-        return Histogram.of_column(columns.keys, texts=self._texts)
+    def work(self, columns: list[Columns]) -> Histogram:
+        return Histogram.merge(Histogram.of_column(c.keys, texts=self._texts) for c in columns)
 
-    def flush(self, held: list[Histogram]) -> Iterator[Histogram]:
-        yield Histogram.merge(held)
+    def send(self, result: Histogram) -> Iterator[Histogram]:
+        yield result

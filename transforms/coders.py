@@ -31,6 +31,7 @@ __all__ = [
     "PlanCoder",
     "TallyCoder",
     "pack_arrays",
+    "pack_buffers",
     "unpack_arrays",
 ]
 
@@ -42,8 +43,8 @@ _COUNT = struct.Struct("<Q")
 Array = NDArray[Any]
 
 
-def pack_arrays(arrays: list[Array]) -> bytes:
-    """Arrays of the types above as one string of bytes, each aligned to eight."""
+def pack_buffers(arrays: list[Array]) -> list[Any]:
+    """Arrays of the types above as buffers to be written one after another, each aligned to eight bytes."""
     head = [_COUNT.pack(len(arrays))]
     body: list[Any] = []
     for array in arrays:
@@ -51,7 +52,12 @@ def pack_arrays(arrays: list[Array]) -> bytes:
         if len(array):
             body.append(np.ascontiguousarray(array).data.cast("B"))
             body.append(bytes(-array.nbytes % 8))
-    return b"".join(head + body)
+    return [b"".join(head), *body]
+
+
+def pack_arrays(arrays: list[Array]) -> bytes:
+    """The same as one string of bytes."""
+    return b"".join(pack_buffers(arrays))
 
 
 def unpack_arrays(content: bytes) -> list[Array]:

@@ -24,7 +24,7 @@ from hushgram.histogram import Histogram
 from hushgram.mechanisms.alp import Block, flip_probability, randomize_block, set_bits
 from hushgram.params import ReleaseParams
 from hushgram.plan import Plan
-from hushgram.release import project_part
+from hushgram.reference import project_part
 from hushgram.transforms.blocks import BlockBits, BlockPart
 from hushgram.transforms.combining import CombineShards
 from hushgram.transforms.sharding import noise_parts

@@ -19,6 +19,7 @@ from hushgram.entropy import ReleaseKey
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.params import ReleaseParams
+from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.histogram import MergeHistograms
 from hushgram.transforms.projection import ProjectAlp
@@ -63,6 +64,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         name: str = "",
         secret: ReleaseKey | None = None,
         shards: Shards | None = None,
+        local: Local | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(params, ReleaseParams):
@@ -72,6 +74,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         self._params, self._user, self._key, self._name = params, user, key, name
         self._secret = secret or ReleaseKey.generate()
         self._shards = shards or shards_for(None)
+        self._local = local or Local()
         self.target = Target.of(os.fspath(path), self._secret)
 
     def expand(self, records: Any) -> Any:
@@ -89,7 +92,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     def _bounding(self) -> beam.PTransform:
         params, texts = self._params, self._params.delta != 0
         if self._user is None:
-            return CountRecords(self._key, texts=texts)
+            return CountRecords(self._key, texts=texts, local=self._local)
         return BoundContributions(
             self._user,
             self._key,
@@ -98,6 +101,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             most_per_key=params.max_per_key,
             texts=texts,
             shards=self._shards.users,
+            local=self._local,
         )
 
     def display_data(self) -> dict[str, Any]:

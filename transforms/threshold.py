@@ -17,7 +17,7 @@ from hushgram.entropy import ReleaseKey
 from hushgram.histogram import Histogram
 from hushgram.mechanisms.threshold import Heavy
 from hushgram.plan import Plan
-from hushgram.release import threshold_part
+from hushgram.reference import threshold_part
 from hushgram.transforms import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.sharding import noise_parts
 
