@@ -20,7 +20,7 @@ import numpy as np
 
 from hushgram.decoding.channel import Channel
 from hushgram.decoding.posterior import Outcomes
-from hushgram.decoding.prior import Prior
+from hushgram.decoding.prior import Prior, atom_edges
 from hushgram.decoding.released import Floats, Ints
 
 __all__ = ["Confidence"]
@@ -100,7 +100,7 @@ class Confidence:
         self.radius = channel.radius(level)
         self.zero = zero
         self.top = released.bound + int(np.ceil(TOP * released.noise))
-        edges = _edges(self.top, released.noise)
+        edges = atom_edges(released, self.top, FINE)
         low, high = edges[:-1], edges[1:] - 1
         if zero:
             low, high = np.append(0, low), np.append(0, high)
@@ -138,15 +138,6 @@ class Confidence:
         low = np.where(far & (value - self.radius > self.top), value - self.radius, low)
         high = np.where(far, value + self.radius, high)
         return low, high
-
-
-def _edges(top: int, noise: float) -> Ints:
-    most = max(1, int(noise / FINE))
-    edges, at = [1], 1
-    while at <= top:
-        at += min(most, max(1, at // FINE))
-        edges.append(min(at, top + 1))
-    return np.unique(np.asarray(edges, dtype=np.int64))
 
 
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:

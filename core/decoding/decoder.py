@@ -110,9 +110,9 @@ class Decoder:
         often = np.bincount(place[~far], minlength=len(outcomes.words)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
         far_mean, far_variance = posterior.far(value[far])
-        leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0) * (outcomes.values < 0)
+        leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)
         whole = float(often @ leaning) * self.prior.doubt  # the fit's own error moves all keys together
-        shape = MODEL * float((often * (outcomes.values < 0)) @ mean)
+        shape = MODEL * float(often @ mean)
         return _range(
             float(often @ mean + far_mean.sum()),
             float(often @ variance + far_variance.sum()) + whole**2 + shape**2,

@@ -29,13 +29,13 @@ import numpy as np
 from hushgram.decoding.channel import Channel
 from hushgram.decoding.released import Floats, Ints, Released
 
-__all__ = ["Prior", "Support", "fit_prior"]
+__all__ = ["Prior", "Support", "atom_edges", "fit_prior"]
 
 REACH = (
     30.0  # the support ends this many noise scales above the bound: P(a count there is not listed) < e^−30
 )
 FINE = 16  # atoms are at most 1/16 of their count, and 1/16 of the noise scale, wide
-SPLIT = 4  # bins of the fit in each step of the profile's grid
+SPLIT = 4  # at most so many bins of the fit in a cell of the profile's grid
 CURVE = 3.0  # standard deviation of the change of slope of ln density over one unit of ln x
 STIFF = 2.0  # the same inside a cell of the profile's grid
 LEAN = 3.0  # standard deviation of the slope about −2
@@ -43,8 +43,8 @@ GUESS = 0.3  # relative standard deviation of n and k that a configuration state
 SLACK = 5e-4  # relative error of n from the atoms' width
 HUBER = 10.0  # an observation pulls no harder than at this many standard deviations
 TAIL = 2.0  # degrees of freedom of the bends: a distribution of a few spikes must be possible
-PASSES = 2  # the second knows how counts lie inside the bins
-STEPS = 80
+PASSES = 3  # the later ones know how counts lie inside the bins
+STEPS = 50
 ENOUGH = 1e-3  # gain in the log-likelihood below which the fit is done
 
 
@@ -88,20 +88,40 @@ def _grid(top: int) -> Ints:
     return grid[grid <= max(top, 1)]
 
 
+def atom_edges(released: Released, top: int, fine: int) -> Ints:
+    """Edges of ranges of counts from 1 to top, each so narrow that no likelihood changes much inside it.
+
+    A range is at most 1/fine of its count; within REACH noise scales of the bound also at most 1/fine of
+    the noise scale, and below that 1/fine of the level width (or 1/1000 of the bound, whatever the width).
+    """
+    close = max(1, int(released.noise / fine))
+    below = max(close, int(released.width / fine), released.bound // 1000)
+    start = released.bound - REACH * released.noise
+    edges, at = [1], 1
+    while at <= top:
+        at += min(max(1, at // fine), below, max(close, int(start - at)))
+        edges.append(min(at, top + 1))
+    return np.asarray(edges, dtype=np.int64)
+
+
+def _parts(start: int, end: int, released: Released) -> int:
+    """Bins of the fit for the cell start ≤ x < end: 1/8 of their count wide, or a noise scale where listed."""
+    if start > 4096:  # keeps the fit small where counts, and so the noise, are in the thousands
+        return 1
+    wide = start / 8.0 if end <= released.bound else min(start / 8.0, released.noise)
+    return max(1, min(SPLIT, end - start, int(np.ceil((end - start) / max(wide, 1.0)))))
+
+
 def _edges(released: Released, top: int) -> tuple[Ints, Ints, Ints]:
     """Edges of the atoms, of the bins of the fit (a subset), and of the profile's cells (a subset again)."""
     grid = released.profile_at if len(released.profile_at) else _grid(top)
     grid = np.unique(np.concatenate([[1], grid[grid <= top], [top + 1]])).astype(np.int64)
     parts = [
-        np.unique(np.linspace(a, b, min(SPLIT, int(b - a)) + 1)[:-1].astype(np.int64))
+        np.unique(np.linspace(a, b, _parts(int(a), int(b), released) + 1)[:-1].astype(np.int64))
         for a, b in itertools.pairwise(grid)
     ]
     bins = np.concatenate([*parts, [top + 1]])
-    fine, at, most = [1], 1, max(1, int(released.noise / FINE))
-    while at <= top:
-        at += min(most, max(1, at // FINE))
-        fine.append(min(at, top + 1))
-    return np.unique(np.concatenate([fine, bins])), bins, grid
+    return np.unique(np.concatenate([atom_edges(released, top, FINE), bins])), bins, grid
 
 
 def _observations(channel: Channel, support: Support, shape: Floats, top: int) -> _Model:
@@ -213,7 +233,8 @@ def _solve(
             damping *= 8.0
             if damping > 1e9:
                 break
-    return np.asarray(np.exp(theta)), curvature
+    misfit = max(1.0, float(np.mean(rest**2 * weight)))
+    return np.asarray(np.exp(theta)), curvature / misfit  # what the bins cannot explain adds to the doubt
 
 
 def fit_prior(channel: Channel) -> Prior:
