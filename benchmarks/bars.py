@@ -1,0 +1,62 @@
+"""How every benchmark prints: what was measured, the bar, and whether it was reached."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+__all__ = ["Report", "best_of", "peak_memory", "quiet_clock"]
+
+T = TypeVar("T")
+
+
+class Report:
+    """A table of figures; `exit_code` is 1 if a bar was missed."""
+
+    def __init__(self, title: str) -> None:
+        self.missed = 0
+        print(f"\n{title}\n{'-' * len(title)}", flush=True)
+
+    def bar(self, what: str, value: float, bar: float, *, at_most: bool = False, unit: str = "") -> None:
+        """One figure against its bar."""
+        good = value <= bar if at_most else value >= bar
+        self.missed += not good
+        sign = "≤" if at_most else "≥"
+        print(f"{what:<62} {value:>12,.3f} {unit:<8} bar {sign} {bar:<10,g} {'PASS' if good else 'SHORT'}", flush=True)
+
+    def note(self, what: str, value: object = "") -> None:
+        """A figure without a bar."""
+        shown = f"{value:,.3f}" if isinstance(value, float) else str(value)
+        print(f"{what:<62} {shown:>12}", flush=True)
+
+    def exit_code(self) -> int:
+        """0 if all bars were reached."""
+        return int(self.missed > 0)
+
+
+@contextmanager
+def quiet_clock() -> Iterator[Callable[[], float]]:
+    """CPU seconds of this process: what other programs on the machine do does not count."""
+    start = time.process_time()
+    yield lambda: time.process_time() - start
+
+
+def best_of(times: int, work: Callable[[], T]) -> tuple[float, T]:
+    """The least CPU time of several tries, and the last result."""
+    best, result = float("inf"), None
+    for _ in range(times):
+        start = time.process_time()
+        result = work()
+        best = min(best, time.process_time() - start)
+    assert result is not None
+    return best, result
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in GiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform != "darwin" else 1 << 30)

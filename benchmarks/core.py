@@ -1,0 +1,123 @@
+"""Speed and size of the library, against OpenDP in the same run: `python -m benchmarks.core`."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+import hushgram as hg
+from benchmarks.bars import Report, best_of
+from hushgram import sampling
+from hushgram.entropy import ReleaseKey
+from hushgram.hashing import draw_seeds
+from hushgram.histogram import Histogram
+from hushgram.mechanisms import alp
+from hushgram.mechanisms.sizing import Tally, release_sizes
+from hushgram.plan import make_plan
+from hushgram.reference import project_part
+
+KEY = ReleaseKey(bytes(range(32)))
+KEYS = 222_722
+RECORDS = 5_000_000
+
+
+def zipf() -> np.ndarray:
+    """Counts of the Zipf(1.1) histogram: 222,722 keys, 5 M records."""
+    weight = np.arange(1, KEYS + 1) ** -1.1
+    return np.maximum(1, np.rint(RECORDS * weight / weight.sum())).astype(np.int64)
+
+
+def samplers(report: Report) -> None:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    ours, _ = best_of(5, lambda: sampling.discrete_laplace(Fraction(2), 1_000_000, hg.os_entropy()))
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+    mechanism = dp.m.make_laplace(*space, scale=2.0)
+    theirs, _ = best_of(1, lambda: mechanism([0] * 1_000_000))
+    report.bar("discrete Laplace, 1 M draws: times as fast as OpenDP", theirs / ours, 50, unit="x")
+    packed = np.zeros(25_000_000 // 8, np.uint8)
+    seconds, _ = best_of(5, lambda: sampling.flip_bits(packed, Fraction(1, 5), hg.os_entropy()))
+    report.bar("randomized response on one core", 25 / seconds, 200, unit="Mbit/s")
+
+
+def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
+    """The ALP part alone: rounding, hashing and randomized response of all columns."""
+    assert params.split is not None
+    sizes = release_sizes(Tally.of(histogram), Fraction(1, 50), 1, KEY)
+    plan = make_plan(params, sizes)
+    seeds = draw_seeds(KEY, plan.levels)
+    parts = [project_part(i, part, plan, seeds, KEY) for i, part in enumerate(histogram.shards())]
+    released = 0
+    for column, size in enumerate(plan.column_sizes):
+        packed = np.zeros(size // 8, np.uint8)
+        alp.set_bits(packed, np.concatenate([part[column] for part in parts]))
+        for block in (b for b in plan.blocks if b.column == column):
+            piece = packed[block.start // 8 : (block.start + block.bits) // 8]
+            released += len(alp.randomize_block(block, piece, plan.flip, KEY))
+    return released
+
+
+def projection(report: Report) -> None:
+    import opendp.prelude as dp
+
+    counts = zipf()
+    params = hg.ReleaseParams(epsilon="1", max_contributions=1)
+    histogram = Histogram.of_counts(np.arange(KEYS), counts, texts=False)
+    ours, _ = best_of(3, lambda: build_ours(histogram, params))
+    domain = dp.map_domain(dp.atom_domain(T="String"), dp.atom_domain(T="u32"))
+    metric = dp.l01inf_distance(dp.absolute_distance(T="u32"))
+    data = {str(i): int(c) for i, c in enumerate(counts)}
+
+    def build_theirs():  # type: ignore[no-untyped-def]
+        alp_theirs = dp.m.make_alp_queryable(
+            domain, metric, scale=2.0, total_limit=int(counts.sum()), value_limit=87, size_factor=50, alpha=4
+        )
+        return alp_theirs(data)
+
+    theirs, queryable = best_of(1, build_theirs)
+    report.bar("building the ALP part: times as fast as OpenDP", theirs / ours, 50, unit="x")
+    asked = np.arange(0, KEYS, KEYS // 50_000)[:50_000]
+    sketch = hg.release_histogram(np.arange(KEYS), counts, params, key=KEY)
+    sketch.estimate(asked[:10])
+    mine, _ = best_of(3, lambda: sketch.estimate(asked))
+    names = [str(i) for i in asked[:2000]]
+    others, _ = best_of(1, lambda: [queryable(name) for name in names])
+    report.bar("50,000 lookups with intervals: times as fast a key", (others / 2000) / (mine / 50_000), 50, unit="x")
+
+
+def command_line(report: Report) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rng = np.random.default_rng(1)
+        counts = np.minimum(rng.zipf(1.3, 1_500_000), 10**9)
+        params = hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=100)
+        sketch = hg.release_histogram(np.arange(1_500_000), counts, params, Path(folder) / "a.sketch")
+        report.note("size of the sketch in MB", sketch.size / 1e6)
+        formula = 1.02 * (sketch.plan.bits / 8 + 5 * sketch.manifest.heavy_rows) + 65536
+        report.bar("bytes on disk, share of the size formula", sketch.size / formula, 1, at_most=True)
+        best = float("inf")
+        for _ in range(5):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-m", "hushgram.pipelines", "query", str(sketch.path), "7"], check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        report.bar("`hushgram query` on it, process time", best, 0.7, at_most=True, unit="s")
+
+
+def main() -> int:
+    """Print every bar of the library."""
+    report = Report("Library: speed and size")
+    samplers(report)
+    projection(report)
+    command_line(report)
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
