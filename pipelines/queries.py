@@ -22,7 +22,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.accounting import Event
@@ -30,12 +29,10 @@ from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.mechanisms.svt_params import SvtParams
-from hushgram.pipelines.budget import Run
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtConfig
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
-from hushgram.pipelines.release import key_from_environment
-from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.queries import Query, check_stream, parse_query, read_queries, sensitivity
 from hushgram.query_answers import QueryPlan
@@ -45,7 +42,7 @@ from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
 from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.svt import SparseVector
 
-__all__ = ["QueriesJob", "Stream", "build_queries", "publish_queries", "resolve_queries", "run_queries"]
+__all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class QueriesJob:
         }
         return {
             "privacy": config.privacy.model_dump(),
-            "input": {"key": config.input.key, "user": config.input.user},
+            "input": config.input.model_dump(exclude={"path", "bad_records"}),
             "streams": streams,
         }
 
@@ -196,22 +193,6 @@ def run_queries(
     return run_pipeline(
         pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
     )
-
-
-def publish_queries(job: QueriesJob, run: Run, options: PipelineOptions, *, quiet: bool = True) -> None:
-    """Runs the job inside its budget and publishes the file by one rename.
-
-    Workers of a remote runner cannot see this machine's disk: they write beside the target, we fetch it.
-    """
-    secret = key_from_environment() or run.key
-    local = is_local(options)
-    work = str(run.path) if local else f"{job.config.output.path}.work"
-    run_queries(job, path=work, secret=secret, options=options, quiet=quiet)
-    if not local:
-        with FileSystems.open(work) as remote:
-            run.path.write_bytes(remote.read())
-        FileSystems.delete([work])
-    run.publish()
 
 
 def build_queries(pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: ReleaseKey) -> None:

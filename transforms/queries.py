@@ -10,7 +10,7 @@ answers are read off the sum: one pass over the data however many queries there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from hushgram.histogram import Histogram
 from hushgram.query_answers import QueryPlan, pack_records, unpack_records
+from hushgram.transforms.vectors import SumVectors
 
-__all__ = ["RECORD", "AnswerQueries", "PackRecords", "SumVectors"]
+__all__ = ["RECORD", "AnswerQueries", "PackRecords"]
 
 #: The column in which packed records travel to the bounding stage.
 RECORD = "record"
@@ -87,28 +88,6 @@ def _read_off(
     for name, numbers in streams:
         yield name, (numbers, answers[at : at + len(numbers)])
         at += len(numbers)
-
-
-class SumVectors(beam.CombineFn):
-    """Sum of vectors of one length; zeros where there is nothing."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def create_accumulator(self) -> I64:
-        return np.zeros(self._size, dtype=np.int64)
-
-    def add_input(self, total: I64, vector: I64) -> I64:
-        return total + vector
-
-    def merge_accumulators(self, totals: Iterable[I64]) -> I64:
-        total = self.create_accumulator()
-        for one in totals:
-            total = total + one
-        return total
-
-    def extract_output(self, total: I64) -> I64:
-        return total
 
 
 class _CountParts(beam.DoFn):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hushgram.pipelines.commands.job_command import check_output, execute, job_options
+
 if TYPE_CHECKING:
     from hushgram.pipelines.queries import QueriesJob, Stream
 
@@ -15,60 +17,54 @@ __all__ = ["command"]
 _KINDS = {"KeyQuery": "key", "PrefixQuery": "prefix", "RangeQuery": "range", "WhereQuery": "where"}
 
 
-@click.command("queries", context_settings={"ignore_unknown_options": True})
-@click.argument("config", type=click.Path())
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change a field.")
-@click.option("--date", help="YYYY-MM-DD, today or yesterday: replaces {date} in the config.")
-@click.option("--check", is_flag=True, help="Show guarantee, noise and accuracy; spend nothing.")
-@click.option("--quiet", is_flag=True, help="No progress display.")
-@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED)
+@click.command("queries")
+@job_options
 def command(
     config: str,
+    beam_options: tuple[str, ...],
     overrides: tuple[str, ...],
     date: str | None,
     check: bool,
     quiet: bool,
-    beam_options: tuple[str, ...],
+    log: str,
+    metrics: str | None,
 ) -> None:
     """Answer the streams of CONFIG privately: above the threshold or not, in order, until the cutoff.
 
-    Beam options may follow after --.
+    Options after -- go to Beam.
     """
     from hushgram.pipelines.config import load_config
-    from hushgram.pipelines.queries import resolve_queries
+    from hushgram.pipelines.queries import resolve_queries, run_queries
     from hushgram.pipelines.queries_config import QueriesConfig
 
-    job = resolve_queries(load_config(config, overrides, QueriesConfig, date=date))
+    job = resolve_queries(load_config(config, overrides, QueriesConfig, date))
     if check:
+        check_output(job.config.output.path)
         _show(job)
+        click.echo("ok: nothing was run and no budget was spent")
         return
-    _run(job, beam_options, quiet)
+    new = execute("queries", job, run_queries, beam_options, quiet=quiet, log=log, metrics=metrics)
+    if new and not quiet and log == "text":
+        _close(job)
 
 
-def _run(job: QueriesJob, beam_options: tuple[str, ...], quiet: bool) -> None:
-    from hushgram.pipelines.budget import open_budget
-    from hushgram.pipelines.queries import publish_queries
-    from hushgram.pipelines.runners import pipeline_options
+def _close(job: QueriesJob) -> None:
+    """What was released, in a few lines. All of it is public."""
+    import json
 
-    options = pipeline_options(beam_options, job.config.workers)
-    with open_budget(
-        job="queries",
-        dataset=job.config.dataset,
-        ledger=job.config.ledger,
-        release=job.config.job_name,
-        events=job.events,
-        parameters=job.parameters,
-        inputs=job.config.input.path,
-        users=job.config.user_partition,
-        target=job.config.output.path,
-        shape="file",
-    ) as run:
-        for note in run.notes:
-            click.echo(note, err=True)
-        if run.done:
-            return
-        publish_queries(job, run, options, quiet=quiet)
-    click.echo(f"answers of {job.config.job_name} in {job.config.output.path}")
+    path = job.config.output.path
+    click.echo(f"answers  {path}")
+    if "://" in path:
+        return
+    with open(path, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file][1:]
+    for stream in job.streams:
+        own = [row for row in rows if row["stream"] == stream.name]
+        above = sum(row.get("above", False) for row in own)
+        halted = next((row for row in own if row.get("halted")), None)
+        end = f"halted after {halted['after']}" if halted else "answered to the end"
+        asked, bar = len(stream.queries), stream.params.threshold
+        click.echo(f"{stream.name}  {above:,} of {asked:,} above {bar:,}; {end}")
 
 
 def _show(job: QueriesJob) -> None:

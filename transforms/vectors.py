@@ -1,0 +1,35 @@
+"""Sums of counters: a helper that several stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SumVectors"]
+
+I64 = NDArray[np.int64]
+
+
+class SumVectors(beam.CombineFn):
+    """Sum of vectors of one length; zeros where there is nothing."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def create_accumulator(self) -> I64:
+        return np.zeros(self._size, dtype=np.int64)
+
+    def add_input(self, total: I64, vector: I64) -> I64:
+        return total + vector
+
+    def merge_accumulators(self, totals: Iterable[I64]) -> I64:
+        total = self.create_accumulator()
+        for one in totals:
+            total = total + one
+        return total
+
+    def extract_output(self, total: I64) -> I64:
+        return total
