@@ -1,0 +1,177 @@
+"""The demo: made-up page views, a release of them by the job, and lookups beside the truth.
+
+The truth is what nobody has in practice. It comes in two columns: all views, and those that count once each
+user is held to `max_contributions`; the sketch estimates the second, and its intervals are about that one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import ParameterError
+from hushgram.histogram import Contributions, Histogram
+from hushgram.keys import fingerprints
+from hushgram.params import ReleaseParams
+from hushgram.pipelines.generate import PageViews, write_page_views
+from hushgram.sketch.reader import Sketch
+
+__all__ = ["DemoResult", "Line", "TotalLine", "run_demo"]
+
+_LOOKUPS = 19  # and one page that nobody visited
+# Pages asked for were visited, but a few drop out when users are held to their bound; one was never there.
+_PRESENT = 0.95
+# Beyond this many rows the exact count after bounding would need more memory than the release itself.
+_MOST_BOUNDED_ROWS = 10_000_000
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A lookup beside the truth; `counted` is None where it was not computed."""
+
+    key: str
+    views: int
+    counted: int | None
+    estimate: float
+    low: float
+    high: float
+    source: str
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the interval holds the truth that the sketch estimates."""
+        return None if self.counted is None else self.low <= self.counted <= self.high
+
+
+@dataclass(frozen=True)
+class TotalLine:
+    """The sum over a set of keys beside the truth."""
+
+    what: str
+    keys: int
+    views: int
+    counted: int | None
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """All that the demo found out."""
+
+    sketch: Sketch
+    lookups: tuple[Line, ...]
+    totals: tuple[TotalLine, ...]
+    generated: float
+    released: float
+    asked: float
+
+
+def run_demo(
+    views: PageViews,
+    params: ReleaseParams,
+    folder: Path,
+    *,
+    workers: int = 1,
+    quiet: bool = False,
+    say: Say = print,
+    secret: ReleaseKey | None = None,
+) -> DemoResult:
+    """Generates into `folder`, releases with the Beam job, and compares. `say` tells what happens."""
+    from hushgram.inputs import Source
+    from hushgram.pipelines.release import run_release
+    from hushgram.pipelines.runners import pipeline_options
+    from hushgram.transforms.records import plan_records
+
+    data, target = folder / "pageviews", folder / "urls.sketch"
+    if target.exists() or data.exists():
+        raise ParameterError(f"--keep {folder}: holds a demo already; remove it or give another place")
+    begun = time.monotonic()
+    truth = write_page_views(views, data)
+    generated = time.monotonic() - begun
+    pages = np.count_nonzero(truth)
+    say(f"1. {views.rows:,} made-up page views of {pages:,} URLs in {data} ({generated:.1f} s)")
+    secret = secret or ReleaseKey.generate()
+    plan = plan_records([str(data)], Source(ids=("user_id", "url")))
+    result = run_release(
+        params, plan, user="user_id", key="url", path=target, name="demo", secret=secret,
+        options=pipeline_options([], workers), quiet=quiet,
+    )  # fmt: skip
+    sketch = result.sketch()
+    speed = views.rows / result.seconds
+    say(f"2. released in {result.seconds:.1f} s ({speed:,.0f} rows/s), {sketch.size:,} bytes")
+    say(f"   {sketch.guarantee.sentence(params)}")
+    counted = _counted(data, params, secret) if views.rows <= _MOST_BOUNDED_ROWS else None
+    begun = time.monotonic()
+    lookups = _look_up(views, truth, counted, sketch)
+    totals = _add_up(views, truth, counted, sketch)
+    return DemoResult(sketch, lookups, totals, generated, result.seconds, time.monotonic() - begun)
+
+
+def _counted(data: Path, params: ReleaseParams, secret: ReleaseKey) -> Histogram:
+    """The exact histogram after bounding, in one process."""
+    held: Contributions | None = None
+    for file in sorted(data.glob("*.parquet")):
+        for batch in pq.ParquetFile(file).iter_batches(1 << 19):
+            fresh = Contributions.of(batch.column("user_id"), batch.column("url"), secret, texts=False)
+            held = fresh if held is None else Contributions.concat([held, fresh])
+            held = held.cut(params.max_contributions)
+    assert held is not None
+    return held.bounded(params.max_contributions, params.max_per_key)
+
+
+def _look_up(
+    views: PageViews, truth: NDArray[np.int64], counted: Histogram | None, sketch: Sketch
+) -> tuple[Line, ...]:
+    """Twenty keys from the most visited to one that nobody visited."""
+    ranks = _spread(np.flatnonzero(truth))
+    keys = [*views.url_texts(ranks).to_pylist(), "https://example.org/nobody/was-here"]
+    seen = [*truth[ranks].tolist(), 0]
+    exact = [None] * len(keys) if counted is None else counted.listed(fingerprints(keys)).tolist()
+    rows = sketch.estimate(keys, present=_PRESENT).to_pylist()
+    return tuple(
+        Line(row["key"], views_, count, row["estimate"], row["low"], row["high"], row["source"])
+        for row, views_, count in zip(rows, seen, exact, strict=True)
+    )
+
+
+def _spread(visited: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pages from the most visited rank to the last, evenly on a logarithmic scale."""
+    count = len(visited)
+    wanted = min(_LOOKUPS, count)
+    places = np.unique(np.geomspace(1, count, wanted).astype(np.int64) - 1)
+    missing = np.setdiff1d(np.arange(min(count, 100)), places)[: wanted - len(places)]
+    return visited[np.sort(np.concatenate((places, missing)))]
+
+
+def _add_up(
+    views: PageViews, truth: NDArray[np.int64], counted: Histogram | None, sketch: Sketch
+) -> tuple[TotalLine, ...]:
+    visited = np.flatnonzero(truth)
+    sets = (
+        ("all pages of /wiki/", visited[visited % 8 == 2]),
+        ("the 1,000 last pages", visited[-1000:]),
+        ("every 100th page", visited[::100]),
+    )
+    lines = []
+    for what, chosen in sets:
+        keys = views.url_texts(chosen)
+        exact = None if counted is None else int(counted.listed(fingerprints(keys)).sum())
+        total: Any = sketch.total(keys, present=_PRESENT)
+        lines.append(
+            TotalLine(
+                what, len(chosen), int(truth[chosen].sum()), exact, total.estimate, total.low, total.high
+            )
+        )
+    return tuple(lines)

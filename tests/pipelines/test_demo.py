@@ -1,0 +1,78 @@
+"""The demo: made-up data are what they claim to be, and the comparison is with the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import HushgramError, ParameterError
+from hushgram.params import ReleaseParams
+from hushgram.pipelines import generate
+from hushgram.pipelines.commands.demo import command
+from hushgram.pipelines.demo import run_demo
+from hushgram.pipelines.generate import PageViews, write_page_views
+
+KEY = ReleaseKey(bytes(range(32)))
+
+
+def test_page_views_are_reproducible_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "_CHUNK_ROWS", 3000)
+    monkeypatch.setattr(generate, "_FILE_ROWS", 6000)
+    views = PageViews(rows=10_000, urls=500, users=800)
+    truth = write_page_views(views, tmp_path / "a")
+    again = write_page_views(views, tmp_path / "b")
+    other = write_page_views(PageViews(rows=10_000, urls=500, users=800, seed=2), tmp_path / "c")
+    assert truth.sum() == 10_000
+    assert (truth == again).all()
+    assert (truth != other).any()
+    table = pq.read_table(tmp_path / "a")
+    assert len(list((tmp_path / "a").iterdir())) == 2
+    assert table.num_rows == 10_000
+    counts = {row["values"]: row["counts"] for row in table.column("url").value_counts().to_pylist()}
+    texts = views.url_texts(np.arange(500)).to_pylist()
+    assert [counts.get(text, 0) for text in texts] == truth.tolist()
+    assert truth[0] > truth[10] > truth[200]
+    users = table.column("user_id").to_numpy()
+    assert (users.min() >= 0, users.max() < 800) == (True, True)
+
+
+@pytest.mark.parametrize("rows", [0, 100_000_001])
+def test_sizes_are_checked(rows: int) -> None:
+    with pytest.raises(ParameterError, match="--rows must be from 1 to 100,000,000"):
+        PageViews(rows=rows)
+
+
+def test_lookups_and_totals_beside_the_truth(tmp_path: Path) -> None:
+    said: list[str] = []
+    params = ReleaseParams(epsilon="4", max_contributions=8)
+    views = PageViews(rows=20_000)
+    result = run_demo(views, params, tmp_path / "demo", quiet=True, say=said.append, secret=KEY)
+    assert len(result.lookups) == 20
+    assert len(result.totals) == 3
+    assert said[0].startswith("1. 20,000 made-up page views of ")
+    top, absent = result.lookups[0], result.lookups[-1]
+    assert top.views >= (top.counted or 0) > 500
+    assert abs(top.estimate - (top.counted or 0)) < 60  # 15 times the scale of the noise
+    assert (absent.views, absent.counted) == (0, 0)
+    assert sum(line.covered is True for line in result.lookups) >= 14
+    wiki = result.totals[0]
+    assert wiki.counted is not None
+    assert abs(wiki.estimate - wiki.counted) < 0.25 * wiki.counted
+    with pytest.raises(ParameterError, match="holds a demo already"):
+        run_demo(views, params, tmp_path / "demo")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--rows", "3000", "--keep", str(tmp_path / "kept")])
+    assert result.exit_code == 0, result.exception
+    assert "made-up page views" in result.stdout
+    assert "https://example.org/nobody/was-here" in result.stdout
+    assert "intervals hold the counted number" in result.stdout
+    assert (tmp_path / "kept/urls.sketch/manifest.json").exists()
+    wrong = CliRunner().invoke(command, ["--epsilon", "0"])
+    assert isinstance(wrong.exception, HushgramError)
