@@ -73,7 +73,8 @@ class ClipJob:
     def header(self) -> dict[str, Any]:
         """The public description that the output holds."""
         unit = "record" if self.config.input.user is None else "user"
-        bound = f"; each user counts with at most {self.params.max_contributions} records" if unit == "user" else ""
+        most = self.params.max_contributions
+        bound = f"; each user counts with at most {most} records" if unit == "user" else ""
         return {
             "hushgram": "clip",
             "version": VERSION,

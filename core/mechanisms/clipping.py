@@ -142,7 +142,7 @@ class ClipParams:
         """The grid in whole units above ``lower``, ascending; the last is ``stop``."""
         last = max(1, int((self.stop - self.lower) / self.unit))
         at, found = self.start, []
-        steps = 0
+        steps = _MOST_BOUNDS if self._too_fine() else 0
         while at < self.stop and steps < _MOST_BOUNDS:
             found.append(max(1, int((at - self.lower) / self.unit)))
             if self.grid == "linear":
@@ -153,6 +153,13 @@ class ClipParams:
         if steps == _MOST_BOUNDS:
             raise ParameterError(f"{_OWNER}: the grid has more than 2^20 bounds; raise step, ratio or unit")
         return tuple(sorted({*(bound for bound in found if bound < last), last}))
+
+    def _too_fine(self) -> bool:
+        """Whether the grid has certainly too many bounds: known before they are listed."""
+        if self.grid == "linear":
+            return (self.stop - self.start) / self.step >= _MOST_BOUNDS
+        growth = math.log(self.ratio.numerator) - math.log(self.ratio.denominator)
+        return growth * _MOST_BOUNDS < 1
 
     @property
     def epsilons(self) -> tuple[Fraction, Fraction, Fraction]:

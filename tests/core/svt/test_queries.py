@@ -203,8 +203,8 @@ def test_plans_refuse_what_does_not_fit():
             pa.schema([("url", pa.string()), ("b", pa.bool_())]),
             "url",
         )
+    nested = pa.schema([("url", pa.string()), ("l", pa.list_(pa.int64()))])
     with pytest.raises(ParameterError, match="plain values"):
-        nested = pa.schema([("url", pa.string()), ("l", pa.list_(pa.int64()))])
         QueryPlan(queries_of({"where": "l = 3"}), nested, "url")
 
 

@@ -1,0 +1,120 @@
+"""``hushgram clip`` from config to result: bounding, formats, header, ledger, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import HushgramError
+from hushgram.mechanisms.clipping import clip_column
+from hushgram.pipelines.cli import cli
+from hushgram.pipelines.clip import resolve_clip, run_clip
+from hushgram.pipelines.clip_config import ClipConfig
+from hushgram.pipelines.config import load_config
+
+KEY = ReleaseKey(bytes(range(32)))
+CONFIG = """
+clip: ages
+input: {path: ages.parquet, user: person, column: age}
+privacy: {epsilon: 1, max_contributions: 1}
+output: {path: out/ages.json}
+"""
+
+
+@pytest.fixture
+def ages(tmp_path, monkeypatch):
+    rng = np.random.default_rng(3)
+    column = np.clip(rng.gamma(8.5, 4.58, 8000), 17, 90).astype(int)
+    people = np.arange(8000)
+    repeated = np.concatenate([people, people[:500]])
+    table = pa.table({"person": repeated, "age": np.concatenate([column, column[:500]])})
+    table = table.append_column("weight", pa.array(rng.normal(70, 10, 8500)))
+    table = table.append_column("name", pa.array(["x"] * 8500))
+    pq.write_table(table, tmp_path / "ages.parquet")
+    (tmp_path / "clip.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return column
+
+
+def load(*overrides):
+    return resolve_clip(load_config("clip.yaml", overrides, ClipConfig))
+
+
+def result_of(job, name="result.json"):
+    run_clip(job, path=name, secret=KEY)
+    return json.loads(Path(name).read_text())
+
+
+def test_each_person_counts_once_and_the_core_agrees(ages):
+    job = load()
+    found = result_of(job)
+    assert found["result"] == clip_column(ages, job.params, KEY).as_json()
+    assert abs(found["result"]["average"] / ages.mean() - 1) < 0.02
+    assert abs(found["result"]["count"] - 8000) < 60
+    assert found["guarantee"]["epsilon"] == "1"
+    assert found["parameters"]["split"] == {"bound": "1/3", "sum": "1/3", "count": "1/3"}
+    assert [event.kind for event in job.events] == ["svt", "laplace", "laplace"]
+    assert sum(event.epsilon for event in job.events) == 1
+
+
+def test_two_records_of_a_person_may_count(ages):
+    job = load("privacy.max_contributions=2", "privacy.epsilon=20")
+    assert job.params.svt.sensitivity == 2
+    assert abs(result_of(job)["result"]["count"] - 8500) < 20
+
+
+def test_fractions_use_cents_and_csv_works(ages):
+    pa.csv.write_csv(pq.read_table("ages.parquet", columns=["person", "weight"]), "w.csv")
+    job = load("input.path=w.csv", "input.column=weight", "privacy.epsilon=10")
+    assert job.params.unit.denominator == 100
+    assert abs(result_of(job)["result"]["average"] - 70) < 1.5
+
+
+def test_record_level(ages):
+    job = load("input.user=null", "privacy.max_contributions=null", "privacy.epsilon=20")
+    found = result_of(job)
+    assert abs(found["result"]["count"] - 8500) < 10
+    assert found["guarantee"]["unit"] == "record"
+
+
+def command(*arguments):
+    return CliRunner().invoke(cli, ["clip", "clip.yaml", *arguments])
+
+
+def test_command(ages):
+    checked = command("--check")
+    assert checked.exit_code == 0, checked.output
+    assert "no budget was spent" in checked.output
+    done = command()
+    assert done.exit_code == 0, done.output
+    assert "average" in done.output
+    assert json.loads(Path("out/ages.json").read_text())["name"] == "ages"
+    assert "exists already" in str(command().exception)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["input.column=size"], "no column 'size'"),
+        (["input.column=name"], "must hold numbers"),
+        (["privacy.delta=0.1"], "privacy.delta must be 0"),
+        (["grid={kind: square}"], "grid.kind"),
+        (["grid={start: 10, stop: 5}"], "lower < start <= stop"),
+        (["privacy.split={bound: 0.5, sum: 0.5, count: 0.5}"], "add up to 1"),
+        (["privacy.epsilon=0"], "privacy.epsilon must be above 0"),
+    ],
+)
+def test_mistakes_are_one_line(ages, overrides, message):
+    result = command(*[part for text in overrides for part in ("--set", text)])
+    assert isinstance(result.exception, HushgramError), result.output
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert not Path("out").exists()

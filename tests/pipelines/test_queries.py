@@ -1,0 +1,257 @@
+"""``hushgram queries`` from config to answers: exact counts, ledger, header, retries, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.entropy import ReleaseKey
+from hushgram.errors import HushgramError
+from hushgram.histogram import Contributions
+from hushgram.pipelines.cli import cli
+from hushgram.pipelines.config import load_config
+from hushgram.pipelines.queries import resolve_queries, run_queries
+from hushgram.pipelines.queries_config import QueriesConfig
+from hushgram.query_answers import pack_records, unpack_records
+
+KEY = ReleaseKey(bytes(range(32)))
+CONFIG = """
+queries: alerts
+input: {path: data/*.parquet, user: user_id, key: url}
+stream: {path: queries.jsonl}
+svt: {mechanism: sparse, threshold: 200, cutoff: 20, answers: gap}
+privacy: {epsilon: 1000, delta: 0, max_contributions: 4}
+output: {path: out/answers.jsonl}
+"""
+QUERIES = [
+    {"id": "home", "key": "https://a/0"},
+    {"id": "none", "key": "https://nowhere/"},
+    {"id": "site", "prefix": "https://a/"},
+    {"id": "adults", "column": "age", "between": [30, 49]},
+    {"id": "lost", "where": "status = 404 and age >= 50"},
+]
+
+
+@pytest.fixture
+def job_dir(tmp_path, monkeypatch):
+    rng = np.random.default_rng(7)
+    rows = 6000
+    site = rng.integers(0, 2, rows)
+    page = rng.zipf(1.5, rows) % 30
+    table = pa.table(
+        {
+            "user_id": rng.integers(0, 800, rows),
+            "url": [f"https://{'ab'[s]}/{p}" for s, p in zip(site, page, strict=True)],
+            "age": pa.array(rng.integers(10, 90, rows)),
+            "status": pa.array(rng.choice([200, 404], rows)),
+        }
+    )
+    (tmp_path / "data").mkdir()
+    pq.write_table(table.slice(0, 2500), tmp_path / "data" / "a.parquet")
+    pq.write_table(table.slice(2500), tmp_path / "data" / "b.parquet")
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(q) + "\n" for q in QUERIES))
+    (tmp_path / "alerts.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(*overrides):
+    return resolve_queries(load_config("alerts.yaml", overrides, QueriesConfig))
+
+
+def read(path):
+    header, *rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    return header, rows
+
+
+def expected_answers(job):
+    """The same queries over the same bounded records, without Beam and without the plan."""
+    tables = [pq.read_table(path) for path in sorted(Path("data").iterdir())]
+    table = pa.concat_tables(tables)
+    by_key = Contributions.of(table["user_id"], table["url"], KEY, texts=True).bounded(4, 1)
+    packed = pack_records(table, job.plan.record_schema)
+    records = Contributions.of(table["user_id"], packed, KEY, texts=True).bounded(4, 1)
+    rows = unpack_records(records.texts, job.plan.record_schema).to_pylist()
+    keys = dict(
+        zip([text.decode() for text in by_key.texts.to_pylist()], by_key.counts.tolist(), strict=True)
+    )
+    counted = list(zip(rows, records.counts.tolist(), strict=True))
+    return [
+        keys.get("https://a/0", 0),
+        0,
+        sum(count for key, count in keys.items() if key.startswith("https://a/")),
+        sum(count for row, count in counted if 30 <= row["age"] <= 49),
+        sum(count for row, count in counted if row["status"] == 404 and row["age"] >= 50),
+    ]
+
+
+def test_answers_are_those_of_bounded_contributions(job_dir):
+    """At ε = 1000 the gaps show the exact answers within a few units."""
+    job = load("svt.threshold=-100000")
+    assert job.streams[0].params.sensitivity == 4
+    run_queries(job, path="answers.jsonl", secret=KEY)
+    header, rows = read("answers.jsonl")
+    found = [row["gap"] - 100_000 for row in rows]
+    assert len(found) == 5
+    assert max(abs(a - b) for a, b in zip(found, expected_answers(job), strict=True)) <= 4
+    assert header["guarantee"]["epsilon"] == "1000"
+
+
+def test_the_same_key_gives_the_same_bytes(job_dir):
+    job = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300")
+    run_queries(job, path="one.jsonl", secret=KEY)
+    again = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300", "shards=3")
+    run_queries(again, path="two.jsonl", secret=KEY)
+    assert Path("one.jsonl").read_bytes() == Path("two.jsonl").read_bytes()
+
+
+def test_header_states_guarantee_mechanism_and_accuracy(job_dir):
+    job = load("privacy.epsilon=1", "svt.cutoff=2", "svt.beta=0.1", "svt.threshold=-5000")
+    run_queries(job, path="answers.jsonl", secret=KEY)
+    header, rows = read("answers.jsonl")
+    (stream,) = header["streams"]
+    assert header["guarantee"] | {"words": ""} == {
+        "epsilon": "1",
+        "delta": "0",
+        "unit": "user",
+        "max_contributions": 4,
+        "max_per_key": 1,
+        "words": "",
+    }
+    assert (stream["mechanism"], stream["sensitivity"], stream["monotone"]) == ("sparse", 4, True)
+    assert stream["accuracy"]["beta"] == "0.1"
+    assert 0 < stream["accuracy"]["alpha"] < stream["accuracy"]["alpha_of_theorem"]
+    assert [row["above"] for row in rows[:2]] == [True, True]
+    assert rows[2] == {"stream": "alerts", "halted": True, "after": "none", "unanswered": 3}
+
+
+def test_several_streams_compose_to_the_whole(job_dir):
+    Path("alerts.yaml").write_text(
+        CONFIG.replace(
+            "stream: {path: queries.jsonl}",
+            """streams:
+  - {name: keys, share: 1/4, queries: [{key: "https://a/0"}, {key: 7}]}
+  - name: rest
+    share: 3/4
+    queries: [{prefix: "https://"}]
+    svt: {mechanism: above_threshold, threshold: 10, answers: numeric}
+""",
+        ).replace("epsilon: 1000", "epsilon: 2")
+    )
+    job = load()
+    keys, rest = job.streams
+    assert (keys.params.epsilon, rest.params.epsilon) == (Fraction(1, 2), Fraction(3, 2))
+    assert (keys.params.sensitivity, rest.params.sensitivity) == (1, 4)
+    assert job.epsilon == 2
+    assert [(event.kind, event.epsilon) for event in job.events] == [
+        ("svt", Fraction(1, 2)),
+        ("svt", Fraction(3, 4)),
+        ("laplace", Fraction(3, 4)),
+    ]
+    run_queries(job, path="answers.jsonl", secret=KEY)
+    header, rows = read("answers.jsonl")
+    assert header["guarantee"]["epsilon"] == "2"
+    assert [row["stream"] for row in rows] == ["keys", "keys", "rest", "rest"]
+    assert rows[2]["above"]
+    assert {"gap", "value", "estimate"} <= set(rows[2])
+
+
+def test_record_level_without_a_user_column(job_dir):
+    job = load("input.user=null", "privacy.max_contributions=null", "svt.threshold=-100000")
+    assert job.streams[0].params.sensitivity == 1
+    run_queries(job, path="answers.jsonl", secret=KEY)
+    header, rows = read("answers.jsonl")
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(Path("data").iterdir())])
+    exact = sum(url.as_py().startswith("https://a/") for url in table["url"])
+    assert abs(rows[2]["gap"] - 100_000 - exact) <= 2
+    assert header["guarantee"]["unit"] == "record"
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    return CliRunner().invoke(cli, ["queries", "alerts.yaml", *arguments], catch_exceptions=True)
+
+
+def test_command_writes_once_and_check_spends_nothing(job_dir):
+    checked = command("--check", "--set", "privacy.epsilon=1")
+    assert checked.exit_code == 0, checked.output
+    assert "sensitivity 4" in checked.output
+    assert "no budget was spent" in checked.output
+    assert not Path("out").exists()
+    done = command("--quiet")
+    assert done.exit_code == 0, done.output
+    _, rows = read("out/answers.jsonl")
+    assert len(rows) == 5
+    assert sorted(Path("out").iterdir()) == [Path("out/answers.jsonl")]
+    again = command("--quiet")
+    assert isinstance(again.exception, HushgramError)
+    assert "exists already" in str(again.exception)
+    assert "exists already" in str(command("--check").exception)
+
+
+def test_the_ledger_charges_every_stream(job_dir):
+    from hushgram.ledger import Ledger, summarise
+
+    made = CliRunner().invoke(
+        cli, ["ledger", "init", "--dataset", "views", "--epsilon", "3", "--ledger", "sqlite:///ledger.db"]
+    )
+    assert made.exit_code == 0, made.output
+    options = [
+        "--set",
+        "dataset=views",
+        "--set",
+        "ledger=sqlite:///ledger.db",
+        "--set",
+        "privacy.epsilon=2",
+        "--quiet",
+    ]
+    first = command(*options)
+    assert first.exit_code == 0, first.output
+    before = Path("out/answers.jsonl").read_bytes()
+    assert command(*options).exit_code == 0  # done already: nothing is drawn again
+    assert Path("out/answers.jsonl").read_bytes() == before
+    with Ledger("sqlite:///ledger.db") as ledger:
+        assert summarise(ledger, "views").spent_epsilon == "2"
+    more = command(*options, "--set", "queries=more", "--set", "output.path=out/more.jsonl")
+    assert more.exception.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["svt.cutoff=0"], "svt.cutoff must be at least 1"),
+        (["svt.cutoff=null"], "svt.cutoff is missing"),
+        (["svt.mechanism=above_threshold"], "svt.cutoff must be 1 or left out"),
+        (["privacy.delta=0.9", "svt.variant=dwork-roth", "privacy.epsilon=1"], "4 ln(1/delta)"),
+        (['stream=[{count: "x"}]'], "unknown query kind or field 'count'"),
+        (["stream=[{key: a, id: x}, {key: b, id: x}]"], "two queries have the id 'x'"),
+        (["stream=[{key: a, seq: 1}, {key: b, seq: 1}]"], "both have seq 1"),
+        (["stream=[{column: size, between: [1, 2]}]"], "no column 'size'"),
+        (['stream=[{where: "status ="}]'], "where: expected a value at character 9"),
+        (["stream=[{where: \"status = 'x'\"}]"], "at character 10"),
+        (["stream=[]"], "no queries"),
+        (["stream={path: nowhere.jsonl}"], "nowhere.jsonl"),
+        (["stream=null"], "stream or streams is needed"),
+        (["svt=null"], "svt is missing"),
+        (["svt.answers=all"], "svt.answers"),
+        (["svt.beta=0"], "svt.beta must be above 0"),
+        (["input.path=none/*.parquet"], "matches no file"),
+        (["privacy.max_contributions=null"], "privacy.max_contributions is missing"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_runs(job_dir, overrides, message):
+    arguments = [part for text in overrides for part in ("--set", text)]
+    result = command(*arguments)
+    assert isinstance(result.exception, HushgramError), result.output
+    assert message in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert not Path("out").exists()
