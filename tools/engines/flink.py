@@ -249,7 +249,8 @@ class JobServer:
     """Beam's Flink job server as a process of its own, so that many jobs share one JVM start.
 
     The server sends its whole class path to the cluster with every job, 150 MB of it. The TaskManagers of
-    `FlinkCluster` have those classes already, so QuietJobServer.java loads them unseen and an empty jar is sent.
+    `FlinkCluster` have those classes already, so QuietJobServer.java loads them unseen and an empty jar is
+    sent.
     """
 
     def __init__(self, engines: Engines, cluster: FlinkCluster, work: Path) -> None:

@@ -9,12 +9,10 @@ same is done here: pool k listens on 127.0.0.(k+1), one port for all, and TaskMa
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 from pathlib import Path
 
-from tools.engines.processes import Process, free_port
+from tools.engines.processes import EngineError, Process, free_port
 
 __all__ = ["POOL_HOST", "WorkerPools", "pool_address"]
 
@@ -77,13 +75,12 @@ class WorkerPools:
         """Process ids of the workers that run now."""
         return [pid for pool in self._pools for pid in pool.children()]
 
-    def kill_worker(self) -> int | None:
-        """SIGKILL to one worker, the newest of the first pool that has any; its process id, or None."""
-        for pid in reversed(self.workers()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                return pid
-        return None
+    def place_of(self, worker: int) -> int:
+        """Which pool, and so which TaskManager, a worker process belongs to."""
+        for place, pool in enumerate(self._pools):
+            if worker in pool.children():
+                return place
+        raise EngineError(f"process {worker} is not a worker of these pools")
 
     def stop(self) -> None:
         for pool in self._pools:

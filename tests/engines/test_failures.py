@@ -1,0 +1,154 @@
+"""Failures in the middle of a job: Flink restarts it, and the sketch has the same bytes.
+
+Twenty failures in all: stages that throw before and after their work, Python workers that are killed, and
+TaskManagers that are killed. Each is placed in a named stage by chaos.py, so it strikes in the middle of the
+job for certain, and Flink's own count of restarts shows that it did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.engines.jobs import EPSILON, JOB_SECONDS, Bench, contents
+from tools.engines.flink import FlinkCluster
+from tools.engines.workers import WorkerPools
+
+pytestmark = pytest.mark.engine
+
+CHAOS = Path(__file__).with_name("chaos.py")
+
+Failure = dict[str, str]
+
+
+def failure(stage: str, when: str, what: str) -> Failure:
+    return {"stage": stage, "when": when, "what": what}
+
+
+THROWN = [
+    failure("records._ReadItem", "after", "throw"),
+    failure("histogram._Split", "before", "throw"),
+    failure("histogram.SumHistograms", "after", "throw"),
+    failure("sizing.PlanFromTallies", "after", "throw"),
+    failure("threshold._Release", "after", "throw"),
+    failure("projection._Project", "before", "throw"),
+    failure("projection.RandomizeBlock", "after", "throw"),
+    failure("sketch_sink._WriteHeavy", "after", "throw"),
+    failure("sketch_sink._WriteBits", "before", "throw"),
+    failure("sketch_sink._Publish", "after", "throw"),
+]
+WORKERS = [
+    failure("records._ReadItem", "before", "die"),
+    failure("threshold._Release", "after", "die"),
+    failure("projection.RandomizeBlock", "after", "die"),
+    failure("sketch_sink._WriteBits", "after", "die"),
+    failure("sketch_sink._Publish", "after", "die"),
+]
+MANAGERS = [
+    failure("records._ReadItem", "after", "die"),
+    failure("sizing.PlanFromTallies", "after", "die"),
+    failure("projection._Project", "after", "die"),
+    failure("sketch_sink._WriteHeavy", "after", "die"),
+    failure("sketch_sink._Publish", "before", "die"),
+]
+assert len(THROWN) + len(WORKERS) + len(MANAGERS) == 20
+
+
+@pytest.fixture(scope="module")
+def undisturbed(bench: Bench) -> dict[str, bytes]:
+    return bench.release("undisturbed")
+
+
+class Disturbed:
+    """A release with planned failures on Flink, and the killing that some of them ask for."""
+
+    def __init__(self, bench: Bench, name: str, failures: list[Failure], beam: list[str]) -> None:
+        self.marks = bench.root / f"{name}.marks"
+        self.marks.mkdir()
+        self.target = bench.root / f"{name}.sketch"
+        self.failures = failures
+        spec = {
+            "input": str(bench.root / "data" / "*.parquet"),
+            "target": str(self.target),
+            "key": str(bench.root / "key"),
+            "epsilon": EPSILON,
+            "marks": str(self.marks),
+            "failures": failures,
+        }
+        path = bench.root / f"{name}.json"
+        path.write_text(json.dumps(spec))
+        self.log = bench.root / f"{name}.log"
+        self.process = bench.start(bench.script(CHAOS, str(path), *beam), self.log)
+
+    def wait(self, kill: object = None) -> None:
+        """To the end of the job; `kill(pid)` is called for each worker that waits for its death."""
+        end = time.monotonic() + JOB_SECONDS + 20 * len(self.failures)
+        try:
+            while self.process.poll() is None and time.monotonic() < end:
+                for number in range(len(self.failures)):
+                    asked, done = self.marks / f"{number}.die", self.marks / f"{number}.done"
+                    if asked.exists() and not done.exists():
+                        assert callable(kill)
+                        kill(int(asked.read_text()))
+                        done.touch()
+                time.sleep(0.1)
+            assert self.process.poll() == 0, self.log.read_text(errors="replace")[-6000:]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(timeout=10)
+
+    def happened(self) -> int:
+        return sum((self.marks / str(number)).exists() for number in range(len(self.failures)))
+
+
+def check(disturbed: Disturbed, undisturbed: dict[str, bytes], flink: FlinkCluster) -> None:
+    assert disturbed.happened() == len(disturbed.failures)
+    assert contents(disturbed.target) == undisturbed
+    job = flink.jobs()[-1]
+    assert job["state"] == "FINISHED"
+    left = [
+        p.name
+        for p in disturbed.target.parent.iterdir()
+        if disturbed.target.stem in p.name and p.name[0] == "."
+    ]
+    assert left == []  # no hidden work directory of a dead attempt
+
+
+def test_stages_that_throw(
+    bench: Bench, undisturbed: dict[str, bytes], flink: FlinkCluster, on_flink: list[str]
+) -> None:
+    job = Disturbed(bench, "thrown", THROWN, [*on_flink, "--parallelism=2"])
+    job.wait()
+    check(job, undisturbed, flink)
+
+
+def test_workers_that_are_killed(
+    bench: Bench, undisturbed: dict[str, bytes], flink: FlinkCluster, on_flink: list[str]
+) -> None:
+    def kill(pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    job = Disturbed(bench, "workers", WORKERS, [*on_flink, "--parallelism=2"])
+    job.wait(kill)
+    check(job, undisturbed, flink)
+
+
+def test_task_managers_that_are_killed(
+    bench: Bench,
+    undisturbed: dict[str, bytes],
+    flink: FlinkCluster,
+    pools: WorkerPools,
+    on_flink: list[str],
+) -> None:
+    job = Disturbed(bench, "managers", MANAGERS, [*on_flink, "--parallelism=4"])
+    job.wait(lambda pid: flink.kill_task_manager(pools.place_of(pid)))
+    check(job, undisturbed, flink)
+    flink.wait_for_slots(4)
