@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (or `make bench`): every bar, one benchmark after another; `python -m benchmarks core svt` some."""
+"""`python -m benchmarks` (or `make bench`): every bar; `python -m benchmarks core svt`: some."""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ class Report:
         good = value <= bar if at_most else value >= bar
         self.missed += not good
         sign = "≤" if at_most else "≥"
-        print(f"{what:<62} {value:>12,.3f} {unit:<8} bar {sign} {bar:<10,g} {'PASS' if good else 'SHORT'}", flush=True)
+        print(
+            f"{what:<62} {value:>12,.3f} {unit:<8} bar {sign} {bar:<10,g} {'PASS' if good else 'SHORT'}",
+            flush=True,
+        )
 
     def note(self, what: str, value: object = "") -> None:
         """A figure without a bar."""

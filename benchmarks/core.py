@@ -49,7 +49,6 @@ def samplers(report: Report) -> None:
 
 def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
     """The ALP part alone: rounding, hashing and randomized response of all columns."""
-    assert params.split is not None
     sizes = release_sizes(Tally.of(histogram), Fraction(1, 50), 1, KEY)
     plan = make_plan(params, sizes)
     seeds = draw_seeds(KEY, plan.levels)
@@ -89,7 +88,9 @@ def projection(report: Report) -> None:
     mine, _ = best_of(3, lambda: sketch.estimate(asked))
     names = [str(i) for i in asked[:2000]]
     others, _ = best_of(1, lambda: [queryable(name) for name in names])
-    report.bar("50,000 lookups with intervals: times as fast a key", (others / 2000) / (mine / 50_000), 50, unit="x")
+    report.bar(
+        "50,000 lookups with intervals: times as fast a key", (others / 2000) / (mine / 50_000), 50, unit="x"
+    )
 
 
 def command_line(report: Report) -> None:
@@ -104,7 +105,11 @@ def command_line(report: Report) -> None:
         best = float("inf")
         for _ in range(5):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "-m", "hushgram.pipelines", "query", str(sketch.path), "7"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [sys.executable, "-m", "hushgram.pipelines", "query", str(sketch.path), "7"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         report.bar("`hushgram query` on it, process time", best, 0.7, at_most=True, unit="s")

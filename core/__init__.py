@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from hushgram.sketch.reader import Sketch
 
 __all__ = [
-    "ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release", "release_histogram", "release_public",
+    "ReleaseKey",
+    "ReleaseParams",
+    "Sketch",
+    "__version__",
+    "os_entropy",
+    "release",
+    "release_histogram",
+    "release_public",
     "sampling",
 ]
 __version__ = "0.1.0"

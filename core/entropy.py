@@ -71,7 +71,9 @@ class ReleaseKey:
 
     def __init__(self, secret: bytes) -> None:
         if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
-            raise ParameterError(f"ReleaseKey: the secret must be {_KEY_BYTES} bytes; use ReleaseKey.generate()")
+            raise ParameterError(
+                f"ReleaseKey: the secret must be {_KEY_BYTES} bytes; use ReleaseKey.generate()"
+            )
         self._secret = secret
 
     @classmethod
@@ -134,20 +136,19 @@ def digest(*parts: bytes | str | int | NDArray[np.generic]) -> bytes:
     """
     state = hashlib.sha256()
     for part in parts:
-        if isinstance(part, np.ndarray):
-            array = np.ascontiguousarray(part)
-            kind, body = array.dtype.newbyteorder("<").str.encode(), array.astype(array.dtype.newbyteorder("<"), copy=False).data
-            size = array.nbytes
-            body = body.cast("B") if size else b""
-        elif isinstance(part, str):
-            kind, body = b"str", part.encode()
-            size = len(body)
-        elif isinstance(part, bytes):
-            kind, body = b"bytes", part
-            size = len(body)
-        else:
-            kind, body = b"int", str(int(part)).encode()
-            size = len(body)
-        state.update(len(kind).to_bytes(2, "little") + kind + size.to_bytes(8, "little"))
+        kind, body = _frame(part)
+        state.update(len(kind).to_bytes(2, "little") + kind + len(body).to_bytes(8, "little"))
         state.update(body)
     return state.digest()
+
+
+def _frame(part: bytes | str | int | NDArray[np.generic]) -> tuple[bytes, bytes | memoryview]:
+    """The kind of a part and its bytes, the same on every machine."""
+    if isinstance(part, np.ndarray):
+        array = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
+        return array.dtype.str.encode(), array.data.cast("B") if array.nbytes else b""
+    if isinstance(part, str):
+        return b"str", part.encode()
+    if isinstance(part, bytes):
+        return b"bytes", part
+    return b"int", str(int(part)).encode()

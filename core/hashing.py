@@ -32,7 +32,8 @@ def column_positions(
     """Position in [0, size) of each fingerprint in the column with these three seeds; 1 ≤ size ≤ 2^32."""
     a1, a2, c = seeds
     h = (a1 + (fingerprints & _LOW)) * (a2 + (fingerprints >> _HALF)) + c
-    return ((h >> _HALF) * np.uint64(size)) >> _HALF
+    out: NDArray[np.uint64] = ((h >> _HALF) * np.uint64(size)) >> _HALF
+    return out
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -19,19 +19,23 @@ Number: TypeAlias = "Fraction | Decimal | str | int | float"
 
 # Exponents beyond this are typing errors, and would make integers of absurd size.
 _MAX_EXPONENT = 100
-_FORM = re.compile(r"\s*[+-]?\d[\d_]{0,200}(?:\.\d{0,200})?(?:[eE]([+-]?\d{1,6}))?(?:\s*/\s*\d{1,200})?\s*|\s*[+-]?\.\d{1,200}\s*")
+_FORM = re.compile(
+    r"\s*[+-]?\d[\d_]{0,200}(?:\.\d{0,200})?(?:[eE]([+-]?\d{1,6}))?(?:\s*/\s*\d{1,200})?\s*|\s*[+-]?\.\d{1,200}\s*"
+)
 
 
 def rational(value: Number, name: str, owner: str) -> Fraction:
     """``value`` as an exact fraction; ``owner`` and ``name`` say in the error what was being read."""
     if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | str | int | float):
-        raise ParameterError(f"{owner}: {name} must be a number such as \"0.5\" or \"1/3\", got {value!r}")
+        raise ParameterError(f'{owner}: {name} must be a number such as "0.5" or "1/3", got {value!r}')
     if isinstance(value, Fraction | int):
         return Fraction(value)
     text = repr(value) if isinstance(value, float) else str(value)
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ParameterError(f"{owner}: {name} must be a finite number such as \"0.5\" or \"1/3\", got {text[:60]!r}")
+        raise ParameterError(
+            f'{owner}: {name} must be a finite number such as "0.5" or "1/3", got {text[:60]!r}'
+        )
     if match.group(1) is not None and abs(int(match.group(1))) > _MAX_EXPONENT:
         raise ParameterError(
             f"{owner}: {name} must have an exponent between -{_MAX_EXPONENT} and {_MAX_EXPONENT}, got {text[:60]!r}"

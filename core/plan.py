@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import isqrt
 from typing import Any
 
@@ -17,9 +18,9 @@ from hushgram.errors import ParameterError
 from hushgram.mechanisms import alp, sizing, threshold
 from hushgram.mechanisms.sizing import PROFILE_GRID, Sizes
 from hushgram.numbers import rational, show
-from hushgram.params import ReleaseParams, Split
+from hushgram.params import ReleaseParams
 
-__all__ = ["Guarantee", "Plan", "expected_sizes", "make_plan", "make_public_plan"]
+__all__ = ["Guarantee", "Plan", "check_levels", "expected_sizes", "make_plan", "make_public_plan"]
 
 #: One key in this many shares its cell with another one.
 CELLS_PER_KEY = 10_000
@@ -27,7 +28,8 @@ _LEAST_KEYS = 16
 _LEAST_DOMAIN_BITS = 16
 _WORD = 64
 _LARGEST_COLUMN = 1 << 32
-_MOST_LEVELS = 62
+#: Columns that a decoder reads; `check_levels` refuses parameters that could need more, before data are touched.
+MOST_LEVELS = 62
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Plan:
     @property
     def flip(self) -> Fraction:
         """p, the probability that a bit is flipped."""
-        return alp.flip_probability(self.params.alpha)  # type: ignore[arg-type]
+        return alp.flip_probability(self.params.alpha)
 
     @cached_property
     def blocks(self) -> list[alp.Block]:
@@ -114,12 +116,25 @@ class Plan:
         """The plan that `as_text` wrote."""
         sizes = text["sizes"]
         bits = text["domain_bits"]
-        whole = [text["keys"], text["bound"], sizes["records"], sizes["keys"], *sizes["profile"], *text["column_sizes"], bits or 0]
+        whole = [
+            text["keys"],
+            text["bound"],
+            sizes["records"],
+            sizes["keys"],
+            *sizes["profile"],
+            *text["column_sizes"],
+            bits or 0,
+        ]
         if not all(type(number) is int for number in whole):
             raise ParameterError("Plan: keys, bound, sizes and column_sizes must be whole numbers")
         return cls(
             params=ReleaseParams.from_text(text["params"]),
-            sizes=Sizes(sizes["records"], sizes["keys"], tuple(sizes["profile"]), rational(sizes["scale"], "scale", "Sizes")),
+            sizes=Sizes(
+                sizes["records"],
+                sizes["keys"],
+                tuple(sizes["profile"]),
+                rational(sizes["scale"], "scale", "Sizes"),
+            ),
             keys=text["keys"],
             domain_bits=text["domain_bits"],
             bound=text["bound"],
@@ -139,23 +154,12 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
 
 def make_plan(params: ReleaseParams, sizes: Sizes) -> Plan:
     """Domain, bound, levels and columns for these parameters and sizes."""
-    split: Split = params.split  # type: ignore[assignment]
-    epsilon_alp = split.alp
-    scale = threshold.noise_scale(split.threshold, params.max_contributions)
+    scale = threshold.noise_scale(params.split.threshold, params.max_contributions)
     # A noisy number of keys below its own noise says nothing: columns for that many keys do no harm.
     keys = max(sizes.keys, _ceil(sizes.scale), _LEAST_KEYS)
-    if params.delta == 0:
-        domain_bits = params.domain_bits or _domain_bits(keys)
-        allowed = params.false_keys if params.false_keys >= 1 else params.false_keys * keys  # type: ignore[operator]
-        bound = threshold.pure_bound(domain_bits, max(allowed, Fraction(1, 1000)), scale)  # type: ignore[arg-type]
-    else:
-        domain_bits = None
-        bound = threshold.text_bound(params.delta, scale, params.max_contributions, params.max_per_key)  # type: ignore[arg-type]
-    chosen = alp.exact_width if params.width == "exact" else alp.paper_width
-    width = chosen(epsilon_alp, params.alpha, params.max_contributions)  # type: ignore[arg-type]
-    levels = _ceil(bound / width)
-    if levels > _MOST_LEVELS:
-        raise ParameterError(f"ReleaseParams: alpha {show(params.alpha)} needs {levels} levels; raise alpha")  # type: ignore[arg-type]
+    domain_bits, bound = _bound(params, keys)
+    width = _width(params)
+    levels = min(_ceil(bound / width), MOST_LEVELS)
     columns = _column_sizes(params, sizes, keys, width, levels)
     kind = "pure" if params.delta == 0 else "text"
     return Plan(params, sizes, keys, domain_bits, bound, scale, width, columns, kind)
@@ -165,8 +169,34 @@ def make_public_plan(params: ReleaseParams, listed: int) -> Plan:
     """For a public list of keys: all of ε goes to Laplace noise on every one of them; no columns, δ = 0."""
     if params.delta != 0:
         raise ParameterError("ReleaseParams: a public list of keys needs no delta; set delta to 0")
-    scale = threshold.noise_scale(params.epsilon, params.max_contributions)  # type: ignore[arg-type]
+    scale = threshold.noise_scale(params.epsilon, params.max_contributions)
     return Plan(params, Sizes(0, listed, (), Fraction(0)), listed, 64, 0, scale, Fraction(1), (), "public")
+
+
+def check_levels(params: ReleaseParams) -> None:
+    """Refuse parameters that could need more than `MOST_LEVELS` columns, whatever the sizes turn out to be."""
+    guesses = [params.expected_keys] if params.expected_keys else [1 << bits for bits in range(4, 51)]
+    worst = max(_ceil(_bound(params, max(keys, _LEAST_KEYS))[1] / _width(params)) for keys in guesses)
+    if worst > MOST_LEVELS:
+        raise ParameterError(
+            f"ReleaseParams: alpha {show(params.alpha)} needs {worst} levels, at most {MOST_LEVELS} are possible;"
+            " raise alpha, or give threshold a larger share of split"
+        )
+
+
+def _bound(params: ReleaseParams, keys: int) -> tuple[int | None, int]:
+    """Bits of the domain (None at δ > 0), and β or τ."""
+    scale = threshold.noise_scale(params.split.threshold, params.max_contributions)
+    if params.delta != 0:
+        return None, threshold.text_bound(params.delta, scale, params.max_contributions, params.max_per_key)
+    bits = params.domain_bits or _domain_bits(keys)
+    allowed = params.false_keys if params.false_keys >= 1 else params.false_keys * keys
+    return bits, threshold.pure_bound(bits, max(allowed, Fraction(1, 1000)), scale)
+
+
+def _width(params: ReleaseParams) -> Fraction:
+    chosen = alp.exact_width if params.width == "exact" else alp.paper_width
+    return chosen(params.split.alp, params.alpha, params.max_contributions)
 
 
 def _domain_bits(keys: int) -> int:
@@ -182,7 +212,7 @@ def _column_sizes(
     The noise of a key is the sum over its levels of the load there, about n_b/s_b; for a given Σ s_b the sum of
     n_b/s_b is least where s_b is proportional to √n_b.
     """
-    total = params.bits_per_key * keys  # type: ignore[operator]
+    total = params.bits_per_key * keys
     if params.columns == "flat":
         return (_whole_words(total),) * levels
     roots = [isqrt(int(n * 10**6)) + 1 for n in level_keys(sizes, keys, width, levels)]
@@ -199,7 +229,7 @@ def level_keys(sizes: Sizes, keys: int, width: Fraction, levels: int) -> list[Fr
     fitted = _monotone(sizes.profile, keys)
     knots = [(Fraction(t - 1), n) for t, n in zip(PROFILE_GRID, fitted, strict=True)]
     areas = [_area(knots, width * b) for b in range(levels + 1)]
-    return [(high - low) / width for low, high in zip(areas[:-1], areas[1:], strict=True)]
+    return [(high - low) / width for low, high in pairwise(areas)]
 
 
 def _monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
@@ -217,7 +247,7 @@ def _monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
 def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
     """Integral from 0 to ``upto`` of the line through the knots (constant after the last)."""
     total = Fraction(0)
-    for (left, a), (right, b) in zip(knots[:-1], knots[1:], strict=True):
+    for (left, a), (right, b) in pairwise(knots):
         if upto <= left:
             return total
         end = min(right, upto)
@@ -229,7 +259,7 @@ def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
 
 def _guarantee(plan: Plan) -> Guarantee:
     params = plan.params
-    split: Split = params.split  # type: ignore[assignment]
+    split = params.split
     most = params.max_contributions
     if plan.kind == "public":
         loss = threshold.privacy(plan.scale, most)
@@ -238,11 +268,13 @@ def _guarantee(plan: Plan) -> Guarantee:
     listed = threshold.privacy(plan.scale, most)
     delta = Fraction(0)
     if plan.texts:
-        delta = params.delta  # type: ignore[assignment]
+        delta = params.delta
         if threshold.delta_of(plan.bound, plan.scale, most, params.max_per_key) > delta:
             raise ParameterError(f"Plan: bound {plan.bound} is too low for delta {show(delta)}")
-    if not alp.loss_at_most(plan.width, params.alpha, most, split.alp):  # type: ignore[arg-type]
-        raise ParameterError(f"Plan: width {show(plan.width)} is too small for epsilon {show(split.alp)} of ALP")
+    if not alp.loss_at_most(plan.width, params.alpha, most, split.alp):
+        raise ParameterError(
+            f"Plan: width {show(plan.width)} is too small for epsilon {show(split.alp)} of ALP"
+        )
     if size > split.size or listed > split.threshold:
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
     parts = (("size", size, Fraction(0)), ("threshold", listed, delta), ("alp", split.alp, Fraction(0)))

@@ -20,7 +20,16 @@ from typing import Any
 
 from hushgram.errors import ParameterError
 
-__all__ = ["Computed", "Digits", "Rational", "exp_neg", "geometric_digit", "geometric_overflow", "laplace_tail", "ratio_interval"]
+__all__ = [
+    "Computed",
+    "Digits",
+    "Rational",
+    "exp_neg",
+    "geometric_digit",
+    "geometric_overflow",
+    "laplace_tail",
+    "ratio_interval",
+]
 
 # iv of mpmath has one global precision: whoever computes digits holds this lock.
 _LOCK = threading.RLock()
@@ -83,7 +92,9 @@ class Computed(Digits):
             if low == high:
                 return low.to_bytes(count, "big")
             bits *= 2
-        raise ArithmeticError("a probability could not be separated from a digit boundary")  # pragma: no cover
+        raise ArithmeticError(
+            "a probability could not be separated from a digit boundary"
+        )  # pragma: no cover
 
     def _scaled(self, bits: int, count: int) -> tuple[int, int]:
         """⌊256^count · p⌋ for both ends of the interval."""

@@ -26,13 +26,19 @@ from hushgram.histogram import Contributions, Histogram, KeyTable
 from hushgram.keys import as_column, encode
 from hushgram.mechanisms import alp, laplace, threshold
 from hushgram.mechanisms.sizing import Tally, release_sizes
-from hushgram.params import ReleaseParams, Split
-from hushgram.plan import Plan, expected_sizes, make_plan, make_public_plan
+from hushgram.params import ReleaseParams
+from hushgram.plan import Plan, check_levels, expected_sizes, make_plan, make_public_plan
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import check_free, write_sketch
 
 __all__ = [
-    "list_table", "listed_only", "project_part", "public_part", "release", "release_histogram", "release_public",
+    "list_table",
+    "listed_only",
+    "project_part",
+    "public_part",
+    "release",
+    "release_histogram",
+    "release_public",
     "threshold_part",
 ]
 
@@ -60,6 +66,7 @@ def release(
     ['key', 'estimate', 'low', 'high', 'source']
     """
     key = key or ReleaseKey.generate()
+    check_levels(params)
     texts = params.delta != 0
     if path is not None:
         check_free(path)
@@ -81,6 +88,7 @@ def release_histogram(
     name: str = "",
 ) -> Sketch:
     """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise."""
+    check_levels(params)
     numbers = _checked_counts(counts)
     if path is not None:
         check_free(path)
@@ -146,7 +154,9 @@ def public_part(histogram: Histogram, table: KeyTable, plan: Plan, key: ReleaseK
     """Noisy counts of all keys of the list, in its order."""
     counts = np.zeros(len(table.texts), np.int64)
     if len(histogram):
-        counts[pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)] = histogram.counts
+        counts[pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)] = (
+            histogram.counts
+        )
     settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
     released = laplace.release_listed(table.texts.to_pylist(), counts, settings, key)
     return threshold.Heavy(table.fingerprints, released.counts, table.texts)
@@ -155,7 +165,7 @@ def public_part(histogram: Histogram, table: KeyTable, plan: Plan, key: ReleaseK
 def _release(
     histogram: Histogram, params: ReleaseParams, path: str | Path | None, key: ReleaseKey, name: str
 ) -> Sketch:
-    split: Split = params.split  # type: ignore[assignment]
+    split = params.split
     sizes = expected_sizes(params)
     if sizes is None:
         sizes = release_sizes(Tally.of(histogram), split.size, params.max_contributions, key)
@@ -204,7 +214,9 @@ def _checked_counts(counts: Any) -> NDArray[np.int64]:
     """Counts as 64-bit integers; they must be whole, not negative and below 2^48."""
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise InputError(f"counts must be one column of whole numbers, got {array.dtype} of {array.ndim} dimensions")
+        raise InputError(
+            f"counts must be one column of whole numbers, got {array.dtype} of {array.ndim} dimensions"
+        )
     if array.dtype.kind == "f" and not bool(np.all(np.isfinite(array) & (array == np.floor(array)))):
         raise InputError("counts must be whole numbers; round them first")
     if len(array) and (array.min() < 0 or array.max() >= _LARGEST_COUNT):

@@ -20,11 +20,23 @@ __all__ = ["cli", "main"]
 
 # name → (module, one line for `hushgram --help`)
 _COMMANDS = {
-    "release": ("hushgram.pipelines.commands.release", "Release a histogram as a private sketch, from a config."),
-    "queries": ("hushgram.pipelines.commands.queries", "Which of these queries exceed a threshold? (sparse vector)"),
-    "clip": ("hushgram.pipelines.commands.clip", "Private clipping bound, sum, count and average of a column."),
+    "release": (
+        "hushgram.pipelines.commands.release",
+        "Release a histogram as a private sketch, from a config.",
+    ),
+    "queries": (
+        "hushgram.pipelines.commands.queries",
+        "Which of these queries exceed a threshold? (sparse vector)",
+    ),
+    "clip": (
+        "hushgram.pipelines.commands.clip",
+        "Private clipping bound, sum, count and average of a column.",
+    ),
     "answer": ("hushgram.pipelines.commands.answer", "Answer many linear queries by multiplicative weights."),
-    "linear": ("hushgram.pipelines.commands.linear", "Randomized responses: collect them, and ask linear queries."),
+    "linear": (
+        "hushgram.pipelines.commands.linear",
+        "Randomized responses: collect them, and ask linear queries.",
+    ),
     "top": ("hushgram.pipelines.commands.top", "The most frequent keys of a public list."),
     "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
@@ -32,7 +44,10 @@ _COMMANDS = {
     "inspect": ("hushgram.pipelines.commands.inspect", "What a sketch is: guarantee, sizes, parameters."),
     "verify": ("hushgram.pipelines.commands.verify", "Check every byte of a sketch."),
     "ledger": ("hushgram.pipelines.commands.ledger", "The privacy budget across releases."),
-    "demo": ("hushgram.pipelines.commands.demo", "Generate page views, release them, compare with the truth."),
+    "demo": (
+        "hushgram.pipelines.commands.demo",
+        "Generate page views, release them, compare with the truth.",
+    ),
 }
 
 

@@ -58,17 +58,25 @@ def _printable(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type):
-            column = pa.array([value.decode("utf-8", "backslashreplace") for value in column.to_pylist()], pa.string())
+            column = pa.array(
+                [value.decode("utf-8", "backslashreplace") for value in column.to_pylist()], pa.string()
+            )
         columns.append(column)
     return pa.table(columns, names=table.column_names)
 
 
 def _print_aligned(table: pa.Table, digits: int) -> None:
     rows = [[_cell(value, digits) for value in row.values()] for row in _printable(table).to_pylist()]
-    numeric = [not (pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t)) for t in table.schema.types]
+    numeric = [
+        not (pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t))
+        for t in table.schema.types
+    ]
     widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(table.column_names)]
     for row in [list(table.column_names), *rows]:
-        cells = [cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)]
+        cells = [
+            cell.rjust(w) if right else cell.ljust(w)
+            for cell, w, right in zip(row, widths, numeric, strict=True)
+        ]
         click.echo("  ".join(cells).rstrip())
 
 

@@ -12,7 +12,7 @@ Proof. Fix an output, all other keys' levels and the hash functions, and let L(y
 key i has level y. Adding level b sets one more bit: L(b)/L(b − 1) is 1 where another key has set it already, else
 (1 − p)/p = 1 + α or its inverse. As y is x/w rounded at random, the probability of the output as a function of x_i is
 f(x) = the linear interpolation of L between multiples of w. One unit within level b, L rising: f(x + 1) − f(x) =
-(L(b) − L(b − 1))/w ≤ α L(b − 1)/w ≤ (α/w) f(x). A unit that passes the boundary between b and b + 1, with shares r₁ + r₂ =
+(L(b) − L(b − 1))/w ≤ α L(b − 1)/w ≤ (α/w) f(x). A unit that passes the boundary of b and b + 1, with shares r₁ + r₂ =
 1/w ≤ 1 in both: f(x + 1)/f(x) ≤ (1 + r₂α)/(1 − r₁α/(1 + α)), and (1 + (r₁ + r₂)α)(1 − r₁α/(1 + α)) − (1 + r₂α) =
 α² r₁ (1 − r₁ − r₂)/(1 + α) ≥ 0, so again at most 1 + α/w. The falling case is the same read backwards, and C units
 multiply. Hence w ≥ 1 is required. The paper's w = Cα/ε follows by ln(1 + t) ≤ t. Tests enumerate all outputs on small
@@ -43,8 +43,17 @@ from hushgram.reals import enclose, ratio_interval
 from hushgram.sampling import flip_bits, rand_round
 
 __all__ = [
-    "BLOCK_BITS", "Block", "blocks_of", "exact_width", "flip_probability", "loss_at_most", "paper_width",
-    "project_shard", "randomize_block", "round_shard", "set_bits",
+    "BLOCK_BITS",
+    "Block",
+    "blocks_of",
+    "exact_width",
+    "flip_probability",
+    "loss_at_most",
+    "paper_width",
+    "project_shard",
+    "randomize_block",
+    "round_shard",
+    "set_bits",
 ]
 
 #: Randomized response is drawn for blocks of this many bits of a column (the last one of a column may be shorter).

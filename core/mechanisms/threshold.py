@@ -17,7 +17,7 @@ with scale C/ε. The comparison is v ≥ bound, here and in every formula below.
 
 | symbol | meaning |
 |---|---|
-| x | exact count of a key | 
+| x | exact count of a key |
 | d | number of fingerprints in the domain (δ = 0) |
 | β, τ | the bound at δ = 0, at δ > 0 |
 | q | e^(−ε/C), the ratio of the noise; P[Z ≥ t] = q^t/(1 + q) for t ≥ 1 |
@@ -59,7 +59,9 @@ class Heavy:
         if parts and parts[0].texts is not None:
             texts = pa.concat_arrays([part.texts for part in parts])
         return cls(
-            np.concatenate([part.fingerprints for part in parts]), np.concatenate([part.values for part in parts]), texts
+            np.concatenate([part.fingerprints for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            texts,
         )
 
     def __len__(self) -> int:

@@ -19,7 +19,17 @@ from hushgram.mechanisms.alp import BLOCK_BITS
 from hushgram.numbers import show
 from hushgram.plan import Plan
 
-__all__ = ["BLOCKS_PER_FILE", "ENCODING", "FORMAT", "HEAVY_NAME", "MANIFEST_NAME", "VERSION", "FileEntry", "Manifest", "bits_name"]
+__all__ = [
+    "BLOCKS_PER_FILE",
+    "ENCODING",
+    "FORMAT",
+    "HEAVY_NAME",
+    "MANIFEST_NAME",
+    "VERSION",
+    "FileEntry",
+    "Manifest",
+    "bits_name",
+]
 
 FORMAT = "hushgram-sketch"
 VERSION = 1
@@ -100,7 +110,9 @@ class Manifest:
         try:
             body = json.loads(content)
         except (ValueError, RecursionError):
-            raise FormatError(f"{where}: manifest is not valid JSON; the file is damaged, copy the sketch again") from None
+            raise FormatError(
+                f"{where}: manifest is not valid JSON; the file is damaged, copy the sketch again"
+            ) from None
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise FormatError(f"{where}: this is not a hushgram sketch (field 'format')")
         if body.get("version") != VERSION:
@@ -109,9 +121,13 @@ class Manifest:
                 " update hushgram to read it"
             )
         if body.get("encoding") != ENCODING:
-            raise FormatError(f"{where}: encoding {body.get('encoding')!r} is not known here ({ENCODING} is); update hushgram")
+            raise FormatError(
+                f"{where}: encoding {body.get('encoding')!r} is not known here ({ENCODING} is); update hushgram"
+            )
         if body.pop("checksum", None) != _checksum(body):
-            raise FormatError(f"{where}: manifest does not match its checksum; it was altered or damaged, copy the sketch again")
+            raise FormatError(
+                f"{where}: manifest does not match its checksum; it was altered or damaged, copy the sketch again"
+            )
         try:
             return cls._from_body(body, where)
         except FormatError:
@@ -130,13 +146,23 @@ class Manifest:
         if any(not 0 <= one <= size for one, size in zip(ones, plan.column_sizes, strict=True)):
             raise FormatError(f"{where}: manifest field 'columns.ones' is larger than its column")
         files = tuple(FileEntry(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in body["files"])
-        manifest = cls(plan, seeds.reshape(len(columns), 3), ones, int(body["heavy"]["rows"]), files, str(body["release"]))
+        manifest = cls(
+            plan,
+            seeds.reshape(len(columns), 3),
+            ones,
+            int(body["heavy"]["rows"]),
+            files,
+            str(body["release"]),
+        )
         expected = manifest.expected_files()
         if [f.name for f in files] != list(expected):
             raise FormatError(f"{where}: manifest field 'files' must name {', '.join(expected)}")
         for entry in files:
             if expected[entry.name] not in (None, entry.size):
-                raise FormatError(f"{where}: manifest says {entry.size} bytes for {entry.name}, the columns need {expected[entry.name]}")
+                raise FormatError(
+                    f"{where}: manifest says {entry.size} bytes for {entry.name},"
+                    f" the columns need {expected[entry.name]}"
+                )
         return manifest
 
     def expected_files(self) -> dict[str, int | None]:
@@ -150,7 +176,9 @@ class Manifest:
 
 
 def _checksum(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 def _shortly(error: BaseException) -> str:

@@ -91,10 +91,14 @@ class Sketch:
                 while chunk := file.read(_CHUNK):
                     state.update(chunk)
             if state.hexdigest() != entry.sha256:
-                raise FormatError(f"{self.path / entry.name}: content does not match its SHA-256; copy the sketch again")
+                raise FormatError(
+                    f"{self.path / entry.name}: content does not match its SHA-256; copy the sketch again"
+                )
         for column, ones in enumerate(self.manifest.ones):
             if sum(int(np.bitwise_count(part).sum()) for part in self._column_parts(column)) != ones:
-                raise FormatError(f"{self.path}: column {column} does not have the {ones} ones that the manifest says")
+                raise FormatError(
+                    f"{self.path}: column {column} does not have the {ones} ones that the manifest says"
+                )
         prints = self._heavy[0]
         if len(prints) > 1 and self.plan.kind != "text" and not bool(np.all(prints[1:] > prints[:-1])):
             raise FormatError(f"{self.path / HEAVY_NAME}: fingerprints are not sorted")
@@ -130,7 +134,9 @@ class Sketch:
             )
             columns = [estimate, low, high, np.where(listed, "threshold", "alp")]
         names = ["key", "estimate", "low", "high", "source"]
-        rows = [pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns]
+        rows = [
+            pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
+        ]
         text = _as_text(encoded.values).take(pa.array(encoded.codes))
         return pa.table([text, *rows[:3], rows[3].cast(pa.string())], names=names)
 
@@ -139,11 +145,19 @@ class Sketch:
         encoded = encode(keys)
         count = len(encoded.values)
         if self.plan.kind == "public":
-            estimate, low, high, _ = self._estimate_public(encoded, level)
+            estimate = self._estimate_public(encoded, level)[0]
             if np.isnan(estimate).any():
-                raise ParameterError("total: some keys are not in the public list of this release; leave them out")
+                raise ParameterError(
+                    "total: some keys are not in the public list of this release; leave them out"
+                )
             half = laplace_interval(float(self.plan.scale), level, max(count, 1))
-            return Total(float(estimate.sum()), float(estimate.sum()) - half, float(estimate.sum()) + half, level, count)
+            return Total(
+                float(estimate.sum()),
+                float(estimate.sum()) - half,
+                float(estimate.sum()) + half,
+                level,
+                count,
+            )
         values, listed, bits = self._look_up(encoded)
         middle, below, above = self._decoder.total(bits, values, listed, level=level, present=present)
         return Total(float(middle), float(below), float(above), level, count)
@@ -158,7 +172,9 @@ class Sketch:
         values, listed = self._listed(prints, encoded.values)
         bits = np.zeros((len(prints), self.plan.levels), dtype=np.bool_)
         for column, size in enumerate(self.plan.column_sizes):
-            bits[:, column] = self._bits_at(column, column_positions(prints, self.manifest.seeds[column], size))
+            bits[:, column] = self._bits_at(
+                column, column_positions(prints, self.manifest.seeds[column], size)
+            )
         return values, listed, bits
 
     def _listed(
@@ -210,10 +226,14 @@ class Sketch:
         try:
             with pq.ParquetFile(where) as file:
                 if file.metadata.num_rows != self.manifest.heavy_rows:
-                    raise FormatError(f"{where}: has {file.metadata.num_rows} rows, the manifest says {self.manifest.heavy_rows}")
+                    raise FormatError(
+                        f"{where}: has {file.metadata.num_rows} rows, the manifest says {self.manifest.heavy_rows}"
+                    )
                 table = file.read()
         except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{where}: cannot be read as Parquet ({str(error).splitlines()[0][:80]}); copy the sketch again") from None
+            raise FormatError(
+                f"{where}: cannot be read as Parquet ({str(error).splitlines()[0][:80]}); copy the sketch again"
+            ) from None
         wanted = {"fingerprint": pa.uint64(), "value": pa.int64()}
         if self.plan.kind != "pure":
             wanted["key"] = pa.binary()
@@ -231,7 +251,7 @@ class Sketch:
         return [np.memmap(self.path / name, dtype=np.uint8, mode="r") for name in names]
 
     def _column_starts(self) -> list[int]:
-        return np.cumsum([0, *self.plan.column_sizes]).tolist()
+        return [int(start) for start in np.cumsum([0, *self.plan.column_sizes])]
 
     def _column_parts(self, column: int) -> list[NDArray[np.uint8]]:
         """The bytes of a column, file by file."""
@@ -264,10 +284,14 @@ class Sketch:
         except OSError:
             raise FormatError(f"{where}: the file is missing; copy the sketch again") from None
         if size != entry.size:
-            raise FormatError(f"{where}: has {size} bytes, the manifest says {entry.size}; copy the sketch again")
+            raise FormatError(
+                f"{where}: has {size} bytes, the manifest says {entry.size}; copy the sketch again"
+            )
 
     def __repr__(self) -> str:
-        return f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} listed keys, {self.plan.levels} columns)"
+        return (
+            f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} listed keys, {self.plan.levels} columns)"
+        )
 
 
 def _match_texts(
@@ -296,5 +320,3 @@ def _as_text(values: pa.LargeBinaryArray) -> pa.Array:
         return text
     except pa.ArrowInvalid:
         return values
-
-

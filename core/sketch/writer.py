@@ -22,7 +22,14 @@ from hushgram.errors import OutputError
 from hushgram.mechanisms.alp import Block
 from hushgram.mechanisms.threshold import Heavy
 from hushgram.plan import Plan
-from hushgram.sketch.manifest import BLOCKS_PER_FILE, HEAVY_NAME, MANIFEST_NAME, FileEntry, Manifest, bits_name
+from hushgram.sketch.manifest import (
+    BLOCKS_PER_FILE,
+    HEAVY_NAME,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    bits_name,
+)
 
 __all__ = ["check_free", "count_ones", "heavy_bytes", "publish_directory", "write_sketch"]
 
@@ -41,8 +48,14 @@ def heavy_bytes(heavy: Heavy) -> bytes:
         encodings["key"] = "DELTA_BYTE_ARRAY"
     sink = pa.BufferOutputStream()
     pq.write_table(
-        pa.table(columns), sink, use_dictionary=False, column_encoding=encodings, compression="zstd",
-        write_statistics=False, row_group_size=_ROWS_PER_GROUP, store_schema=False,
+        pa.table(columns),
+        sink,
+        use_dictionary=False,
+        column_encoding=encodings,
+        compression="zstd",
+        write_statistics=False,
+        row_group_size=_ROWS_PER_GROUP,
+        store_schema=False,
     )
     return bytes(sink.getvalue())
 
@@ -116,7 +129,9 @@ def publish_directory(target: Path) -> Iterator[Path]:
         os.rename(work, target)
         _sync(target.parent)
     except OSError as error:
-        raise OutputError(f"output {target} cannot be written: {error.strerror or error}; nothing was kept") from None
+        raise OutputError(
+            f"output {target} cannot be written: {error.strerror or error}; nothing was kept"
+        ) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

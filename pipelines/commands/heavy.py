@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import pyarrow as pa
 
 from hushgram.pipelines.tables import FORMATS, print_table
 
@@ -11,7 +12,9 @@ __all__ = ["command"]
 
 @click.command("heavy")
 @click.argument("sketch", type=click.Path())
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the largest first.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the largest first."
+)
 @click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True)
 def command(sketch: str, limit: int, style: str) -> None:
     """The keys of SKETCH whose noisy count reached its bound, the largest first. Costs no privacy budget.
@@ -20,13 +23,16 @@ def command(sketch: str, limit: int, style: str) -> None:
     """
     from hushgram.sketch.reader import Sketch
 
-    table = Sketch.open(sketch).heavy().sort_by([("value", "descending"), ("fingerprint", "ascending")]).slice(0, limit)
+    table = (
+        Sketch.open(sketch)
+        .heavy()
+        .sort_by([("value", "descending"), ("fingerprint", "ascending")])
+        .slice(0, limit)
+    )
     print_table(_with_hex(table), style)
 
 
-def _with_hex(table):  # type: ignore[no-untyped-def]
+def _with_hex(table: pa.Table) -> pa.Table:
     """Fingerprints as hexadecimal text, which no reader takes for a count."""
-    import pyarrow as pa
-
     shown = pa.array([f"{value:016x}" for value in table["fingerprint"].to_pylist()], pa.string())
     return table.set_column(0, "fingerprint", shown)

@@ -32,13 +32,25 @@ def command(sketch: str, as_json: bool) -> None:
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
         ("heavy keys", f"{opened.manifest.heavy_rows:,} with noisy count of at least {plan.bound:,}"),
         ("noise", f"discrete Laplace of scale {float(plan.scale):g} on each heavy key"),
-        ("columns", f"{plan.levels} levels of {float(plan.width):.4g} counts, {plan.bits:,} bits, flipped with probability {show(plan.flip)}"),
-        ("released sizes", f"about {opened.plan.sizes.records:,} records and {opened.plan.sizes.keys:,} keys"),
+        (
+            "columns",
+            f"{plan.levels} levels of {float(plan.width):.4g} counts, {plan.bits:,} bits,"
+            f" each flipped with probability {show(plan.flip)}",
+        ),
+        (
+            "released sizes",
+            f"about {opened.plan.sizes.records:,} records and {opened.plan.sizes.keys:,} keys",
+        ),
     ]
     if plan.kind == "pure":
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
     if plan.kind == "public":
-        lines[4:8] = [("keys", f"{opened.manifest.heavy_rows:,} of a public list, each with Laplace noise of scale {float(plan.scale):g}")]
+        lines[4:8] = [
+            (
+                "keys",
+                f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {float(plan.scale):g}",
+            )
+        ]
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         click.echo(f"{name.ljust(width)}  {text}")

@@ -13,17 +13,38 @@ __all__ = ["command"]
 @click.argument("sketch", type=click.Path())
 @click.argument("keys", nargs=-1)
 @click.option("--keys-file", help="File with one key a line; - for standard input.")
-@click.option("--estimator", type=click.Choice(["posterior", "argmax", "unbiased"]), default="posterior", show_default=True)
-@click.option("--interval", type=click.Choice(["confidence", "credible", "none"]), default="confidence", show_default=True)
-@click.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True)
 @click.option(
-    "--present", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+    "--estimator",
+    type=click.Choice(["posterior", "argmax", "unbiased"]),
+    default="posterior",
+    show_default=True,
+)
+@click.option(
+    "--interval",
+    type=click.Choice(["confidence", "credible", "none"]),
+    default="confidence",
+    show_default=True,
+)
+@click.option(
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+)
+@click.option(
+    "--present",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
     help="Probability that a looked-up key is in the data at all.",
 )
 @click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True)
 def command(
-    sketch: str, keys: tuple[str, ...], keys_file: str | None, estimator: str, interval: str, level: float,
-    present: float, style: str,
+    sketch: str,
+    keys: tuple[str, ...],
+    keys_file: str | None,
+    estimator: str,
+    interval: str,
+    level: float,
+    present: float,
+    style: str,
 ) -> None:
     """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget."""
     from hushgram.sketch.reader import Sketch
@@ -31,4 +52,6 @@ def command(
     wanted = read_keys(keys, keys_file)
     opened = Sketch.open(sketch)
     kind = None if interval == "none" else interval
-    print_table(opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present), style)
+    print_table(
+        opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present), style
+    )

@@ -15,9 +15,14 @@ __all__ = ["command"]
 @click.argument("sketch", type=click.Path())
 @click.argument("keys", nargs=-1)
 @click.option("--keys-file", help="File with one key a line; - for standard input.")
-@click.option("--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True)
 @click.option(
-    "--present", type=click.FloatRange(0, 1), default=1.0, show_default=True,
+    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
+)
+@click.option(
+    "--present",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
     help="Probability that a looked-up key is in the data at all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -29,7 +34,15 @@ def command(
 
     result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, present=present)
     if as_json:
-        fields = {"keys": result.keys, "estimate": result.estimate, "low": result.low, "high": result.high, "level": level}
+        fields = {
+            "keys": result.keys,
+            "estimate": result.estimate,
+            "low": result.low,
+            "high": result.high,
+            "level": level,
+        }
         click.echo(json.dumps(fields))
     else:
-        click.echo(f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})")
+        click.echo(
+            f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
+        )

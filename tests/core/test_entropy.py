@@ -31,8 +31,15 @@ def test_sources_differ_by_step_shard_digest_and_key():
     streams = {
         source.take(16).tobytes()
         for source in (
-            KEY.source("a"), KEY.source("b"), KEY.source("a", 1), KEY.source("a", 0, b"x"), KEY.source("a", 1, b"x"),
-            ReleaseKey(bytes(32)).source("a"), BitSource(KEY.subkey("a")), os_entropy(), os_entropy(),
+            KEY.source("a"),
+            KEY.source("b"),
+            KEY.source("a", 1),
+            KEY.source("a", 0, b"x"),
+            KEY.source("a", 1, b"x"),
+            ReleaseKey(bytes(32)).source("a"),
+            BitSource(KEY.subkey("a")),
+            os_entropy(),
+            os_entropy(),
         )
     }
     assert len(streams) == 9
@@ -56,8 +63,21 @@ def test_bad_keys_are_refused(bad):
 
 def test_digest_is_injective_on_framing_types_and_dtypes():
     parts = [
-        (b"ab", b"c"), (b"a", b"bc"), (b"abc",), ("abc",), (b"abc", b""), (b"", b"abc"), (1,), ("1",), (1, 0), (10,),
-        (np.array([1], np.int64),), (np.array([1], np.uint64),), (np.array([1, 0], np.int32),), (np.array([], np.int64),), (),
+        (b"ab", b"c"),
+        (b"a", b"bc"),
+        (b"abc",),
+        ("abc",),
+        (b"abc", b""),
+        (b"", b"abc"),
+        (1,),
+        ("1",),
+        (1, 0),
+        (10,),
+        (np.array([1], np.int64),),
+        (np.array([1], np.uint64),),
+        (np.array([1, 0], np.int32),),
+        (np.array([], np.int64),),
+        (),
     ]
     assert len({digest(*part) for part in parts}) == len(parts)
 
@@ -72,12 +92,21 @@ def doors(path: Path) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN or "random" in a.name.split(".")]
+            found += [
+                a.name
+                for a in node.names
+                if a.name.split(".")[0] in FORBIDDEN or "random" in a.name.split(".")
+            ]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [*node.module.split("."), *(a.name for a in node.names)]
             if node.module.split(".")[0] in FORBIDDEN or "random" in names or "urandom" in names:
                 found.append(node.module)
-        elif isinstance(node, ast.Attribute) and node.attr in ("random", "urandom", "default_rng", "getrandom"):
+        elif isinstance(node, ast.Attribute) and node.attr in (
+            "random",
+            "urandom",
+            "default_rng",
+            "getrandom",
+        ):
             found.append(ast.unparse(node))
     return found
 
@@ -99,16 +128,33 @@ def test_there_is_no_other_door_to_randomness():
 
 
 def test_the_door_test_rejects_other_doors(tmp_path):
-    for text in ("import random", "from numpy import random", "import numpy as np\nnp.random.rand()",
-                 "import os\nos.urandom(4)", "from os import urandom", "import secrets", "import numpy.random"):
+    for text in (
+        "import random",
+        "from numpy import random",
+        "import numpy as np\nnp.random.rand()",
+        "import os\nos.urandom(4)",
+        "from os import urandom",
+        "import secrets",
+        "import numpy.random",
+    ):
         (tmp_path / "x.py").write_text(text)
         assert doors(tmp_path / "x.py"), text
 
 
 # Modules between the exact counts and the released bits; functions named here only choose batch sizes or messages.
 RELEASE_PATH = [
-    "core/entropy.py", "core/reals.py", "core/sampling.py", "core/hashing.py", "core/keys.py", "core/histogram.py", "core/plan.py",
-    "core/params.py", "core/reference.py", "core/mechanisms/sizing.py", "core/mechanisms/threshold.py", "core/mechanisms/alp.py",
+    "core/entropy.py",
+    "core/reals.py",
+    "core/sampling.py",
+    "core/hashing.py",
+    "core/keys.py",
+    "core/histogram.py",
+    "core/plan.py",
+    "core/params.py",
+    "core/reference.py",
+    "core/mechanisms/sizing.py",
+    "core/mechanisms/threshold.py",
+    "core/mechanisms/alp.py",
 ]
 FLOAT_ALLOWED = {"_gap_batch", "_rate"}
 
@@ -125,7 +171,9 @@ def floats(path: Path) -> list[str]:
                 found.append(f"{inside}: {node.value}")
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "float":
                 found.append(f"{inside}: float()")
-            if isinstance(node, ast.Attribute) and (node.attr.startswith("float") or ast.unparse(node).startswith("math.")):
+            if isinstance(node, ast.Attribute) and (
+                node.attr.startswith("float") or ast.unparse(node).startswith("math.")
+            ):
                 found.append(f"{inside}: {ast.unparse(node)}")
         for child in ast.iter_child_nodes(node):
             visit(child, inside)

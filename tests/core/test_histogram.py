@@ -17,7 +17,9 @@ ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=60)
 
 def bounded(rows, most, per_key, texts=False):
     users, keys = [u for u, _ in rows], [f"k{k}" for _, k in rows]
-    return Contributions.of(pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts).bounded(most, per_key)
+    return Contributions.of(
+        pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts
+    ).bounded(most, per_key)
 
 
 def as_dict(h):
@@ -43,7 +45,14 @@ def test_removing_a_user_moves_at_most_the_bound(rows, most, per_key, texts):
             assert kept == min(most, possible)
 
 
-@given(ROWS, st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
+@given(
+    ROWS,
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
 @settings(max_examples=150, deadline=None)
 def test_any_cutting_and_merging_gives_the_same_histogram(rows, most, per_key, pieces, texts, rng):
     per_key = min(per_key, most)
@@ -54,7 +63,11 @@ def test_any_cutting_and_merging_gives_the_same_histogram(rows, most, per_key, p
     for i in range(pieces):
         piece = shuffled[i::pieces]
         users, keys = [u for u, _ in piece], [f"k{k}" for _, k in piece]
-        parts.append(Contributions.of(pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts).cut(most))
+        parts.append(
+            Contributions.of(pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts).cut(
+                most
+            )
+        )
     merged = Contributions.concat(parts).cut(most)
     shards = [part.bounded(most, per_key) for _, part in merged.split_users(3)]
     found = Histogram.merge([Histogram.empty(texts=texts), *shards])

@@ -30,8 +30,13 @@ def test_one_meaning_whatever_the_container():
     texts = ["a", "b", "a", "é"]
     expected = fingerprints(texts).tolist()
     for column in (
-        pa.array(texts), pa.chunked_array([texts[:2], texts[2:]]), pa.array(texts, pa.large_string()),
-        pa.array(texts).dictionary_encode(), pa.array([t.encode() for t in texts]), np.array(texts), np.array(texts, object),
+        pa.array(texts),
+        pa.chunked_array([texts[:2], texts[2:]]),
+        pa.array(texts, pa.large_string()),
+        pa.array(texts).dictionary_encode(),
+        pa.array([t.encode() for t in texts]),
+        np.array(texts),
+        np.array(texts, object),
         pa.array(texts, pa.string_view()) if hasattr(pa, "string_view") else texts,
     ):
         assert fingerprints(column).tolist() == expected
@@ -57,8 +62,12 @@ def test_slices_are_read_from_their_own_rows():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ([1.5, 2.0], "text, bytes or whole numbers"), ([True], "text, bytes or whole numbers"), (["a", 1], "all text"),
-        (["a", None], "row 1 is null"), (pa.array([None, None], pa.string()), "row 0 is null"), ([["a"]], "text, bytes or whole"),
+        ([1.5, 2.0], "text, bytes or whole numbers"),
+        ([True], "text, bytes or whole numbers"),
+        (["a", 1], "all text"),
+        (["a", None], "row 1 is null"),
+        (pa.array([None, None], pa.string()), "row 0 is null"),
+        ([["a"]], "text, bytes or whole"),
     ],
 )
 def test_what_has_no_canonical_bytes_is_refused(column, message):
@@ -70,7 +79,9 @@ def test_empty_and_long_values():
     assert len(fingerprints([])) == 0
     assert len(fingerprints(pa.array([], pa.string()))) == 0
     long = "x" * (1 << 20)
-    assert fingerprints([long, ""]).tolist() == [mmh3.hash64(v.encode(), 0, True, signed=False)[0] for v in (long, "")]
+    assert fingerprints([long, ""]).tolist() == [
+        mmh3.hash64(v.encode(), 0, True, signed=False)[0] for v in (long, "")
+    ]
 
 
 def test_tokens_are_cbc_mac_of_length_and_bytes():

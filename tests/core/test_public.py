@@ -31,21 +31,32 @@ def test_keys_outside_the_list_use_up_nothing():
     users = ["one"] * 11
     keys = ["listed", *[f"other{i}" for i in range(10)]]
     values = [
-        hg.release_public(users, keys, ["listed"], hg.ReleaseParams(epsilon="100", max_contributions=1), key=hg.ReleaseKey(bytes([i]) * 32))
-        .estimate(["listed"])["estimate"][0].as_py()
+        hg.release_public(
+            users,
+            keys,
+            ["listed"],
+            hg.ReleaseParams(epsilon="100", max_contributions=1),
+            key=hg.ReleaseKey(bytes([i]) * 32),
+        )
+        .estimate(["listed"])["estimate"][0]
+        .as_py()
         for i in range(8)
     ]
     assert values == [1.0] * 8
 
 
 def test_record_level_and_bad_lists():
-    sketch = hg.release_public(None, KEYS, ["k0"], hg.ReleaseParams(epsilon="50", max_contributions=1), key=KEY)
+    sketch = hg.release_public(
+        None, KEYS, ["k0"], hg.ReleaseParams(epsilon="50", max_contributions=1), key=KEY
+    )
     assert sketch.estimate(["k0"])["estimate"][0].as_py() == 400
     with pytest.raises(InputError, match="empty"):
         hg.release_public(USERS, KEYS, [], PARAMS)
     with pytest.raises(InputError, match="twice"):
         hg.release_public(USERS, KEYS, ["a", "a"], PARAMS)
     with pytest.raises(ParameterError, match="delta"):
-        hg.release_public(USERS, KEYS, ["a"], hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1))
+        hg.release_public(
+            USERS, KEYS, ["a"], hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
+        )
     with pytest.raises(ParameterError, match="not in the public list"):
         hg.release_public(USERS, KEYS, ["k0"], PARAMS).total(["k0", "zz"])

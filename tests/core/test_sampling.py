@@ -10,7 +10,14 @@ from hushgram.entropy import BitSource, ReleaseKey
 from hushgram.errors import ParameterError
 from hushgram.reals import Rational, enclose, exp_neg, geometric_digit, laplace_tail
 from hushgram.sampling import (
-    bernoulli, bernoulli_exp, discrete_laplace, flip_bits, geometric, rand_round, successes, uniform_below,
+    bernoulli,
+    bernoulli_exp,
+    discrete_laplace,
+    flip_bits,
+    geometric,
+    rand_round,
+    successes,
+    uniform_below,
 )
 from tests.statistics import fits, laplace_pmf
 from tests.statistics import laplace_tail as summed_tail
@@ -23,7 +30,18 @@ def source(name):
     return KEY.source(f"test-{name}")
 
 
-@pytest.mark.parametrize("p", [Fraction(0), Fraction(1, 5), Fraction(1, 256), Fraction(255, 256), Fraction(1, 3), Fraction(1, 10**6), Fraction(1)])
+@pytest.mark.parametrize(
+    "p",
+    [
+        Fraction(0),
+        Fraction(1, 5),
+        Fraction(1, 256),
+        Fraction(255, 256),
+        Fraction(1, 3),
+        Fraction(1, 10**6),
+        Fraction(1),
+    ],
+)
 def test_bernoulli(p):
     draws = bernoulli(p, N, source(f"bernoulli{p}"))
     assert fits(draws.astype(int), {1: float(p), 0: 1 - float(p)})
@@ -118,11 +136,13 @@ def test_rand_round_is_unbiased_and_rounds_to_neighbours():
 @pytest.mark.parametrize("bound", [1, 2, 3, 10, 256, 1000])
 def test_uniform_below(bound):
     draws = uniform_below(bound, N, source(f"uniform{bound}"))
-    assert fits(draws.astype(np.int64), {v: 1 / bound for v in range(bound)})
+    assert fits(draws.astype(np.int64), dict.fromkeys(range(bound), 1 / bound))
 
 
 def test_uniform_below_the_largest_bound():
-    assert (uniform_below(1 << 64, 1000, source("max")) >> np.uint64(63)).mean() == pytest.approx(0.5, abs=0.1)
+    assert (uniform_below(1 << 64, 1000, source("max")) >> np.uint64(63)).mean() == pytest.approx(
+        0.5, abs=0.1
+    )
 
 
 def test_successes_are_independent_trials():

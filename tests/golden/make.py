@@ -17,9 +17,18 @@ USERS = [f"user{(i * 7919) % 40}" for i in range(1200)]
 KEYS = [WORDS[(i * i) % 60] for i in range(1200)]
 ASKED = [*WORDS[:8], "/never"]
 SETTINGS = {
-    "pure": hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320),
-    "text": hg.ReleaseParams(epsilon="16", delta="1e-2", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320),
-    "sized": hg.ReleaseParams(epsilon="8", max_contributions=2, bits_per_key=1, split={"size": "0.2", "threshold": "0.4", "alp": "0.4"}),
+    "pure": hg.ReleaseParams(
+        epsilon="4", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320
+    ),
+    "text": hg.ReleaseParams(
+        epsilon="16", delta="1e-2", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320
+    ),
+    "sized": hg.ReleaseParams(
+        epsilon="8",
+        max_contributions=2,
+        bits_per_key=1,
+        split={"size": "0.2", "threshold": "0.4", "alp": "0.4"},
+    ),
 }
 
 
@@ -36,7 +45,10 @@ def answers(sketch: hg.Sketch) -> dict[str, object]:
     return {
         "argmax": argmax["estimate"].to_pylist(),
         "source": argmax["source"].to_pylist(),
-        "unbiased": [round(v, 6) for v in sketch.estimate(ASKED, estimator="unbiased", interval=None)["estimate"].to_pylist()],
+        "unbiased": [
+            round(v, 6)
+            for v in sketch.estimate(ASKED, estimator="unbiased", interval=None)["estimate"].to_pylist()
+        ],
         "heavy": sketch.heavy().num_rows,
     }
 

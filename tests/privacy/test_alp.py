@@ -1,8 +1,8 @@
 """ALP by exact enumeration: the probability of every output on small inputs, as fractions, for all neighbours.
 
 `outputs` computes the distribution of the released bits from first principles (random rounding, OR of hashed bits,
-independent flips) with the width, levels and flip probability that hushgram chooses; `test_code_draws_this_distribution`
-ties the code to it.
+independent flips) with the width, levels and flip probability that hushgram chooses;
+`test_code_draws_this_distribution` ties the code to it.
 """
 
 import itertools
@@ -79,7 +79,8 @@ def losses(layout, width, flip, reach, **kw):
     places, sizes = LAYOUTS[layout]
     bound = -(-2 * width.numerator // width.denominator)
     table = {
-        x: outputs(x, places, sizes, width, bound, flip, **kw) for x in itertools.product(range(reach + 1), repeat=2)
+        x: outputs(x, places, sizes, width, bound, flip, **kw)
+        for x in itertools.product(range(reach + 1), repeat=2)
     }
     for x, a in table.items():
         for key in (0, 1):
@@ -112,12 +113,16 @@ def test_a_whole_user_costs_at_most_epsilon(epsilon, most):
     for x in starts:
         base = outputs(x, places, sizes, width, bound, alp.flip_probability(ALPHA))
         for first in range(most + 1):
-            moved = outputs((x[0] + first, x[1] + most - first), places, sizes, width, bound, alp.flip_probability(ALPHA))
+            moved = outputs(
+                (x[0] + first, x[1] + most - first), places, sizes, width, bound, alp.flip_probability(ALPHA)
+            )
             worst = max(worst_ratio(base, moved), worst_ratio(moved, base))
             assert worst <= allowed
             tight = max(tight, worst)
     if most == 1 and width > 1:
-        assert float(tight) > float(allowed) * (1 - 1e-5)  # the width on its 2^-20 grid wastes next to nothing
+        assert float(tight) > float(allowed) * (
+            1 - 1e-5
+        )  # the width on its 2^-20 grid wastes next to nothing
 
 
 def test_the_width_is_the_smallest_on_its_grid():
@@ -176,7 +181,10 @@ def test_code_draws_this_distribution(counts):
     """Rounding, hashing, OR and flips of the real code on columns of 8 bits; the bits of both keys are looked at."""
     width, bound, sizes = Fraction(5, 2), 5, (8, 8)
     seeds = np.arange(1, 7, dtype=np.uint64).reshape(2, 3) * np.uint64(0x9E3779B97F4A7C15)
-    places = [[int(alp.column_positions(np.array([f], np.uint64), seeds[b], 8)[0]) for b in range(2)] for f in (11, 12)]
+    places = [
+        [int(alp.column_positions(np.array([f], np.uint64), seeds[b], 8)[0]) for b in range(2)]
+        for f in (11, 12)
+    ]
     used = sorted({(b, place[b]) for place in places for b in range(2)})
     draws = []
     for index in range(3_000):
@@ -213,7 +221,9 @@ def outputs_flat(x, columns, size, width, bound, flip=None):
 
 def test_every_block_is_noised_even_when_empty():
     for block in alp.blocks_of((128, 64)):
-        released = alp.randomize_block(block, np.zeros(block.bits // 8, np.uint8), Fraction(1, 5), ReleaseKey(bytes(32)))
+        released = alp.randomize_block(
+            block, np.zeros(block.bits // 8, np.uint8), Fraction(1, 5), ReleaseKey(bytes(32))
+        )
         assert released.any()
 
 

@@ -20,7 +20,9 @@ def numbers(x):
 def test_tally_counts():
     values = numbers((1, 1, 5, 40))
     assert values[0] == 47
-    assert dict(zip(PROFILE_GRID, values[1:].tolist(), strict=True)) == {t: sum(c >= t for c in (1, 1, 5, 40)) for t in PROFILE_GRID}
+    assert dict(zip(PROFILE_GRID, values[1:].tolist(), strict=True)) == {
+        t: sum(c >= t for c in (1, 1, 5, 40)) for t in PROFILE_GRID
+    }
 
 
 def test_grid_starts_at_one_and_rises():

@@ -3,7 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from hushgram.mechanisms import threshold
 from tests.statistics import fits, laplace_pmf, laplace_tail
 
 
-@lru_cache(maxsize=None)
+@cache
 def cell(x, bound, scale, reach=200):
     """{None or v: probability} of one cell of the domain with count x."""
     out = {v: laplace_pmf(scale, v - x) for v in range(bound, bound + reach)}
@@ -39,7 +39,9 @@ def neighbours(x, most, most_per_key):
             yield tuple(c + a for c, a in zip(x, added, strict=True))
 
 
-@pytest.mark.parametrize(("epsilon", "most", "most_per_key"), [("1/2", 1, 1), ("1", 2, 1), ("1", 3, 3), ("2", 3, 2)])
+@pytest.mark.parametrize(
+    ("epsilon", "most", "most_per_key"), [("1/2", 1, 1), ("1", 2, 1), ("1", 3, 3), ("2", 3, 2)]
+)
 def test_pure_loss_is_at_most_epsilon(epsilon, most, most_per_key):
     epsilon = Fraction(epsilon)
     scale = threshold.noise_scale(epsilon, most)
@@ -104,7 +106,9 @@ def test_delta_is_the_worst_split(most, most_per_key, epsilon):
     scale = threshold.noise_scale(Fraction(epsilon), most)
     for bound in (1, 2, 3, most, most + 1, most + 5, most + 20):
         stated = float(threshold.delta_of(bound, scale, most, most_per_key))
-        assert stated == pytest.approx(delta_by_enumeration(bound, float(scale), most, most_per_key), rel=1e-9, abs=1e-14)
+        assert stated == pytest.approx(
+            delta_by_enumeration(bound, float(scale), most, most_per_key), rel=1e-9, abs=1e-14
+        )
 
 
 @pytest.mark.parametrize(("most", "most_per_key"), CASES)
@@ -179,7 +183,16 @@ def test_code_draws_the_pure_distribution():
 
 def test_an_empty_shard_is_released_too():
     listed = [
-        len(threshold.release_shard(0, Histogram.empty(texts=False), bound=2, scale=Fraction(3), domain_bits=10, key=ReleaseKey(i.to_bytes(32, "big"))))
+        len(
+            threshold.release_shard(
+                0,
+                Histogram.empty(texts=False),
+                bound=2,
+                scale=Fraction(3),
+                domain_bits=10,
+                key=ReleaseKey(i.to_bytes(32, "big")),
+            )
+        )
         for i in range(200)
     ]
     assert sum(listed) > 0
@@ -187,10 +200,14 @@ def test_an_empty_shard_is_released_too():
 
 def test_code_draws_the_text_distribution():
     scale, bound = Fraction(3), 4
-    part = Histogram(np.array([5, 9], np.uint64), np.array([3, 6], np.int64), pa.array([b"a", b"b"], pa.large_binary()))
+    part = Histogram(
+        np.array([5, 9], np.uint64), np.array([3, 6], np.int64), pa.array([b"a", b"b"], pa.large_binary())
+    )
     draws = {b"a": [], b"b": []}
     for i in range(4_000):
-        heavy = threshold.release_shard(0, part, bound=bound, scale=scale, domain_bits=None, key=ReleaseKey(i.to_bytes(32, "little")))
+        heavy = threshold.release_shard(
+            0, part, bound=bound, scale=scale, domain_bits=None, key=ReleaseKey(i.to_bytes(32, "little"))
+        )
         found = dict(zip(heavy.texts.to_pylist(), heavy.values.tolist(), strict=True))
         for text, seen in draws.items():
             seen.append(found.get(text, 0))
@@ -199,5 +216,12 @@ def test_code_draws_the_text_distribution():
 
 
 def test_absent_texts_are_never_released():
-    heavy = threshold.release_shard(0, Histogram.empty(texts=True), bound=1, scale=Fraction(50), domain_bits=None, key=ReleaseKey(bytes(32)))
+    heavy = threshold.release_shard(
+        0,
+        Histogram.empty(texts=True),
+        bound=1,
+        scale=Fraction(50),
+        domain_bits=None,
+        key=ReleaseKey(bytes(32)),
+    )
     assert len(heavy) == 0
