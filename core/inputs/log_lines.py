@@ -28,19 +28,33 @@ ACCESS_LOG = (
     r"(?P<status>\d{3}|-) (?P<bytes>\d+|-)"
     r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)")?'
 )
+_ACCESS_COLUMNS = ("ip", "time", "method", "path", "status", "bytes", "referer", "agent")
+# The same for lines without escapes and oddities, in a form that RE2 matches five times as fast (each byte decides
+# what comes next, at most five groups). Where both match they agree; what this one refuses goes to the other.
+_PLAIN_HEAD = (
+    r'^(?P<ip>\S+) \S+ [^ "\[]+ \[(?P<time>[^\]]*)\] '
+    r'"(?P<method>[A-Z]+) (?P<path>[^ "\\]*) [^"\\]*" (?P<status>[0-9]{3}) (?P<bytes>[0-9]+|-)'
+)
+_PLAIN_TAIL = r' "(?P<referer>[^"\\]*)" "(?P<agent>[^"\\]*)"'
 _NUMBERS = {"status": pa.int64(), "bytes": pa.int64()}
 
 
-def _pattern(source: Source) -> str:
+def _patterns(source: Source) -> list[str]:
+    """The expressions to try on each line, one after the other."""
     if source.preset == "access-log":
-        unused = set(groups_of(ACCESS_LOG)) - set(source.names)
-        pattern = ACCESS_LOG
-        for name in unused:  # a group that nobody asked for need not be captured
-            pattern = pattern.replace(f"(?P<{name}>", "(?:")
-        return pattern
+        tail = _PLAIN_TAIL if {"referer", "agent"} & set(source.names) else ""
+        return [_only(pattern, source.names) for pattern in (_PLAIN_HEAD + tail, ACCESS_LOG)]
     if not source.pattern:
         raise ParameterError("input.pattern is missing; log lines need preset: access-log or a pattern")
-    return source.pattern
+    return [source.pattern]
+
+
+def _only(pattern: str, names: tuple[str, ...]) -> str:
+    """The pattern, capturing no more than the named groups."""
+    for name in _ACCESS_COLUMNS:
+        if name not in names:
+            pattern = pattern.replace(f"(?P<{name}>", "(?:")
+    return pattern
 
 
 def groups_of(pattern: str) -> list[str]:
@@ -59,22 +73,24 @@ def groups_of(pattern: str) -> list[str]:
 def infer_log(source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
     """(columns, types of those that are not identifiers); the lines need not be read for it."""
     if source.preset == "access-log":
-        return groups_of(ACCESS_LOG), _NUMBERS
-    return groups_of(_pattern(source)), {}
+        return list(_ACCESS_COLUMNS), _NUMBERS
+    return groups_of(_patterns(source)[0]), {}
 
 
 def read_log(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's lines."""
     rejects = Rejects(item.path, plan.source.keep_bad)
-    pattern = _pattern(plan.source)
+    patterns = _patterns(plan.source)
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
         lines = _good_lines(_split(block.data), rejects, block)
-        found = pc.extract_regex(lines, pattern=pattern)
-        if found.null_count:
-            missed = lines.filter(found.is_null())
-            _reject_all(missed, "line does not match", rejects, block)
-            found = found.filter(found.is_valid())
-        arrays = [_column(found, field, plan.source) for field in plan.schema]
+        parts = []
+        for pattern in patterns:
+            found = pc.extract_regex(lines, pattern=pattern)
+            lines = lines.filter(found.is_null())
+            parts.append(found.filter(found.is_valid()))
+        if len(lines):
+            _reject_all(lines, "line does not match", rejects, block)
+        arrays = [_column(parts, field, plan.source) for field in plan.schema]
         yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
 
 
@@ -105,8 +121,8 @@ def _reject_all(lines: pa.Array, reason: str, rejects: Rejects, block: Block) ->
         rejects.add(reason, block.offset, line)
 
 
-def _column(found: pa.StructArray, field: pa.Field, source: Source) -> pa.Array:
-    column = found.field(field.name)
+def _column(parts: list[pa.StructArray], field: pa.Field, source: Source) -> pa.Array:
+    column = pa.concat_arrays([part.field(field.name) for part in parts])
     if source.preset == "access-log":
         none = pc.or_(pc.equal(column, "-"), pc.equal(column, ""))
         column = pc.if_else(none, pa.scalar(None, pa.string()), column)

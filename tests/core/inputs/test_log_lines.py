@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from hushgram.errors import InputError, ParameterError
+from hushgram.inputs import Source, log_lines
 
 from .helpers import plan_of, read, read_all, write
 
@@ -49,6 +52,20 @@ def test_only_the_needed_groups_and_lines_without_a_path(tmp_path: Path) -> None
     assert [row["path"] for row in rows] == ["/apache_pb.gif", '/a%20b?q=\\"x\\"']
     assert rejected == {"path is null": 1, "line does not match": 1, "line is not UTF-8": 1}
     assert {row["record"] for row in bad} >= {b"garbage", b"\xff\xfe"}
+
+
+def test_the_fast_expression_agrees_with_the_general_one() -> None:
+    plain = COMBINED.replace("\\", "").replace('"x"', "x").replace('/"q"', "/q").replace('"Linux"', "Linux")
+    lines = pa.array(
+        [COMMON, plain, COMBINED, NO_PROTOCOL, SPACED_USER, BROKEN_REQUEST, "x", COMMON.replace("GET", "get")]
+    )
+    for names in (("ip", "path"), ("ip", "time", "status", "bytes"), ("referer", "agent")):
+        fast, general = (
+            pc.extract_regex(pc.ascii_rtrim(lines, characters="\n"), pattern=pattern).to_pylist()
+            for pattern in log_lines._patterns(Source(ids=names, preset="access-log"))
+        )
+        assert any(fast)
+        assert all(quick in (None, slow) for quick, slow in zip(fast, general, strict=True))
 
 
 def test_own_pattern_and_windows_line_ends(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Reading: a release from CSV and from JSON lines against one from Parquet, and each reader against pyarrow.
+
+    python -m benchmarks.inputs [rows]
+
+Bars: a release of the same records from CSV or JSON lines takes at most twice the time of one from Parquet,
+plus the time that pyarrow alone needs to parse the file. Access logs have no bar; their rate is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from benchmarks.bars import Report
+from hushgram.entropy import ReleaseKey
+from hushgram.inputs import InputPlan, Source, read_item
+from hushgram.params import ReleaseParams
+from hushgram.pipelines.generate import PageViews, write_page_views
+from hushgram.pipelines.quiet import import_beam
+
+import_beam()
+from hushgram.pipelines.release import run_release  # noqa: E402
+from hushgram.transforms.records import plan_records  # noqa: E402
+
+ROWS = 3_000_000
+LINE = '10.0.0.{} - - [16/Nov/2026:10:00:00 +0000] "GET {} HTTP/1.1" 200 512 "-" "Mozilla/5.0 (X11; Linux)"\n'
+
+
+def timed(work: Callable[[], Any]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def make_files(folder: Path, rows: int) -> dict[str, Path]:
+    """The same records as Parquet, CSV, JSON lines and an access log (the log has a tenth of them)."""
+    write_page_views(PageViews(rows=rows), folder / "parquet")
+    files = {name: folder / f"views.{name}" for name in ("csv", "jsonl", "log")}
+    schema = pa.schema({"user_id": pa.int64(), "url": pa.string()})
+    with (
+        pacsv.CSVWriter(files["csv"], schema) as csv,
+        files["jsonl"].open("w") as jsonl,
+        files["log"].open("w") as log,
+    ):
+        for part in sorted((folder / "parquet").iterdir()):
+            for number, batch in enumerate(pq.ParquetFile(part).iter_batches(100_000)):
+                csv.write_batch(batch)
+                pairs = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+                jsonl.writelines(f'{{"user_id": {user}, "url": "{url}"}}\n' for user, url in pairs)
+                if number % 10 == 0:
+                    log.writelines(LINE.format(user % 250, url) for user, url in pairs)
+    return {"parquet": folder / "parquet", **files}
+
+
+def plan_of(path: Path, **options: Any) -> InputPlan:
+    return plan_records([str(path)], Source(**{"ids": ("user_id", "url"), **options}))
+
+
+def read(plan: InputPlan) -> int:
+    return sum(chunk.batch.num_rows for item in plan.items for chunk in read_item(item, plan))
+
+
+def release(path: Path, folder: Path) -> float:
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    target = folder / f"{path.name}.sketch"
+    key = ReleaseKey(bytes(32))
+    return timed(
+        lambda: run_release(params, plan_of(path), user="user_id", key="url", path=target, secret=key)
+    )
+
+
+def main(rows: int) -> int:
+    bars = Report(f"Reading {rows:,} records; CPU seconds, so that other programs do not count")
+    with tempfile.TemporaryDirectory(prefix="hushgram-bench-") as name:
+        folder = Path(name)
+        files = make_files(folder, rows)
+        parsed = {
+            "csv": timed(lambda: pacsv.read_csv(files["csv"])),
+            "jsonl": timed(lambda: pajson.read_json(files["jsonl"])),
+        }
+        for kind in ("parquet", "csv", "jsonl"):
+            seconds = timed(lambda kind=kind: read(plan_of(files[kind])))  # type: ignore[misc]
+            bars.note(f"read {kind}", f"{rows / seconds / 1e6:.2f} M rows/s")
+        lines = plan_of(files["log"], ids=("ip", "path"), preset="access-log")
+        begun = time.process_time()
+        count = read(lines)
+        bars.note("read access log", f"{count / (time.process_time() - begun) / 1e6:.2f} M lines/s")
+        release(files["parquet"], Path(tempfile.mkdtemp(dir=folder)))  # warm
+        took = {kind: release(files[kind], folder) for kind in ("parquet", "csv", "jsonl")}
+        bars.note("release from parquet", f"{took['parquet']:.2f} s")
+        for kind, parse in parsed.items():
+            most = 2 * took["parquet"] + parse
+            bars.bar(f"release from {kind}", took[kind], most, at_most=True, unit="s")
+    return bars.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS))
