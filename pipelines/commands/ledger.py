@@ -148,7 +148,7 @@ def _print_summary(one: Summary) -> None:
             kinds.add_row(kind, str(row["events"]), brief(row["epsilon"]), brief(row["delta"]))
         console.print(kinds)
     if one.last_release is not None:
-        count = "1,000 or more" if one.more is not None and one.more >= 1000 else one.more
+        count = "at least 1,000" if one.more is not None and one.more >= 1000 else one.more
         console.print(
             f"  {count} more releases like {one.last_release} (ε = {brief(one.last_epsilon or '0')}) fit; "
             f"by sums alone {one.more_basic}"

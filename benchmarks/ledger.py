@@ -1,0 +1,101 @@
+"""The ledger's bars: ``python -m benchmarks.ledger [KILLS]`` (default 20; the full storm has 200)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.bars import Report
+from hushgram.accounting import Budget, Event, further
+from hushgram.ledger import Ledger, Owner, Request, summarise
+from hushgram.ledger.schema import totals
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Prints each figure beside its bar."""
+    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    report = Report("The ledger")
+    with tempfile.TemporaryDirectory() as folder:
+        _composition(report)
+        _show(report, Path(folder))
+        _reserve(report, Path(folder))
+        _storm(report, Path(folder), kills)
+    sys.exit(report.exit_code())
+
+
+def _composition(report: Report) -> None:
+    tenth = [Event("laplace", "0.1")]
+    sums, best = further([], tenth, Budget(3, "1e-6", "basic")), further([], tenth, Budget(3, "1e-6"))
+    report.note("(0.1, 0) Laplace releases under (3, 1e-6) by sums", sums)
+    report.note("by privacy loss distributions", best)
+    report.bar("more by distributions than by sums", best / sums, 1.5, unit="times")
+
+
+def _show(report: Report, folder: Path) -> None:
+    """`hushgram ledger show` as a new process, on 1,000 events of a hundred different ε."""
+    url = f"sqlite:///{folder}/show.db"
+    with Ledger.create(url) as ledger:
+        ledger.add_dataset("views", Budget(100, "1e-6"))
+        for day in range(250):
+            events = [Event(kind, f"0.0{10 + (4 * day + n) % 100}") for n, kind in enumerate(_KINDS)]
+            _commit(ledger, f"day-{day}", events)
+        summarise(ledger, "views")
+    seconds = min(_time_show(url) for _ in range(3))
+    report.bar("show with 1,000 events, a new process (CPU)", seconds, 2, at_most=True, unit="s")
+    worst = []
+    for _ in range(2):
+        with Ledger(url) as ledger, ledger.store.write() as connection:
+            connection.execute(totals.delete())
+        worst.append(_time_show(url))
+    report.note("the same where the last run died before it stored its sum, s", min(worst))
+
+
+_KINDS = ("sizing", "threshold", "alp", "svt")
+
+
+def _time_show(url: str) -> float:
+    """CPU seconds of one call: what other programs on the machine do does not count."""
+    command = [sys.executable, "-c", "from hushgram.pipelines.cli import main; main()"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [*command, "ledger", "show", "views", "--ledger", url], check=True, stdout=subprocess.DEVNULL, cwd="/"
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _commit(ledger: Ledger, name: str, events: list[Event]) -> None:
+    taken = ledger.reserve(Request("views", name, events), Owner.this())
+    ledger.start(taken)
+    ledger.prepare(taken, "d" * 64)
+    ledger.commit(taken)
+
+
+def _reserve(report: Report, folder: Path) -> None:
+    with Ledger.create(f"sqlite:///{folder}/reserve.db") as ledger:
+        ledger.add_dataset("views", Budget(10))
+        started = time.monotonic()
+        for number in range(50):
+            _commit(ledger, f"r{number}", [Event("laplace", "0.01")])
+        seconds = (time.monotonic() - started) / 50
+    report.note("reserve, start, prepare and commit with fsync, s", seconds)
+
+
+def _storm(report: Report, folder: Path, kills: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-m", "tests.pipelines.storm", str(folder / "storm"), str(kills)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    print("\n".join(f"    {line}" for line in done.stdout.splitlines()))
+    faults = done.stdout.count("fault:") if done.stdout.count("bar (") else 1
+    report.bar(f"faults in {kills} releases killed with SIGKILL and rerun", faults, 0, at_most=True)
+
+
+if __name__ == "__main__":
+    main()
