@@ -105,7 +105,7 @@ def atom_edges(released: Released, top: int, fine: int) -> Ints:
 
 
 def _parts(start: int, end: int, released: Released) -> int:
-    """Bins of the fit for the cell start ≤ x < end: 1/8 of their count wide, or a noise scale where listed."""
+    """Bins of the fit for the cell start ≤ x < end: 1/8 of their count wide, a noise scale where listed."""
     if start > 4096:  # keeps the fit small where counts, and so the noise, are in the thousands
         return 1
     wide = start / 8.0 if end <= released.bound else min(start / 8.0, released.noise)

@@ -20,19 +20,23 @@ import numpy as np
 from hushgram.decoding.channel import Channel
 from hushgram.decoding.released import Floats, Ints
 
-__all__ = ["argmax", "unbiased"]
+__all__ = ["argmax", "argmax_levels", "unbiased"]
 
 SURE = 5.0
 
 
-def argmax(channel: Channel, words: Ints) -> Floats:
-    """(D,) packed patterns → Algorithm 2's estimates."""
-    levels = channel.levels
-    walk = np.zeros((len(words), levels + 1), dtype=np.int64)
-    for level in range(levels):
-        walk[:, level + 1] = walk[:, level] + 2 * ((words >> level) & 1) - 1
+def argmax_levels(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Floats:
+    """(D, m) bits → Algorithm 2's estimates of y: the average of all maximisers of the walk."""
+    walk = np.zeros((bits.shape[0], bits.shape[1] + 1), dtype=np.int32)
+    np.cumsum(np.where(bits != 0, 1, -1), axis=1, out=walk[:, 1:])
     peak = walk == walk.max(axis=1, keepdims=True)
-    return np.asarray((peak @ np.arange(levels + 1)) / peak.sum(axis=1) * channel.released.width)
+    return np.asarray((peak @ np.arange(walk.shape[1])) / peak.sum(axis=1))
+
+
+def argmax(channel: Channel, words: Ints) -> Floats:
+    """(D,) packed patterns → Algorithm 2's estimates of x."""
+    bits = (words[:, None] >> np.arange(channel.levels)) & 1
+    return argmax_levels(bits) * channel.released.width
 
 
 def unbiased(
