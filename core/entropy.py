@@ -101,6 +101,10 @@ class ReleaseKey:
         """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
         return self._derive(b"subkey", label, 0, b"")
 
+    def bound_to(self, *context: bytes | str | int) -> ReleaseKey:
+        """A key for this context alone: the same secret used with other parameters gives independent noise."""
+        return ReleaseKey(self._derive(b"bind", "context", 0, digest(*context)))
+
     def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
         name = step.encode()
         frame = kind + b"\0" + len(name).to_bytes(4, "little") + name + shard.to_bytes(8, "little") + context

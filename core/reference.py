@@ -9,6 +9,7 @@ Everything left of a mechanism is exact and private and stays in this function.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import check_free, write_sketch
 
 __all__ = [
+    "bind",
     "list_table",
     "listed_only",
     "project_part",
@@ -65,7 +67,7 @@ def release(
     >>> sketch.estimate(["/a"]).column_names
     ['key', 'estimate', 'low', 'high', 'source']
     """
-    key = key or ReleaseKey.generate()
+    key = bind(key or ReleaseKey.generate(), params)
     check_levels(params)
     texts = params.delta != 0
     if path is not None:
@@ -96,7 +98,7 @@ def release_histogram(
     if len(column) != len(numbers):
         raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
     histogram = Histogram.of_counts(column, numbers, texts=params.delta != 0)
-    return _release(histogram, params, path, key or ReleaseKey.generate(), name)
+    return _release(histogram, params, path, bind(key or ReleaseKey.generate(), params), name)
 
 
 def release_public(
@@ -114,7 +116,7 @@ def release_public(
     Records of other keys are left out before bounding, so that they use up nothing of a user's contributions. All
     of ε goes to the noise, of scale C/ε. ``listed`` must be known without looking at the data.
     """
-    key = key or ReleaseKey.generate()
+    key = bind(key or ReleaseKey.generate(), params)
     if path is not None:
         check_free(path)
     table = list_table(listed)
@@ -160,6 +162,14 @@ def public_part(histogram: Histogram, table: KeyTable, plan: Plan, key: ReleaseK
     settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
     released = laplace.release_listed(table.texts.to_pylist(), counts, settings, key)
     return threshold.Heavy(table.fingerprints, released.counts, table.texts)
+
+
+def bind(key: ReleaseKey, params: ReleaseParams) -> ReleaseKey:
+    """The key under which a release with these parameters draws.
+
+    Should one key ever meet two settings, their noise is independent instead of the same draws at two scales.
+    """
+    return key.bound_to("release", json.dumps(params.as_text(), sort_keys=True))
 
 
 def _release(

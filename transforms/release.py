@@ -14,11 +14,14 @@ import os
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.params import ReleaseParams
+from hushgram.plan import check_levels
+from hushgram.reference import bind
 from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.histogram import MergeHistograms
@@ -71,18 +74,19 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
             )
+        check_levels(params)
         self._params, self._user, self._key, self._name = params, user, key, name
-        self._secret = secret or ReleaseKey.generate()
+        self._secret = bind(secret or ReleaseKey.generate(), params)
         self._shards = shards or shards_for(None)
         self._local = local or Local()
         self.target = Target.of(os.fspath(path), self._secret)
 
     def expand(self, records: Any) -> Any:
         params, secret, groups = self._params, self._secret, self._shards.groups
-        parts = records | "Bound" >> self._bounding()  # Histogram
-        shards = parts | "MergeHistogram" >> MergeHistograms(
-            groups, texts=params.delta != 0
-        )  # (group, Histogram)
+        whole = records | "AllTime" >> beam.WindowInto(GlobalWindows())  # a release has no windows
+        parts = whole | "Bound" >> self._bounding()  # Histogram
+        merge = MergeHistograms(groups, texts=params.delta != 0)
+        shards = parts | "MergeHistogram" >> merge  # (group, Histogram)
         plan = shards | "PlanSizes" >> PlanRelease(params, secret)  # one Plan
         heavy = shards | "Threshold" >> ReleaseThreshold(plan, secret, groups=groups)  # (group, Heavy)
         blocks = shards | "Project" >> ProjectAlp(params, plan, secret, groups=groups)  # BlockBits

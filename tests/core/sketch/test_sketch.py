@@ -107,6 +107,18 @@ def test_same_key_same_bytes_and_one_record_changes_the_noise(tmp_path):
     assert other.manifest.files != hg.Sketch.open(tmp_path / "a").manifest.files
 
 
+def test_one_key_with_other_parameters_draws_other_noise():
+    """Not the same draws at two scales, which would give the counts away."""
+    keys = [f"k{i % 20}" for i in range(300)]
+    seeds = []
+    for most in (1, 2):
+        params = hg.ReleaseParams(epsilon=most, max_contributions=most)  # all noise scales are the same
+        sketch = hg.release(None, keys, params, key=KEY)
+        seeds.append((sketch.manifest.seeds.tolist(), sketch.plan.sizes.profile))
+    assert seeds[0][0] != seeds[1][0]
+    assert sum(x != y for x, y in zip(seeds[0][1], seeds[1][1], strict=True)) > 100
+
+
 @pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
 def test_truncated_files(sketch, name):
     content = (sketch / name).read_bytes()
