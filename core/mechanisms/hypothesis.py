@@ -44,6 +44,8 @@ _MOMENTUM = 0.8
 # The eigenvalue estimate lags behind while h moves: when the worst residual grows by this, momentum is
 # dropped.
 _WORSE = 1.5
+# While the answers have few weights in all, a step is cheap, and more of them are made.
+_EARLY = 1 << 15
 _LN2 = 0.6931471805599453
 # Taylor coefficients of e^r for |r| ≤ ½ ln 2.
 _TAYLOR = (1 / 362880, 1 / 40320, 1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
@@ -127,7 +129,8 @@ class Hypothesis:
         self.answers += 1
         self._meet(centred)
         self._worst = math.inf  # a new answer may well be far off
-        self.replay(replay)
+        few = _EARLY // (self.answers * len(self._h))
+        self.replay(replay * min(max(few, 1), 32))
 
     def _meet(self, centred: NDArray[np.float64]) -> None:
         """Turn the power iteration towards a new query, whose variance bounds the eigenvalue from below."""

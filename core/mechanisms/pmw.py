@@ -69,7 +69,7 @@ _TOTAL_SHARE = Fraction(1, 50)
 _MOST_REPLAYED = 1 << 12
 _MOST_UPDATES = 10**5
 # Steps over all answers when the update bound is reached: the hypothesis is all there is from then on.
-_LAST_REPLAY = 40
+_LAST_REPLAY = 60
 # Comparisons are made for blocks of queries; a block shrinks when it is cut short by an update.
 _LEAST_BLOCK, _MOST_BLOCK = 8, 2048
 # Weight that a prior leaves to the uniform distribution, so that no cell starts at zero.
@@ -211,7 +211,7 @@ class PmwParams:
         updates = math.ceil(16 * math.log(max(cells, 2)) / float(share) ** 2)
         if updates > _MOST_UPDATES:
             raise ParameterError(
-                f"PmwParams: alpha {show(share)} needs {updates} updates, above {_MOST_UPDATES}; raise alpha, "
+                f"PmwParams: alpha {show(share)} needs {updates} updates, over {_MOST_UPDATES}; raise alpha, "
                 "or set max_updates and threshold by hand"
             )
         params = cls(
@@ -316,6 +316,11 @@ class OnlinePMW:
     def halted(self) -> bool:
         """Whether the update bound is reached: from now on the hypothesis alone answers."""
         return self.updates >= self.params.max_updates
+
+    def finish(self) -> Hypothesis:
+        """The hypothesis after a last fit to all measured answers: what to save when the stream has ended."""
+        self.hypothesis.replay(_LAST_REPLAY)
+        return self.hypothesis
 
     def ask(self, weights: ArrayLike) -> tuple[float, int]:
         """The answer to one query, in counts, and where it came from."""

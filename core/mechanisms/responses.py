@@ -15,7 +15,7 @@ import json
 import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from hushgram.errors import FormatError, InputError, OutputError, ParameterError
 from hushgram.mechanisms.linear import LinearAnswer, LinearParams, estimate
 from hushgram.numbers import Number, show
 
-__all__ = ["Condition", "ResponseTable", "write_manifest"]
+__all__ = ["Condition", "ResponseTable", "manifest_text", "write_manifest"]
 
 _FORMAT = "hushgram responses"
 _VERSION = 1
@@ -87,19 +87,14 @@ def _booleans(column: Any) -> NDArray[np.bool_]:
     )
 
 
-def write_manifest(
-    directory: Path,
+def manifest_text(
     params: LinearParams,
     *,
     secrets: Sequence[str],
     public: Sequence[str],
-    parts: Sequence[str],
-) -> None:
-    """Complete a table: check that every part is there, then write the manifest, last and atomically."""
-    listed = {
-        name: {"bytes": (directory / name).stat().st_size, "sha256": _sha256(directory / name)}
-        for name in parts
-    }
+    parts: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """The manifest of a table, from {part: {bytes, sha256}}."""
     manifest = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -110,11 +105,29 @@ def write_manifest(
             f"{show(params.epsilon)}-local differential privacy for the secret bits of each record "
             f"({show(params.bit_epsilon)} a bit); public columns and the number of records are not protected"
         ),
-        "parts": listed,
+        "parts": {name: dict(parts[name]) for name in sorted(parts)},
+    }
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_manifest(
+    directory: Path,
+    params: LinearParams,
+    *,
+    secrets: Sequence[str],
+    public: Sequence[str],
+    parts: Sequence[str],
+) -> None:
+    """Complete a local table whose parts are written: the manifest comes last, and atomically."""
+    stated = {
+        name: {"bytes": (directory / name).stat().st_size, "sha256": _sha256(directory / name)}
+        for name in parts
     }
     scratch = directory / ".manifest.json"
     try:
-        scratch.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        scratch.write_text(
+            manifest_text(params, secrets=secrets, public=public, parts=stated), encoding="utf-8"
+        )
         os.replace(scratch, directory / "manifest.json")
     except OSError as error:
         raise OutputError(f"output: cannot write {directory / 'manifest.json'}: {error.strerror}") from None

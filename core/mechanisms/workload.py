@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from hushgram.entropy import digest
 from hushgram.errors import ParameterError
 
-__all__ = ["GRID", "Domain", "Workload"]
+__all__ = ["GRID", "Domain", "Workload", "to_grid"]
 
 # 2^5 · 3^2 · 5^2 · 7, the largest such product that fits 16 bits: halves, thirds, quarters, sevenths and
 # whole percents are exact, and a weight takes two bytes.
@@ -71,11 +71,12 @@ class Domain:
         row = np.zeros(len(self), dtype=np.uint16)
         pairs = given.items() if isinstance(given, Mapping) else ((key, 1.0) for key in given)
         for key, weight in pairs:
-            row[self.position(key)] = _to_grid(np.array([weight]))[0]
+            row[self.position(key)] = to_grid(np.array([weight]))[0]
         return row
 
 
-def _to_grid(weights: NDArray[np.float64]) -> NDArray[np.uint16]:
+def to_grid(weights: NDArray[np.float64]) -> NDArray[np.uint16]:
+    """Weights in [0, 1] as whole multiples of 1/GRID, to the nearest."""
     values = np.asarray(weights)
     if values.dtype.kind not in "fiub":
         raise ParameterError(f"query: weights must be numbers from 0 to 1, got {values.dtype}")
@@ -106,7 +107,7 @@ class Workload:
         matrix = np.asarray(weights)
         if matrix.ndim != 2:
             raise ParameterError(f"Workload: weights must be a matrix, one row a query, got {matrix.ndim}-d")
-        return cls(_to_grid(matrix))
+        return cls(to_grid(matrix))
 
     def __len__(self) -> int:
         return len(self.grid)

@@ -137,7 +137,7 @@ def test_parameters_from_accuracy():
     answers = pmw.answer(queries)
     assert np.abs(answers.values - queries.exact(counts) / GRID).max() <= 0.2 * 10**9
     assert not pmw.halted
-    with pytest.raises(ParameterError, match="needs 665422 updates, above 100000"):
+    with pytest.raises(ParameterError, match="needs 665422 updates, over 100000"):
         PmwParams.from_accuracy("0.01", epsilon=1, cells=64, total=10**6, queries=1000)
     with pytest.raises(ParameterError, match="needs total >= "):
         PmwParams.from_accuracy("0.1", epsilon=1, cells=64, total=10**6, queries=1000)

@@ -1,0 +1,334 @@
+"""The jobs of ``hushgram answer`` and ``hushgram top``: bounded counts of a finite domain, then a mechanism.
+
+    job = resolve_answer(load_config("configs/answer.yaml", [], AnswerConfig))   # checks everything, reads
+    no records job.params.guarantee()                                                       # (ε, δ), exact
+    run_answer(job, path="out/answers", secret=key)                              # one pass, one directory
+
+    read ─► bound users ─► count cells ─┬─► AnswerLinear ─► answers, hypothesis, manifest
+                                        └─► MostFrequent ─► the keys chosen
+
+For one release key and one input the output has the same bytes on every runner.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from numpy.typing import NDArray
+
+from hushgram.accounting import Event
+from hushgram.entropy import ReleaseKey, digest
+from hushgram.errors import InputError, ParameterError
+from hushgram.inputs import InputPlan
+from hushgram.mechanisms.cells import Cells, HashCells, KeyCells, RangeCells
+from hushgram.mechanisms.noisy_max import NoisyMaxParams
+from hushgram.mechanisms.pmw import PmwParams, prior_weights
+from hushgram.mechanisms.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
+from hushgram.numbers import show
+from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile, TopConfig
+from hushgram.pipelines.budget import Run
+from hushgram.pipelines.config import JobConfig
+from hushgram.pipelines.progress import run_pipeline
+from hushgram.pipelines.release import key_from_environment
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.source import plan_config
+from hushgram.sketch.reader import Sketch
+from hushgram.transforms.bounding import BoundContributions, CountRecords
+from hushgram.transforms.cells import CountCells
+from hushgram.transforms.linear_answers import AnswerLinear
+from hushgram.transforms.most_frequent import MostFrequent
+from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
+from hushgram.transforms.sharding import shards_for
+
+__all__ = [
+    "AnswerJob",
+    "TopJob",
+    "read_key_list",
+    "release_key",
+    "resolve_answer",
+    "resolve_top",
+    "run_answer",
+    "run_top",
+]
+
+
+@dataclass(frozen=True)
+class AnswerJob:
+    """A config made exact: domain, queries, parameters and prior. Nothing of it depends on the records."""
+
+    config: AnswerConfig
+    cells: Cells
+    queries: tuple[LinearQuery, ...]
+    params: PmwParams
+    prior: NDArray[np.int64] | None
+
+    @property
+    def unit(self) -> str:
+        """Who is protected."""
+        return "record" if self.config.input.user is None else "user"
+
+    @property
+    def events(self) -> list[Event]:
+        """What the ledger charges: the stream, and the total where it is not public."""
+        epsilon, delta = self.params.guarantee()
+        details = {"max_updates": str(self.params.max_updates), "cells": str(len(self.cells))}
+        events = [Event("pmw", epsilon - self.params.total_epsilon, delta, details=details)]
+        if self.params.total_epsilon:
+            events.append(Event("laplace", self.params.total_epsilon, details={"of": "total"}))
+        return events
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All public choices that can change the output, for the ledger."""
+        config = self.config
+        return {
+            "privacy": config.privacy.model_dump(),
+            "input": {"key": config.input.key, "user": config.input.user},
+            "pmw": {**self.params.svt.describe(), "replay": self.params.replay, "total": self.params.total},
+            "domain": digest(*self.cells.labels).hex(),
+            "queries": digest(*(json.dumps(dict(q.fields)) for q in self.queries)).hex(),
+            "prior": None if self.prior is None else digest(self.prior).hex(),
+        }
+
+
+@dataclass(frozen=True)
+class TopJob:
+    """The most frequent keys of a list: everything but the records."""
+
+    config: TopConfig
+    keys: tuple[str, ...]
+    params: NoisyMaxParams
+
+    @property
+    def events(self) -> list[Event]:
+        """What the ledger charges."""
+        details = {"count": str(self.params.count), "keys": str(len(self.keys))}
+        return [Event("noisy_max", self.params.epsilon, details=details)]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All public choices that can change the output, for the ledger."""
+        config = self.config
+        return {
+            "privacy": config.privacy.model_dump(),
+            "input": {"key": config.input.key, "user": config.input.user},
+            "count": config.count,
+            "keys": digest(*self.keys).hex(),
+        }
+
+
+def resolve_answer(config: AnswerConfig) -> AnswerJob:
+    """Domain, queries and parameters; every mistake is one line, before any budget is spent."""
+    cells, prior = _domain(config.domain)
+    queries = tuple(_queries(config.queries))
+    for query in queries:
+        cells.row(query.fields, f"query {query.id}")  # unknown keys and wrong weights show here
+    if config.pmw.prior is not None:
+        estimates = Sketch.open(config.pmw.prior).estimate(list(cells.labels), interval=None)
+        prior = prior_weights(estimates.column("estimate").to_numpy())
+    return AnswerJob(config, cells, queries, _params(config, len(cells), len(queries)), prior)
+
+
+def resolve_top(config: TopConfig) -> TopJob:
+    """The list and the parameters."""
+    keys = tuple(read_key_list(config.keys, "keys"))
+    KeyCells.of(keys)
+    if config.count > len(keys):
+        raise ParameterError(
+            f"count must be at most the {len(keys)} keys of {config.keys}, got {config.count}"
+        )
+    return TopJob(config, keys, config.params())
+
+
+def read_key_list(path: str, field: str) -> list[str]:
+    """Keys of a file with one key a line; empty lines are left out."""
+    try:
+        text = _read(path).decode("utf-8")
+    except InputError as problem:
+        raise InputError(f"{field}: {problem}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{field}: {path} is not UTF-8 text") from None
+    keys = [line for line in text.splitlines() if line]
+    if not keys:
+        raise InputError(f"{field}: {path} holds no key; write one key a line")
+    return keys
+
+
+def _read(path: str) -> bytes:
+    with open_file(path) as file:
+        content: bytes = file.read()
+    return content
+
+
+def _domain(config: AnswerDomain) -> tuple[Cells, NDArray[np.int64] | None]:
+    """The cells, and the prior that comes with them where they are a sketch's heavy keys."""
+    if config.keys is not None:
+        return KeyCells.of(read_key_list(config.keys, "domain.keys")), None
+    if config.buckets is not None:
+        return HashCells(config.buckets), None
+    if config.edges is not None:
+        return RangeCells(config.edges), None
+    sketch = Sketch.open(str(config.sketch))
+    heavy = sketch.heavy()
+    if not heavy.num_rows:
+        raise InputError(f"domain.sketch: {config.sketch} has no heavy keys")
+    prior = prior_weights(heavy.column("value").to_numpy())
+    if "key" in heavy.column_names:
+        return KeyCells.of([str(key) for key in heavy.column("key").to_pylist()]), prior
+    prints = heavy.column("fingerprint").to_numpy()
+    return KeyCells.of_heavy(prints, sketch.plan.domain_bits or 64), prior
+
+
+def _queries(config: QueriesFile) -> list[LinearQuery]:
+    if config.path is not None:
+        return read_queries(_read(config.path).splitlines(), config.path)
+    return read_queries(
+        (json.dumps(fields, default=_json_number) for fields in config.queries or ()), "queries"
+    )
+
+
+def _json_number(value: Any) -> float:
+    """YAML numbers come as exact decimals."""
+    return float(value)
+
+
+def _params(config: AnswerConfig, cells: int, queries: int) -> PmwParams:
+    privacy, pmw = config.privacy, config.pmw
+    if pmw.alpha is not None and pmw.total is not None:
+        return PmwParams.from_accuracy(
+            pmw.alpha,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            cells=cells,
+            total=pmw.total,
+            queries=queries,
+            beta=pmw.beta,
+            max_contributions=privacy.contributions,
+        )
+    given = {
+        name: getattr(pmw, name)
+        for name in ("max_updates", "threshold", "total", "replay", "eta")
+        if getattr(pmw, name) is not None
+    }
+    return PmwParams(
+        privacy.epsilon,
+        delta=privacy.delta,
+        max_contributions=privacy.contributions,
+        queries=queries,
+        **given,
+    )
+
+
+def release_key(run: Run) -> ReleaseKey:
+    """The key of this run; tests may set one where no ledger holds it."""
+    return run.key if run.tracked else key_from_environment() or run.key
+
+
+def run_answer(
+    job: AnswerJob,
+    *,
+    path: str | Path,
+    secret: ReleaseKey,
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> Any:
+    """Runs the job and writes answers, hypothesis and manifest under ``path``; returns Beam's result."""
+    options = pipeline_options(workers=job.config.workers) if options is None else options
+    source = plan_config(job.config.input)
+    pipeline = new_pipeline(options)
+    _ = (
+        _bounded(pipeline, job.config, source, secret, texts=job.cells.texts)
+        | "CountCells" >> CountCells(job.cells)
+        | "AnswerLinear" >> AnswerLinear(job.cells, job.queries, job.params, secret=secret, prior=job.prior)
+        | "WriteAnswers"
+        >> beam.Map(_write, str(path), job.queries, job.cells, job.params, job.config.answer, job.unit)
+    )
+    return run_pipeline(pipeline, options, title=job.config.job_name, total_bytes=source.bytes, quiet=quiet)
+
+
+def run_top(
+    job: TopJob,
+    *,
+    path: str | Path,
+    secret: ReleaseKey,
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> Any:
+    """Runs the job and writes the chosen keys to the file ``path``; returns Beam's result."""
+    options = pipeline_options(workers=job.config.workers) if options is None else options
+    source = plan_config(job.config.input)
+    pipeline = new_pipeline(options)
+    _ = (
+        _bounded(pipeline, job.config, source, secret, texts=False)
+        | "MostFrequent" >> MostFrequent(job.keys, job.params, secret=secret)
+        | "WriteTop" >> beam.Map(_write_top, str(path), _top_header(job))
+    )
+    return run_pipeline(pipeline, options, title=job.config.job_name, total_bytes=source.bytes, quiet=quiet)
+
+
+def _bounded(
+    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, secret: ReleaseKey, texts: bool
+) -> Any:
+    """Files → parts of the bounded histogram."""
+    records = pipeline | "Read" >> ReadRecords(source)
+    if source.source.keep_bad:
+        if config.input.bad_records is not None:
+            _ = records.bad | "SetAside" >> WriteBadRecords(config.input.bad_records)
+        records = records.records
+    if config.input.user is None:
+        return records | "CountRecords" >> CountRecords(config.input.key, texts=texts)
+    return records | "BoundContributions" >> BoundContributions(
+        config.input.user,
+        config.input.key,
+        secret,
+        most=config.privacy.contributions,
+        most_per_key=config.privacy.max_per_key,
+        texts=texts,
+        shards=shards_for(source.bytes, config.shards).users,
+    )
+
+
+def _write(
+    outcome: Outcome,
+    path: str,
+    queries: Sequence[LinearQuery],
+    cells: Cells,
+    params: PmwParams,
+    name: str,
+    unit: str,
+) -> str:
+    files = outcome.files(queries, cells, params, name, unit)
+    for file in [*(f for f in files if f != MANIFEST), MANIFEST]:
+        with FileSystems.create(FileSystems.join(path, file), mime_type="application/octet-stream") as sink:
+            sink.write(files[file])
+    return path
+
+
+def _top_header(job: TopJob) -> dict[str, Any]:
+    unit = "record" if job.config.input.user is None else "user"
+    epsilon = show(Fraction(job.params.epsilon))
+    return {
+        "hushgram": "top",
+        "version": 1,
+        "name": job.config.top,
+        "keys": len(job.keys),
+        "count": job.params.count,
+        "guarantee": f"The chosen keys are {epsilon}-differentially private for one {unit} added or removed.",
+    }
+
+
+def _write_top(chosen: list[str], path: str, header: dict[str, Any]) -> str:
+    lines = [header, *({"rank": rank, "key": key} for rank, key in enumerate(chosen, start=1))]
+    with FileSystems.create(path, mime_type="text/plain") as sink:
+        for line in lines:
+            sink.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    return path

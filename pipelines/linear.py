@@ -1,0 +1,83 @@
+"""The job of ``hushgram linear randomize``: records in, a released table of randomized responses out.
+
+    config = load_config("configs/survey.yaml", [], LinearConfig)
+    run_linear(config, path="out/survey", secret=key)
+
+    read an item ─► flip secret bits ─► write its part      (one step, on the worker that reads)
+    all parts ─► manifest                                   (last)
+
+For one release key and one input the table has the same bytes on every runner and worker count.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from hushgram.accounting import Event
+from hushgram.entropy import ReleaseKey
+from hushgram.mechanisms.linear import LinearParams
+from hushgram.mechanisms.responses import manifest_text
+from hushgram.pipelines.linear_config import LinearConfig
+from hushgram.pipelines.progress import run_pipeline
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.source import plan_config
+from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
+
+__all__ = ["linear_events", "linear_parameters", "run_linear"]
+
+
+def linear_events(config: LinearConfig) -> list[Event]:
+    """What the ledger charges: one randomized response for each secret bit."""
+    params = config.params()
+    return [Event("rr", params.bit_epsilon, details={"secret": name}) for name in config.secrets]
+
+
+def linear_parameters(config: LinearConfig) -> dict[str, Any]:
+    """All public choices that can change the output, for the ledger."""
+    return {
+        "privacy": {"epsilon": config.privacy.epsilon},
+        "secrets": {name: secret.model_dump() for name, secret in config.secrets.items()},
+        "public": list(config.public),
+    }
+
+
+def run_linear(
+    config: LinearConfig,
+    *,
+    path: str | Path,
+    secret: ReleaseKey,
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> Any:
+    """Runs the job and writes the table under ``path``; returns Beam's result."""
+    options = pipeline_options(workers=config.workers) if options is None else options
+    secrets = [
+        Secret(name, held.column, held.equals, None if held.at_least is None else float(held.at_least))
+        for name, held in config.secrets.items()
+    ]
+    read = dict.fromkeys([*(held.column for held in secrets), *config.public])
+    plan = plan_config(config.input, read)
+    params = config.params()
+    pipeline = new_pipeline(options)
+    _ = (
+        pipeline
+        | "RandomizeResponses"
+        >> RandomizeResponses(plan, secrets, config.public, params, path=str(path), secret=secret)
+        | "WriteManifest"
+        >> beam.Map(_write_manifest, str(path), params, list(config.secrets), list(config.public))
+    )
+    return run_pipeline(pipeline, options, title=config.job_name, total_bytes=plan.bytes, quiet=quiet)
+
+
+def _write_manifest(
+    parts: dict[str, dict[str, Any]], path: str, params: LinearParams, secrets: list[str], public: list[str]
+) -> str:
+    text = manifest_text(params, secrets=secrets, public=public, parts=parts)
+    with FileSystems.create(FileSystems.join(path, "manifest.json"), mime_type="text/plain") as sink:
+        sink.write(text.encode())
+    return path

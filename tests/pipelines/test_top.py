@@ -1,0 +1,84 @@
+"""`hushgram top`: the chosen keys, checks, and mistakes."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.errors import HushgramError
+from hushgram.pipelines.commands.top import command
+
+CONFIG = """\
+top: pages
+input: {path: in/*.parquet, user: user_id, key: url}
+keys: pages.txt
+count: 3
+privacy: {epsilon: 3, max_contributions: 4}
+output: {path: out/top.jsonl}
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key").write_text("07" * 32)
+    monkeypatch.setenv("HUSHGRAM_RELEASE_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.delenv("HUSHGRAM_LEDGER", raising=False)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "top.yaml").write_text(CONFIG)
+    (tmp_path / "pages.txt").write_text("".join(f"/{i}\n" for i in range(10)))
+    pages = np.repeat(np.arange(10), np.arange(10) * 100)
+    table = pa.table({"user_id": [f"u{i}" for i in range(len(pages))], "url": [f"/{p}" for p in pages]})
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    return tmp_path
+
+
+def call(*arguments):
+    result = CliRunner().invoke(command, list(arguments), catch_exceptions=True)
+    if result.exception is not None and not isinstance(result.exception, HushgramError | SystemExit):
+        raise result.exception
+    return result
+
+
+def test_the_most_frequent_keys_without_counts(home):
+    result = call("top.yaml")
+    assert result.exit_code == 0, result.exception
+    lines = [json.loads(line) for line in (home / "out/top.jsonl").read_text().splitlines()]
+    assert [line["key"] for line in lines[1:]] == ["/9", "/8", "/7"]
+    assert all(set(line) == {"rank", "key"} for line in lines[1:])
+    assert "3-differentially private for one user" in lines[0]["guarantee"]
+    assert '"/9"' in result.output
+    again = call("top.yaml", "--quiet", "--set", "output.path=out/again.jsonl", "--set", "shards=2")
+    assert again.exit_code == 0
+    assert (home / "out/again.jsonl").read_bytes() == (home / "out/top.jsonl").read_bytes()
+
+
+def test_check_spends_nothing(home):
+    result = call("top.yaml", "--check")
+    assert "3 of 10 keys, epsilon 1 a round" in result.output
+    assert not (home / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("count=11", "count must be at most the 10 keys"),
+        ("keys=none.txt", "none.txt"),
+        ("privacy.delta=0.1", "permute-and-flip is purely private"),
+        ("privacy.epsilon=-1", "must be above 0"),
+    ],
+)
+def test_mistakes_are_one_line(home, change, message):
+    result = call("top.yaml", "--set", change)
+    assert isinstance(result.exception, HushgramError), result.exception
+    assert message in str(result.exception)
+
+
+def test_empty_and_repeating_lists(home):
+    (home / "pages.txt").write_text("\n")
+    assert "holds no key" in str(call("top.yaml").exception)
+    (home / "pages.txt").write_text("/1\n/2\n/1\n/3\n")
+    assert "'/1' is listed twice" in str(call("top.yaml").exception)

@@ -1,0 +1,83 @@
+"""Counts of a finite public domain: parts of the bounded histogram in, one vector out.
+
+In:  `Histogram` parts of bounded contributions, exact and private.
+Out: one vector of exact counts, a cell each; also where there are no parts. The next stage must be a
+mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+from numpy.typing import NDArray
+
+from hushgram.histogram import Histogram
+from hushgram.mechanisms.cells import Cells
+
+__all__ = ["CountCells"]
+
+I64 = NDArray[np.int64]
+
+
+class CountCells(beam.PTransform):
+    """`Histogram` parts → the exact counts of ``cells``, in their order."""
+
+    def __init__(self, cells: Cells) -> None:
+        super().__init__()
+        self._cells = cells
+
+    def expand(self, parts: Any) -> Any:
+        return (
+            parts
+            | "CountParts" >> beam.ParDo(_CountParts(self._cells))
+            | "SumCells" >> beam.CombineGlobally(_Sum(len(self._cells)))
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"cells": len(self._cells)}
+
+
+class _CountParts(beam.DoFn):
+    """Histogram parts → one vector for each bundle."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+
+    def start_bundle(self) -> None:
+        self._vector: I64 | None = None
+
+    def process(self, part: Histogram) -> None:
+        counted = self._cells.count(part)
+        self._vector = counted if self._vector is None else self._vector + counted
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._vector is not None:
+            window = GlobalWindow()
+            yield WindowedValue(self._vector, window.max_timestamp(), (window,))
+
+
+class _Sum(beam.CombineFn):
+    """Sum of vectors of one length; zeros where there is nothing."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def create_accumulator(self) -> I64:
+        return np.zeros(self._size, dtype=np.int64)
+
+    def add_input(self, total: I64, vector: I64) -> I64:
+        return total + vector
+
+    def merge_accumulators(self, totals: Iterable[I64]) -> I64:
+        out = self.create_accumulator()
+        for total in totals:
+            out = out + total
+        return out
+
+    def extract_output(self, total: I64) -> I64:
+        return total
