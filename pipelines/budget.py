@@ -28,6 +28,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 from hushgram.accounting import Event
 from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import OutputError, ParameterError
+from hushgram.numbers import show
 from hushgram.pipelines.fingerprints import flatten
 from hushgram.pipelines.publishing import Place, Shape, digest_work
 from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
@@ -42,7 +44,7 @@ from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
 
-__all__ = ["NO_LEDGER", "Run", "open_budget", "release_events"]
+__all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget", "release_events"]
 
 
 def release_events(split: Any, delta: Any = 0) -> list[Event]:
@@ -53,6 +55,33 @@ def release_events(split: Any, delta: Any = 0) -> list[Event]:
         Event("alp", split.alp),
     ]
     return [event for event in events if event.epsilon or event.delta]
+
+
+def check_budget(
+    *,
+    events: Sequence[Event],
+    dataset: str | None = None,
+    ledger: str | None = None,
+    release: str | None = None,
+    users: str | None = None,
+) -> str:
+    """For ``--check``: what the ledger would say now, in one line; raises where it would refuse.
+
+    Reserves nothing, charges nothing.
+    """
+    if dataset is None:
+        return NO_LEDGER
+    from hushgram.ledger import Ledger, summarise
+    from hushgram.ledger.summary import brief
+
+    with Ledger(ledger) as opened:
+        found = None if release is None else opened.find(dataset, release)
+        if found is not None and found.charged:
+            return f"release {found.name} of {dataset} is {found.status} in the ledger; a run takes that up"
+        opened.check(dataset, events, users)
+        left = brief(summarise(opened, dataset).left_epsilon, up=False)
+    cost = show(sum((event.epsilon for event in events), Fraction(0)))
+    return f"the release would spend ε = {cost} of data set {dataset}, which has ε = {left} left: it fits"
 
 
 def open_budget(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hushgram.errors import HushgramError
+from hushgram.errors import HushgramError, OutputError
 from hushgram.pipelines.logs import JobLog, log_options
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ def command(
 def check(config: ReleaseConfig, beam_options: Iterable[str] = ()) -> None:
     """Prints the guarantee, the resolved parameters and what to expect; then checks output and input."""
     from hushgram.pipelines import summary
+    from hushgram.pipelines.budget import check_budget, release_events
     from hushgram.pipelines.expectation import expect
     from hushgram.pipelines.runners import pipeline_options
     from hushgram.pipelines.source import plan_config
-    from hushgram.sketch.writer import check_free
 
     params = config.params()
     pipeline_options(list(beam_options), config.workers)
@@ -79,8 +80,13 @@ def check(config: ReleaseConfig, beam_options: Iterable[str] = ()) -> None:
         click.echo("")
         _print(summary.expectation_lines(expect(params, records, keys)))
     click.echo("")
-    if "://" not in config.output.path:
-        check_free(config.output.path)
+    cost = release_events(params.split, params.delta)
+    named = {"dataset": config.dataset, "ledger": config.ledger, "release": config.release}
+    _print([("budget", check_budget(events=cost, users=config.user_partition, **named))])
+    if os.path.lexists(config.output.path):
+        raise OutputError(
+            f"output.path {config.output.path} exists already; remove it or choose another name"
+        )
     _print(summary.input_lines(plan_config(config.input)))
     click.echo("ok: nothing was run and no budget was spent")
 

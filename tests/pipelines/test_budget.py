@@ -20,7 +20,7 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, InputError, LedgerError, OutputError, ParameterError
 from hushgram.ledger import Ledger
 from hushgram.pipelines import publishing
-from hushgram.pipelines.budget import NO_LEDGER, Run, open_budget
+from hushgram.pipelines.budget import NO_LEDGER, Run, check_budget, open_budget
 
 FORK = multiprocessing.get_context("fork")
 
@@ -456,3 +456,16 @@ def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
     same = {tree("a", {"x": b"1", "y/z": b"2"}), tree("b", {"y/z": b"2", "x": b"1"})}
     assert len(same) == 1
     assert len(same | {tree("c", {"x": b"1", "y": b"2"}), tree("d", {"x": b"12", "y/z": b""})}) == 3
+
+
+def test_check_says_what_the_ledger_would_say_and_spends_nothing(job: Job) -> None:
+    named: dict[str, Any] = {"dataset": "views", "ledger": job.url, "release": "monday"}
+    assert "ε = 0.6 of data set views, which has ε = 1 left" in check_budget(
+        events=[Event("alp", "0.6")], **named
+    )
+    with pytest.raises(BudgetExceeded):
+        check_budget(events=[Event("alp", "1.2")], **named)
+    assert job.history() == []
+    job.run()
+    assert "is committed in the ledger" in check_budget(events=[Event("alp", "0.6")], **named)
+    assert check_budget(events=[]) == NO_LEDGER
