@@ -22,6 +22,7 @@ from hushgram.histogram import Contributions, Histogram
 from hushgram.keys import fingerprints
 from hushgram.params import ReleaseParams
 from hushgram.pipelines.generate import PageViews, write_page_views
+from hushgram.reference import bind
 from hushgram.sketch.reader import Sketch
 
 __all__ = ["DemoResult", "Line", "TotalLine", "run_demo"]
@@ -112,7 +113,7 @@ def run_demo(
     speed = views.rows / result.seconds
     say(f"2. released in {result.seconds:.1f} s ({speed:,.0f} rows/s), {sketch.size:,} bytes")
     say(f"   {sketch.guarantee.sentence(params)}")
-    counted = _counted(data, params, secret) if views.rows <= _MOST_BOUNDED_ROWS else None
+    counted = _counted(data, params, bind(secret, params)) if views.rows <= _MOST_BOUNDED_ROWS else None
     begun = time.monotonic()
     lookups = _look_up(views, truth, counted, sketch)
     totals = _add_up(views, truth, counted, sketch)

@@ -114,16 +114,16 @@ class Progress:
             self.rows, self.bad, self.size = self.rows + rows, self.bad + bad, self.size + size
         self._offset += whole
 
-    def line(self) -> str:
-        """The state in one line."""
+    def line(self, *, short: bool = False) -> str:
+        """The state in one line; `short` fits a terminal of 80 columns beside a bar."""
         seconds = max(time.monotonic() - self._began, 1e-3)
-        parts = [f"{self.title}: {self.stage}"]
+        parts = [self.stage if short else f"{self.title}: {self.stage}"]
         if self.rows:
-            parts.append(f"{self.rows:,} rows ({EXACT})")
+            parts.append(f"{self.rows:,} rows ({'exact' if short else EXACT})")
             if self.stage == "reading":
-                parts.append(f"{self.rows / seconds:,.0f} rows/s")
+                parts.append(f"{self.rows / seconds:,.0f}/s")
         if self.size and self.total:
-            parts.append(f"{_bytes(min(self.size, self.total))} of {_bytes(self.total)} read")
+            parts.append(f"{_bytes(min(self.size, self.total))} of {_bytes(self.total)}")
         parts.append(f"{seconds:.0f} s")
         return " · ".join(parts)
 
@@ -147,7 +147,9 @@ class Progress:
             self.collect()
             grid = Table.grid(padding=(0, 1))
             share = min(self.size, self.total) if self.total else 0
-            grid.add_row(ProgressBar(total=self.total or None, completed=share, width=24), self.line())
+            grid.add_row(
+                ProgressBar(total=self.total or None, completed=share, width=10), self.line(short=True)
+            )
             return grid
 
         console = Console(file=self._file, highlight=False)

@@ -48,6 +48,7 @@ PROGRESS_FILE = "HUSHGRAM_PROGRESS_FILE"
 TICK = struct.Struct("<qqq")
 
 _WILDCARD = re.compile(r"[*?\[]")
+_HIDDEN = ("_", ".")
 _NAMESPACE = "hushgram"
 
 
@@ -59,13 +60,16 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 def match_files(paths: Iterable[str]) -> list[InputFile]:
     """The files that the paths and patterns name.
 
-    A directory means the files in it; there, names that begin with ``_`` or ``.`` are not data."""
+    A directory means the files in it. Names that begin with ``_`` or ``.`` are not data (Spark and Beam write
+    such files beside it) unless the pattern begins so too.
+    """
     found: dict[str, InputFile] = {}
-    for path in paths:
+    for path in (path.removeprefix("file://") for path in paths):
         here = _match(path)
         if not here and not _WILDCARD.search(path):
-            inside = _match(path.rstrip("/") + "/**")
-            here = [file for file in inside if _base(file.path)[:1] not in ("_", ".")]
+            here = _match(path.rstrip("/") + "/**")
+        if _base(path)[:1] not in _HIDDEN:
+            here = [file for file in here if _base(file.path)[:1] not in _HIDDEN]
         if not here:
             raise InputError(
                 f"input.path {path!r} matches no file; check the pattern and the working directory"

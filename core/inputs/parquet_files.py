@@ -31,7 +31,7 @@ def plan_parquet(file: InputFile, source: Source, opener: Opener) -> tuple[pa.Sc
     for group in range(meta.num_row_groups):
         groups.append(group)
         size += meta.row_group(group).total_byte_size
-        if size >= source.item_bytes or group == meta.num_row_groups - 1:
+        if 4 * size >= source.item_bytes or group == meta.num_row_groups - 1:
             share = file.size * len(groups) // meta.num_row_groups
             items.append(WorkItem(file.path, "parquet", None, 0, -1, share, tuple(groups)))
             groups, size = [], 0

@@ -59,12 +59,23 @@ def test_lookups_and_totals_beside_the_truth(tmp_path: Path) -> None:
     assert top.views >= (top.counted or 0) > 500
     assert abs(top.estimate - (top.counted or 0)) < 60  # 15 times the scale of the noise
     assert (absent.views, absent.counted) == (0, 0)
+    assert all(line.counted is not None for line in result.lookups)
     assert sum(line.covered is True for line in result.lookups) >= 14
     wiki = result.totals[0]
     assert wiki.counted is not None
     assert abs(wiki.estimate - wiki.counted) < 0.25 * wiki.counted
     with pytest.raises(ParameterError, match="holds a demo already"):
         run_demo(views, params, tmp_path / "demo")
+
+
+def test_counted_is_what_the_job_counted(tmp_path: Path) -> None:
+    """With next to no noise the listed estimates are the counts after bounding, exactly."""
+    params = ReleaseParams(epsilon="100", max_contributions=3)
+    result = run_demo(PageViews(rows=20_000), params, tmp_path / "demo", quiet=True, say=str, secret=KEY)
+    listed = [line for line in result.lookups if line.source == "threshold"]
+    assert len(listed) >= 5
+    assert all(abs(line.estimate - (line.counted or 0)) < 1.5 for line in listed)
+    assert any(line.counted != line.views for line in listed)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_dates_and_bad_records(home: Path) -> None:
         (["urls.yaml", "--set", "input.path=nope/*"], 3, "input.path 'nope/*' matches no file"),
         (["urls.yaml", "--set", "input.key=uri"], 3, "no column 'uri'; did you mean 'url'?"),
         (["urls.yaml", "--set", "output.path=in"], 7, "in"),
-        (["urls.yaml", "--check", "--set", "output.path=in"], 7, "output path in exists already"),
+        (["urls.yaml", "--check", "--set", "output.path=in"], 7, "output.path in exists already"),
         (["urls.yaml", "--", "flink"], 2, "expected Beam options such as --runner=FlinkRunner, got 'flink'"),
         (["urls.yaml", "--set", "ledger=sqlite:///x.db"], 2, "ledger is set but dataset is not"),
     ],

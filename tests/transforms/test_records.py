@@ -85,7 +85,9 @@ def test_a_directory_means_its_files_but_not_the_hidden_ones(tmp_path: Path) -> 
     (tmp_path / "day").mkdir()
     for name in ("part-0.csv", "_SUCCESS", ".part-0.csv.crc"):
         (tmp_path / "day" / name).write_text("user,key\n1,/a\n")
-    assert [Path(file.path).name for file in match_files([str(tmp_path)])] == ["part-0.csv"]
+    for path in (str(tmp_path), f"file://{tmp_path}/day/", f"{tmp_path}/**"):
+        assert [Path(file.path).name for file in match_files([path])] == ["part-0.csv"]
+    assert len(match_files([f"{tmp_path}/day/_*"])) == 1
 
 
 def test_no_match_and_unknown_file_systems(tmp_path: Path) -> None:
