@@ -341,10 +341,12 @@ class Ledger:
             changed += [f"input {text}" for text in differences(found.inputs, request.inputs or {})]
         if changed:
             more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
+            done = found.status == "committed"
+            remedy = "use another id" if done else f"use another id, or `hushgram ledger abandon {row.name}`"
             raise LedgerError(
-                f"{_label(row)} was {'released' if found.status == 'committed' else 'reserved'} at "
+                f"{_label(row)} was {'released' if done else 'reserved'} at "
                 f"{found.finished or found.reserved} with other parameters or inputs: "
-                f"{'; '.join(changed[:3])}{more}; use another id"
+                f"{'; '.join(changed[:3])}{more}; {remedy}"
             )
         if found.status != "committed":
             self._refuse_if_alive(connection, row)

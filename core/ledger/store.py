@@ -37,10 +37,7 @@ def ledger_url(url: str | None = None) -> str:
 
 
 class Store:
-    """A ledger's database, checked and brought to the present version.
-
-    `readonly` opens without asking for more than reading, unless a migration is due.
-    """
+    """A ledger's database, checked and brought to the present version. Opening writes only to migrate."""
 
     def __init__(self, url: str) -> None:
         self._url = _parse(url)

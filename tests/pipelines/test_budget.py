@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -469,3 +470,45 @@ def test_check_says_what_the_ledger_would_say_and_spends_nothing(job: Job) -> No
     job.run()
     assert "is committed in the ledger" in check_budget(events=[Event("alp", "0.6")], **named)
     assert check_budget(events=[]) == NO_LEDGER
+
+
+def test_a_damaged_ledger_means_no_release(job: Job) -> None:
+    ledger = job.folder / "ledger.db"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LedgerError, match="damaged"):
+        job.run()
+    assert not job.target.exists()
+    assert job.leftovers() == []
+    ledger.write_bytes(whole)
+    job.run()
+    assert job.history() == [("monday", "committed", True)]
+
+
+def test_a_full_disk_at_the_last_step_loses_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(publishing, "rename_new", full)
+    with pytest.raises(OutputError, match="No space left"):
+        job.run()
+    assert job.history() == [("monday", "prepared", True)]
+    assert job.leftovers() == []
+    monkeypatch.undo()
+    job.run()
+    assert job.history() == [("monday", "committed", True)]
+
+
+def test_a_ledger_that_cannot_be_reached_after_the_rename_is_told_by_the_next_run(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        raise LedgerError("the server is gone")
+
+    monkeypatch.setattr(Ledger, "commit", gone)
+    with pytest.raises(LedgerError, match="gone"):
+        job.run()
+    seen = job.output()
+    monkeypatch.undo()
+    assert "verified and committed now" in job.run()[-1]
+    assert job.output() == seen
