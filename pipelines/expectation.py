@@ -8,14 +8,16 @@ holds no private data, so its noise needs no secret, and the same question alway
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 import hushgram
 from hushgram.entropy import ReleaseKey
+from hushgram.mechanisms.sizing import Sizes
 from hushgram.params import ReleaseParams
-from hushgram.plan import Plan, expected_sizes, make_plan
+from hushgram.plan import Plan, make_plan
 
 __all__ = ["Expectation", "expect", "plan_for"]
 
@@ -39,10 +41,7 @@ class Expectation:
 
 def plan_for(params: ReleaseParams, records: int, keys: int) -> Plan:
     """The plan if there are so many records and keys."""
-    sized = replace(params, expected_records=records, expected_keys=keys, split=None)
-    sizes = expected_sizes(sized)
-    assert sizes is not None
-    return make_plan(params, sizes)
+    return make_plan(params, Sizes(records, keys, (), Fraction(0)))
 
 
 def expect(params: ReleaseParams, records: int, keys: int) -> Expectation:

@@ -31,10 +31,10 @@ __all__ = [
 def guarantee_words(params: ReleaseParams, user: str | None) -> str:
     """The guarantee in words, from what was asked."""
     pure = params.delta == 0
-    loss = f"epsilon = {show(params.epsilon)}" + ("" if pure else f", delta = {show(params.delta)}")  # type: ignore[arg-type]
+    loss = f"epsilon = {show(params.epsilon)}" + ("" if pure else f", delta = {show(params.delta)}")
     unit = f"any one user (column {user!r})" if user else "any one record"
-    factor = f"by more than a factor of e^{show(params.epsilon)}"  # type: ignore[arg-type]
-    rest = "" if pure else f", but for a probability of {show(params.delta)}"  # type: ignore[arg-type]
+    factor = f"by more than a factor of e^{show(params.epsilon)}"
+    rest = "" if pure else f", but for a probability of {show(params.delta)}"
     bound = (
         f" A user counts at most {params.max_contributions} in all and {params.max_per_key} for one key."
         if user
