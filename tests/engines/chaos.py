@@ -26,6 +26,7 @@ import time
 from typing import Any
 
 import apache_beam as beam
+
 import hushgram.transforms
 from hushgram.entropy import ReleaseKey
 from hushgram.inputs.source import Source

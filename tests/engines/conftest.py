@@ -92,5 +92,5 @@ def on_flink(flink: FlinkCluster, job_server: JobServer, pools: WorkerPools) -> 
         *pools.options,
         # Workers outlive a stage by this long, so that not every stage starts Python anew. Shorter than the
         # restart delay, so that a restarted job never meets the dead worker of the attempt before.
-        "--environment_cache_millis=2000",
+        "--environment_cache_millis=1000",
     ]

@@ -148,7 +148,7 @@ def test_task_managers_that_are_killed(
     pools: WorkerPools,
     on_flink: list[str],
 ) -> None:
-    job = Disturbed(bench, "managers", MANAGERS, [*on_flink, "--parallelism=4"])
+    job = Disturbed(bench, "managers", MANAGERS, [*on_flink, "--parallelism=2"])
     job.wait(lambda pid: flink.kill_task_manager(pools.place_of(pid)))
     check(job, undisturbed, flink)
     flink.wait_for_slots(4)

@@ -6,6 +6,7 @@ shell scripts), configuration, logs, blobs and checkpoints in one directory that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -90,7 +91,7 @@ def _config(
         "heartbeat.timeout": "8000",
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": str(restarts),
-        "restart-strategy.fixed-delay.delay": "500 ms",
+        "restart-strategy.fixed-delay.delay": "2 s",
         "slot.request.timeout": "60000",
         "taskmanager.registration.timeout": "1 min",
         "classloader.check-leaked-classloader": "false",
@@ -173,7 +174,9 @@ class FlinkCluster:
             for manager in self.task_managers.values():
                 if not manager.running:
                     raise EngineError(f"{manager.name} ended:\n{manager.tail()}")
-            return int(self.get("/overview")["slots-total"]) >= slots
+            with contextlib.suppress(OSError):  # 503 while the JobManager is starting
+                return int(self.get("/overview")["slots-total"]) >= slots
+            return False
 
         wait_until(offered, START_SECONDS, f"{slots} slots on {len(self.task_managers)} TaskManagers")
 
