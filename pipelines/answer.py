@@ -43,7 +43,7 @@ from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.bounding import BoundContributions, CountRecords
-from hushgram.transforms.cells import CountCells
+from hushgram.transforms.cells import CountCells, KeepCells
 from hushgram.transforms.linear_answers import AnswerLinear
 from hushgram.transforms.most_frequent import MostFrequent
 from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
@@ -246,7 +246,7 @@ def run_answer(
     source = plan_config(job.config.input)
     pipeline = new_pipeline(options)
     _ = (
-        _bounded(pipeline, job.config, source, secret, texts=job.cells.texts)
+        _bounded(pipeline, job.config, source, secret, job.cells)
         | "CountCells" >> CountCells(job.cells)
         | "AnswerLinear" >> AnswerLinear(job.cells, job.queries, job.params, secret=secret, prior=job.prior)
         | "WriteAnswers"
@@ -268,7 +268,7 @@ def run_top(
     source = plan_config(job.config.input)
     pipeline = new_pipeline(options)
     _ = (
-        _bounded(pipeline, job.config, source, secret, texts=False)
+        _bounded(pipeline, job.config, source, secret, KeyCells.of(job.keys))
         | "MostFrequent" >> MostFrequent(job.keys, job.params, secret=secret)
         | "WriteTop" >> beam.Map(_write_top, str(path), _top_header(job))
     )
@@ -276,23 +276,24 @@ def run_top(
 
 
 def _bounded(
-    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, secret: ReleaseKey, texts: bool
+    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, secret: ReleaseKey, cells: Cells
 ) -> Any:
-    """Files → parts of the bounded histogram."""
+    """Files → parts of the bounded histogram of the domain's keys."""
     records = pipeline | "Read" >> ReadRecords(source)
     if source.source.keep_bad:
         if config.input.bad_records is not None:
             _ = records.bad | "SetAside" >> WriteBadRecords(config.input.bad_records)
         records = records.records
+    records = records | "KeepCells" >> KeepCells(cells, config.input.key)
     if config.input.user is None:
-        return records | "CountRecords" >> CountRecords(config.input.key, texts=texts)
+        return records | "CountRecords" >> CountRecords(config.input.key, texts=cells.texts)
     return records | "BoundContributions" >> BoundContributions(
         config.input.user,
         config.input.key,
         secret,
         most=config.privacy.contributions,
         most_per_key=config.privacy.max_per_key,
-        texts=texts,
+        texts=cells.texts,
         shards=shards_for(source.bytes, config.shards).users,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
@@ -19,9 +20,30 @@ from numpy.typing import NDArray
 from hushgram.histogram import Histogram
 from hushgram.mechanisms.cells import Cells
 
-__all__ = ["CountCells"]
+__all__ = ["CountCells", "KeepCells"]
 
 I64 = NDArray[np.int64]
+
+
+class KeepCells(beam.PTransform):
+    """Arrow batches → the rows whose ``key`` is in the domain, before users are bounded.
+
+    So what a user did elsewhere uses up nothing of the contributions that count here. The rule looks at one
+    row at a time; the bound of each user is untouched.
+    """
+
+    def __init__(self, cells: Cells, key: str) -> None:
+        super().__init__()
+        self._cells, self._key = cells, key
+
+    def expand(self, batches: Any) -> Any:
+        kept = batches | "KeepRows" >> beam.Map(_keep, self._cells, self._key)
+        kept.element_type = pa.RecordBatch
+        return kept
+
+
+def _keep(batch: pa.RecordBatch, cells: Cells, key: str) -> pa.RecordBatch:
+    return batch.filter(pa.array(cells.inside(batch.column(key))))
 
 
 class CountCells(beam.PTransform):

@@ -7,7 +7,7 @@ A part is read, flipped and written by one step on one worker: exact bits are in
 and no checkpoint. **Noise.** A part is a position (work item of the plan, batch within it), which is a
 function of the files alone and never of bundles or workers. Its noise comes from
 
-    key.source("rr", item, digest(column, batch, exact bits))
+    key.source("rr", item, digest(ε of a bit, name, batch, exact bits))
 
 so a retry writes the same bytes, and two equal batches at different places get independent noise.
 """
@@ -182,6 +182,6 @@ def randomize_batch(
     columns: dict[str, Any] = {name: batch.column(name) for name in public}
     for secret in secrets:
         bits = secret.bits(batch)
-        source = key.source("rr", item, digest(secret.name, number, bits))
+        source = key.source("rr", item, digest(str(params.bit_epsilon), secret.name, number, bits))
         columns[secret.name] = randomize(bits, params, source)
     return pa.table(columns)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.histogram import Histogram
-from hushgram.keys import fingerprints
+from hushgram.keys import canonical, fingerprints
 from hushgram.mechanisms.workload import GRID, Domain, to_grid
 
 __all__ = ["Cells", "HashCells", "KeyCells", "RangeCells"]
@@ -50,6 +50,10 @@ class Cells(ABC):
     @abstractmethod
     def count(self, part: Histogram) -> NDArray[np.int64]:
         """The counts of a part of the histogram, by cell."""
+
+    def inside(self, keys: Any) -> NDArray[np.bool_]:
+        """Which keys of a column belong to some cell."""
+        return np.ones(len(keys), dtype=np.bool_)
 
     @abstractmethod
     def positions(self, keys: Sequence[str]) -> list[int]:
@@ -158,6 +162,9 @@ class KeyCells(Cells):
     def count(self, part: Histogram) -> NDArray[np.int64]:
         return part.reduced(self.bits).listed(self.prints)
 
+    def inside(self, keys: Any) -> NDArray[np.bool_]:
+        return np.isin(fingerprints(keys) >> np.uint64(64 - self.bits), self.prints)
+
     @cached_property
     def _places(self) -> dict[int, int]:
         return {int(value): i for i, value in enumerate(self.prints)}
@@ -219,6 +226,10 @@ class RangeCells(Cells):
         if len(part):
             np.add.at(out, *self._inside(_parsed(part.texts), part.counts))
         return out
+
+    def inside(self, keys: Any) -> NDArray[np.bool_]:
+        values = _parsed(canonical(keys))
+        return (values >= self.edges[0]) & (values < self.edges[-1])
 
     def _inside(
         self, values: NDArray[np.float64], counts: NDArray[np.int64]

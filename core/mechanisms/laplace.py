@@ -116,7 +116,7 @@ def max_error(keys: int, params: LaplaceParams, beta: Number = "0.05") -> int:
 class ListedRelease:
     """A Laplace histogram: every listed key, in the list's order, with its noisy count (perhaps negative)."""
 
-    keys: tuple[str, ...]
+    keys: tuple[str | bytes, ...]
     counts: NDArray[np.int64]
     params: LaplaceParams
 
@@ -126,7 +126,7 @@ class ListedRelease:
 
 
 def release_listed(
-    keys: Sequence[str], counts: NDArray[np.int64], params: LaplaceParams, key: ReleaseKey
+    keys: Sequence[str | bytes], counts: NDArray[np.int64], params: LaplaceParams, key: ReleaseKey
 ) -> ListedRelease:
     """Noisy counts of all ``keys``; ``counts`` holds the exact ones in the same order, 0 for absent keys.
 
@@ -144,7 +144,7 @@ def release_listed(
     out = np.empty(len(exact), dtype=np.int64)
     for block, start in enumerate(range(0, len(exact), BLOCK)):
         part = exact[start : start + BLOCK]
-        source = key.source("listed", block, digest(names, part))
+        source = key.source("listed", block, digest(str(params.scale), names, part))
         out[start : start + BLOCK] = part + discrete_laplace(params.scale, len(part), source)
     return ListedRelease(tuple(keys), out, params)
 
