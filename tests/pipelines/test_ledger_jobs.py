@@ -1,0 +1,99 @@
+"""Every kind of job draws on the same ledger, is done once, and is refused when nothing is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.errors import BudgetExceeded
+from hushgram.ledger import Ledger, summarise
+from hushgram.pipelines.cli import cli
+
+URL = "sqlite:///ledger.db"
+COMMON = f"dataset: people\nledger: {URL}\n"
+JOBS = {
+    "release": (
+        ["release", "job.yaml"],
+        "release: sketch\ninput: {path: data.parquet, user: user, key: url}\n"
+        "privacy: {epsilon: 1, max_contributions: 2}\noutput: {path: out/urls.sketch}\nshards: 1\n",
+    ),
+    "queries": (
+        ["queries", "job.yaml"],
+        "queries: alerts\ninput: {path: data.parquet, user: user, key: url}\nstream: {path: queries.jsonl}\n"
+        "svt: {mechanism: sparse, threshold: 20, cutoff: 1}\n"
+        "privacy: {epsilon: 1, max_contributions: 2}\noutput: {path: out/alerts.jsonl}\n",
+    ),
+    "clip": (
+        ["clip", "job.yaml"],
+        "clip: ages\ninput: {path: data.parquet, user: user, column: age}\n"
+        "privacy: {epsilon: 1, max_contributions: 1}\noutput: {path: out/ages.json}\n",
+    ),
+    "answer": (
+        ["answer", "job.yaml"],
+        "answer: sums\ninput: {path: data.parquet, user: user, key: url}\ndomain: {keys: pages.txt}\n"
+        "queries: [{id: home, keys: ['/0']}]\npmw: {max_updates: 2}\n"
+        "privacy: {epsilon: 1, max_contributions: 2}\noutput: {path: out/answers}\n",
+    ),
+    "linear": (
+        ["linear", "randomize", "job.yaml"],
+        "linear: survey\ninput: {path: data.parquet}\nsecrets: {smoker: {column: smokes}}\n"
+        "privacy: {epsilon: 1}\noutput: {path: out/survey}\n",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Small data, and a ledger that fits five jobs of ε = 1 and no sixth."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HUSHGRAM_LEDGER", "HUSHGRAM_RELEASE_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    draws = np.random.default_rng(5)
+    table = {
+        "user": draws.integers(0, 100, 400),
+        "url": [f"/{page}" for page in draws.integers(0, 9, 400)],
+        "age": draws.integers(18, 90, 400),
+        "smokes": draws.random(400) < 0.3,
+    }
+    pq.write_table(pa.table(table), tmp_path / "data.parquet")
+    (tmp_path / "pages.txt").write_text("".join(f"/{page}\n" for page in range(9)))
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"id": "home", "key": "/0"}) + "\n")
+    assert _call("ledger", "init", "--dataset", "people", "--epsilon", "5", "--ledger", URL) == 0
+    return tmp_path
+
+
+def _call(*arguments: str) -> int:
+    result = CliRunner().invoke(cli, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code
+
+
+def test_all_jobs_share_one_budget(folder: Path) -> None:
+    for command, config in JOBS.values():
+        (folder / "job.yaml").write_text(COMMON + config)
+        assert _call(*command) == 0
+        before = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
+        assert _call(*command) == 0  # verified, not made again
+        assert before == {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
+    with Ledger(URL) as ledger:
+        history, summary = ledger.history("people"), summarise(ledger, "people")
+    assert [(row.job, row.status, row.epsilon) for row in history] == [
+        (job, "committed", 1) for job in ("release", "queries", "clip", "answer", "linear")
+    ]
+    assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw", "rr"}
+    assert (summary.spent_epsilon, summary.left_epsilon, summary.more) == ("5", "0", 0)
+    assert [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")] == []
+    for command, config in JOBS.values():
+        other = config.replace("out/", "more/").replace("privacy: {epsilon: 1", "privacy: {epsilon: 0.5")
+        first, _, rest = other.partition("\n")
+        (folder / "job.yaml").write_text(f"{COMMON}{first}-more\n{rest}")
+        with pytest.raises(BudgetExceeded):
+            _call(*command)
+    assert not (folder / "more").exists()
