@@ -23,6 +23,7 @@ from tools.engines.workers import POOL_HOST, pool_address
 __all__ = ["FlinkCluster", "JobServer"]
 
 START_SECONDS = 90.0
+HISTORY = 64  # failures of a job that Flink remembers
 QUIET_JOB_SERVER = Path(__file__).with_name("QuietJobServer.java")
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -94,6 +95,7 @@ def _config(
         "restart-strategy.fixed-delay.delay": "2 s",
         "slot.request.timeout": "60000",
         "taskmanager.registration.timeout": "1 min",
+        "web.exception-history-size": str(HISTORY),
         "classloader.check-leaked-classloader": "false",
         # Beam's classes come from the cluster's own class path (FlinkCluster._jvm). Only then does Beam
         # keep a Python worker from one stage of a job to the next; loaded per job, every stage starts
@@ -117,7 +119,7 @@ class FlinkCluster:
         *,
         task_managers: int = 2,
         slots: int = 2,
-        restarts: int = 20,
+        restarts: int = 60,
         settings: dict[str, str] | None = None,
     ) -> None:
         self._engines, self._work = engines, work
@@ -193,10 +195,14 @@ class FlinkCluster:
         ]
         return alive[-1] if alive else None
 
-    def restarts(self, job: str) -> int:
-        """How often the job was restarted, by Flink's own count."""
-        metrics = self.get(f"/jobs/{job}/metrics?get=numRestarts")
-        return int(metrics[0]["value"]) if metrics else 0
+    def failures(self, job: str) -> int:
+        """How many failures of the job Flink remembers; each was followed by a restart."""
+        history = self.get(f"/jobs/{job}/exceptions?maxExceptions={HISTORY}")["exceptionHistory"]
+        return len(history["entries"])
+
+    def restored(self, job: str) -> int:
+        """How often a streaming job went on from a checkpoint."""
+        return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["restored"])
 
     def checkpoints(self, job: str) -> int:
         """Completed checkpoints of a streaming job."""
