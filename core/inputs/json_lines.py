@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from hushgram.inputs.blocks import Block, line_blocks
-from hushgram.inputs.columns import Texts, is_utf8, keep_good
+from hushgram.inputs.columns import Texts, is_utf8, keep_good, to_id
 from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem
 
 __all__ = ["infer_jsonl", "read_jsonl"]
@@ -48,7 +49,7 @@ def _type_of(values: list[Any]) -> pa.DataType:
 def read_jsonl(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's lines."""
     rejects = Rejects(item.path, plan.source.keep_bad)
-    guess = dict.fromkeys(item.numbers, pa.int64())
+    guess = _Guess(dict.fromkeys(item.numbers, pa.int64()))
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
         arrays = _parse(block, plan, guess) if block.data and not block.data.isspace() else None
         if arrays is None:
@@ -56,14 +57,22 @@ def read_jsonl(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chun
         yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
 
 
-def _parse(block: Block, plan: InputPlan, guess: dict[str, pa.DataType]) -> list[pa.Array] | None:
-    """The block's columns by pyarrow, or None. `guess` remembers which identifiers are numbers."""
+@dataclass
+class _Guess:
+    """Which identifiers are numbers, as far as seen; `mixed` once no guess fitted a block."""
+
+    kinds: dict[str, pa.DataType]
+    mixed: bool = False
+
+
+def _parse(block: Block, plan: InputPlan, guess: _Guess) -> list[pa.Array] | None:
+    """The block's columns by pyarrow, or None."""
     if not is_utf8(block.data):
         return None
     ids = [name for name in plan.schema.names if name in plan.source.ids]
-    first = tuple(guess.get(name, pa.string()) for name in ids)
+    first = tuple(guess.kinds.get(name, pa.string()) for name in ids)
     others = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
-    for kinds in (first, *others[:7]):
+    for kinds in (first, *others[: 0 if guess.mixed else 7]):
         chosen = dict(zip(ids, kinds, strict=True))
         fields = [pa.field(f.name, chosen.get(f.name, f.type)) for f in plan.schema]
         options = pajson.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
@@ -73,11 +82,12 @@ def _parse(block: Block, plan: InputPlan, guess: dict[str, pa.DataType]) -> list
             if "changed from" not in str(problem):
                 return None
             continue
-        guess.update(chosen)
+        guess.kinds.update(chosen)
         if table.num_rows != block.data.count(b"\n") and table.num_rows != _lines(block.data):
             # an object over two lines, or two on one: which lines are records must not depend on blocks
             return None
-        return [pa.concat_arrays(table.column(f.name).chunks).cast(f.type) for f in plan.schema]
+        return [to_id(pa.concat_arrays(table.column(f.name).chunks), f.type) for f in plan.schema]
+    guess.mixed = True
     return None
 
 

@@ -65,9 +65,8 @@ def command(
 
 
 def check(config: ReleaseConfig, beam_options: Iterable[str] = ()) -> None:
-    """Prints the guarantee, the resolved parameters and what to expect; then checks output and input."""
+    """Prints the guarantee, the parameters and what to expect; checks budget, output and input."""
     from hushgram.pipelines import summary
-    from hushgram.pipelines.budget import check_budget, release_events
     from hushgram.pipelines.expectation import expect
     from hushgram.pipelines.runners import pipeline_options
     from hushgram.pipelines.source import plan_config
@@ -75,20 +74,38 @@ def check(config: ReleaseConfig, beam_options: Iterable[str] = ()) -> None:
     params = config.params()
     pipeline_options(list(beam_options), config.workers)
     _print(summary.check_lines(config))
+    released = _check_budget(config)
+    if not released and os.path.lexists(config.output.path):
+        raise OutputError(
+            f"output.path {config.output.path} exists already; remove it or choose another name"
+        )
     sizes = ((config.sizes.records, config.sizes.keys),) if config.sizes else _EXAMPLES
     for records, keys in sizes:
         click.echo("")
         _print(summary.expectation_lines(expect(params, records, keys)))
     click.echo("")
-    cost = release_events(params.split, params.delta)
-    named = {"dataset": config.dataset, "ledger": config.ledger, "release": config.release}
-    _print([("budget", check_budget(events=cost, users=config.user_partition, **named))])
-    if os.path.lexists(config.output.path):
-        raise OutputError(
-            f"output.path {config.output.path} exists already; remove it or choose another name"
-        )
     _print(summary.input_lines(plan_config(config.input)))
     click.echo("ok: nothing was run and no budget was spent")
+
+
+def _check_budget(config: ReleaseConfig) -> bool:
+    """Whether the ledger has this release already; `BudgetExceeded` where it would not fit. Charges nothing."""
+    if config.dataset is None:
+        return False
+    from hushgram.ledger import Ledger
+    from hushgram.pipelines.budget import release_events
+
+    params = config.params()
+    with Ledger(config.ledger) as ledger:
+        found = ledger.find(config.dataset, config.release)
+        if found is not None and found.charged:
+            _print(
+                [("budget left", f"{config.release} is {found.status} in {ledger.where}: no further charge")]
+            )
+            return True
+        ledger.check(config.dataset, release_events(params.split, params.delta), config.user_partition)
+        _print([("budget left", f"enough for this release, in {ledger.where}")])
+    return False
 
 
 def execute(

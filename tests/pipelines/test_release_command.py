@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hushgram import Sketch
-from hushgram.errors import HushgramError
+from hushgram.accounting import Budget
+from hushgram.errors import BudgetExceeded, HushgramError
+from hushgram.ledger import Ledger
 from hushgram.pipelines.commands.release import command
 
 CONFIG = """\
@@ -75,6 +77,25 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     ):
         assert expected in words
     assert not (home / "out" / "urls.sketch").exists()
+
+
+def test_check_asks_the_ledger_and_charges_nothing(home: Path) -> None:
+    with Ledger.create("sqlite:///ledger.db") as ledger:
+        ledger.add_dataset("views", Budget("1.5", "0"))
+    tracked = [
+        "--set",
+        "dataset=views",
+        "--set",
+        "ledger=sqlite:///ledger.db",
+        "--set",
+        "sizes={records: 9, keys: 9}",
+    ]
+    for _ in range(2):
+        result = call("urls.yaml", "--check", *tracked)
+        assert result.exit_code == 0, result.exception
+        assert "enough for this release" in result.stdout
+    result = call("urls.yaml", "--check", *tracked, "--set", "privacy.epsilon=2")
+    assert isinstance(result.exception, BudgetExceeded)
 
 
 def test_release_writes_a_sketch_and_says_what_next(home: Path) -> None:
