@@ -37,24 +37,26 @@ __all__ = [
 ]
 
 _KINDS = '"key", "prefix", "column" with "between", or "where"'
+_KIND_FIELDS = ("key", "prefix", "column", "where")
+_FIELDS = frozenset({"id", "seq", "between", *_KIND_FIELDS})
 _MAX_SEQUENCE = (1 << 63) - 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KeyQuery:
     """How often one key occurs."""
 
     key: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PrefixQuery:
     """How often the keys that begin with this text occur."""
 
     prefix: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RangeQuery:
     """How many records have ``low`` ≤ column ≤ ``high``."""
 
@@ -63,7 +65,7 @@ class RangeQuery:
     high: Fraction | str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WhereQuery:
     """How many records satisfy a condition."""
 
@@ -73,7 +75,7 @@ class WhereQuery:
 Kind: TypeAlias = KeyQuery | PrefixQuery | RangeQuery | WhereQuery
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Query:
     """One query of a stream: its name, its place in the order, and what it asks."""
 
@@ -109,11 +111,10 @@ def parse_query(fields: Any, position: int, where: str) -> Query:
     """
     if not isinstance(fields, Mapping):
         raise ParameterError(f"{where}: a query must be an object such as {{\"key\": \"https://a/b\"}}")
-    known = {"id", "seq", "key", "prefix", "column", "between", "where"}
-    unknown = [name for name in fields if name not in known]
-    kinds = [name for name in ("key", "prefix", "column", "where") if name in fields]
-    if unknown:
-        raise ParameterError(f"{where}: unknown query kind or field {unknown[0]!r}; write {_KINDS}")
+    kinds = [name for name in _KIND_FIELDS if name in fields]
+    if not fields.keys() <= _FIELDS:
+        unknown = next(name for name in fields if name not in _FIELDS)
+        raise ParameterError(f"{where}: unknown query kind or field {unknown!r}; write {_KINDS}")
     if len(kinds) != 1:
         found = "none of them" if not kinds else " and ".join(kinds)
         raise ParameterError(f"{where}: a query has exactly one of {_KINDS}, got {found}")

@@ -20,6 +20,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from fractions import Fraction
 from typing import Any
 
@@ -55,7 +56,7 @@ class QueryPlan:
         self.reads_keys = bool(keys or prefixes)
         self.reads_records = len(keys) + len(prefixes) < self.size
         self.record_schema = self._record_schema(schema)
-        self._keys = np.array([i for i, _ in keys], dtype=np.intp)
+        self._keys = np.array([i for i, _ in keys], dtype=np.uint32)
         self._wanted, self._key_slot = _distinct_keys([text for _, text in keys], self.texts)
         self._prefix = _Cells([(i, text, _after_prefix(text)) for i, text in prefixes])
         self._ranges = _range_cells(kinds, self.record_schema)
@@ -110,6 +111,18 @@ class QueryPlan:
             out[i] = count
         return out
 
+    def counting(self) -> QueryPlan:
+        """The same plan for those who only count: smaller to send."""
+        out = copy(self)
+        out._keys = out._key_slot = np.zeros(0, dtype=np.uint32)
+        return out
+
+    def reading(self) -> QueryPlan:
+        """The same plan for those who only read answers off: smaller to send."""
+        out = copy(self)
+        out._wanted = None
+        return out
+
     def __getstate__(self) -> dict[str, Any]:
         """Plans travel to workers: arrays and parsed conditions, which are bound again there."""
         where = [(i, bound.condition) for i, bound in self._where]
@@ -123,13 +136,13 @@ class QueryPlan:
         return [vector[low:high] for low, high in zip(self._ends[:-1], self._ends[1:], strict=True)]
 
 
-def _distinct_keys(texts: list[str], as_text: bool) -> tuple[Any, NDArray[np.intp]]:
+def _distinct_keys(texts: list[str], as_text: bool) -> tuple[Any, NDArray[np.uint32]]:
     """Distinct wanted keys (texts, or sorted fingerprints), and where each query finds its own."""
     if as_text:
         encoded = pa.array([text.encode() for text in texts], pa.large_binary()).dictionary_encode()
-        return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False).astype(np.intp)
+        return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False).astype(np.uint32)
     wanted, slot = np.unique(fingerprints(pa.array(texts, pa.large_string())), return_inverse=True)
-    return wanted, slot
+    return wanted, slot.astype(np.uint32)
 
 
 class _Cells:

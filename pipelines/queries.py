@@ -55,6 +55,11 @@ class Stream:
     beta: Fraction
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """The queries' names, in order."""
+        return tuple(query.id for query in self.queries)
+
+    @property
     def events(self) -> list[Event]:
         """What the stream costs: the selection, and the values where they are released."""
         p, share = self.params, self.params.value_share
@@ -114,7 +119,7 @@ class QueriesJob:
             unit="record" if config.input.user is None else "user",
             max_contributions=config.privacy.contributions,
             max_per_key=config.privacy.max_per_key,
-            streams=tuple(StreamHeader(s.name, s.queries, s.params, s.beta) for s in self.streams),
+            streams=tuple(StreamHeader(s.name, s.ids, s.params, s.beta) for s in self.streams),
         )
 
 
@@ -126,13 +131,16 @@ def stream_queries(stream: StreamConfig, source: str) -> list[Query]:
     return check_stream((parse_query(q, i, f"{source}.queries[{i}]") for i, q in enumerate(inline)), source)
 
 
-def _lines(path: str) -> Iterable[bytes]:
+def _lines(path: str) -> Iterable[str]:
     try:
         with open_file(path) as file:
             content: bytes = file.read()
     except InputError as problem:
         raise InputError(f"stream.path {problem}") from None
-    return content.splitlines()
+    try:
+        return content.decode().split("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"stream.path {path}: is not UTF-8 text") from None
 
 
 def resolve_queries(config: QueriesConfig) -> QueriesJob:

@@ -25,7 +25,6 @@ from hushgram.mechanisms.svt_gap import refine
 from hushgram.mechanisms.svt_mechanism import ABOVE, HALTED
 from hushgram.mechanisms.svt_params import SvtParams
 from hushgram.numbers import show
-from hushgram.queries import Query
 from hushgram.transforms.svt import Released
 
 __all__ = ["Header", "StreamHeader", "WriteAnswers", "accuracy", "guarantee_words", "lines"]
@@ -35,10 +34,10 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class StreamHeader:
-    """One stream as the header describes it."""
+    """One stream as the header describes it; of its queries only the ids travel to the worker that writes."""
 
     name: str
-    queries: tuple[Query, ...]
+    ids: tuple[str, ...]
     params: SvtParams
     beta: Fraction
 
@@ -72,10 +71,10 @@ class Header:
             "streams": [
                 {
                     "stream": stream.name,
-                    "queries": len(stream.queries),
+                    "queries": len(stream.ids),
                     "mechanism": "above_threshold" if stream.params.cutoff == 1 else "sparse",
                     **stream.params.describe(),
-                    "accuracy": accuracy(stream.params, len(stream.queries), stream.beta),
+                    "accuracy": accuracy(stream.params, len(stream.ids), stream.beta),
                 }
                 for stream in self.streams
             ],
@@ -123,7 +122,7 @@ def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
         above = bool(released.outcome[i] == ABOVE)
         fields: dict[str, Any] = {
             "stream": stream.name,
-            "id": stream.queries[i].id,
+            "id": stream.ids[i],
             "seq": int(released.sequence[i]),
             "above": above,
         }
@@ -134,8 +133,8 @@ def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
             fields["estimate"] = round(float(estimates[i]), 1)
         yield json.dumps(fields, ensure_ascii=False)
     if int(np.sum(released.outcome == ABOVE)) >= params.cutoff:
-        left = len(stream.queries) - answered
-        last = stream.queries[answered - 1].id
+        left = len(stream.ids) - answered
+        last = stream.ids[answered - 1]
         halted = {"stream": stream.name, "halted": True, "after": last, "unanswered": left}
         yield json.dumps(halted, ensure_ascii=False)
 

@@ -66,14 +66,14 @@ class AnswerQueries(beam.PTransform):
 
     def expand(self, parts: Mapping[str, Any]) -> Any:
         vectors = [
-            collection | f"Count{name.title()}" >> beam.ParDo(_CountParts(self._plan, name))
+            collection | f"Count{name.title()}" >> beam.ParDo(_CountParts(self._plan.counting(), name))
             for name, collection in parts.items()
         ]
         return (
             vectors
             | "Together" >> beam.Flatten()
             | "Sum" >> beam.CombineGlobally(SumVectors(len(self._plan.zeros())))
-            | "ReadOff" >> beam.FlatMap(_read_off, self._plan, self._streams)  # (stream, (numbers, answers))
+            | "ReadOff" >> beam.FlatMap(_read_off, self._plan.reading(), self._streams)  # (stream, (numbers, answers))
         )
 
     def display_data(self) -> dict[str, Any]:
