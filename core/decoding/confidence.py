@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushgram.decoding.channel import Channel
 from hushgram.decoding.posterior import Outcomes
@@ -29,10 +30,9 @@ ENUMERATE = 15  # columns up to which all 2^m patterns are listed
 PARTS = 4  # groups of columns beyond that
 FREE = 64  # outcomes of the bits of a key that is not listed
 TIED = 8  # outcomes of the bits of a listed key
+RANGES = 0.06  # share of the missing coverage that ranges of counts add to be safe
 FINE = 8  # candidate counts and ranges of values are at most 1/8 noise scale wide
-TOP = (
-    12.0  # candidate counts end this many noise scales above the bound; beyond, v ± radius is exact to e^−12
-)
+TOP = 12.0  # candidate counts end so many noise scales above the bound; then v ± radius is exact to e^−12
 
 
 class _Bits:
@@ -100,8 +100,10 @@ class Confidence:
         self.radius = channel.radius(level)
         self.zero = zero
         self.top = released.bound + int(np.ceil(TOP * released.noise))
-        edges = atom_edges(released, self.top, FINE)
+        edges = atom_edges(released, self.top + int(np.ceil(TOP * released.noise)), FINE)
         low, high = edges[:-1], edges[1:] - 1
+        if np.any(high > low):  # ranges of counts are judged by their middle
+            level += RANGES * (1.0 - level)
         if zero:
             low, high = np.append(0, low), np.append(0, high)
         counts = (low + high) / 2.0
@@ -119,7 +121,10 @@ class Confidence:
         loose = (rounding @ free.T) * channel.hidden(counts)[:, None]
         bound = (rounding @ tied.T)[:, None, :] * ranges[:, :, None]
         chance = np.concatenate([loose, bound.reshape(len(counts), -1)], axis=1)  # (X, outcomes)
-        accepted = _accept(chance, _marginal(prior, low, high, counts), level)
+        open_end = len(self.cuts) - 1  # values above the table are far from its counts
+        far = np.arange(chance.shape[1]) >= loose.shape[1] + open_end * len(tied)
+        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= self.top, level)
+        self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
         self.low = low[accepted.argmax(axis=0)].astype(np.float64)
         self.high = high[len(high) - 1 - accepted[::-1].argmax(axis=0)].astype(np.float64)
 
@@ -134,10 +139,11 @@ class Confidence:
             listed, int(self.free.max()) + 1 + place * classes + self.tied[code], self.free[code]
         )
         low, high = self.low[index], self.high[index]
-        far = listed & (value + self.radius > self.top)  # counts above the table accept v within the radius
-        low = np.where(far & (value - self.radius > self.top), value - self.radius, low)
-        high = np.where(far, value + self.radius, high)
-        return low, high
+        # Counts above the table accept the values within the radius.
+        above = listed & (value + self.radius > self.top)
+        alone = above & ~self.anywhere[index]
+        low = np.where(alone, np.maximum(value - self.radius, self.top + 1), low)
+        return low, np.where(above, value + self.radius, high)
 
 
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
@@ -149,14 +155,23 @@ def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
     return np.asarray(fitted / max(fitted.sum(), 1e-300) + flat / flat.sum()) / 2.0
 
 
-def _accept(chance: Floats, weight: Floats, level: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """(X, outcomes): which outcomes each count accepts, in falling order of likelihood over marginal."""
+def _accept(
+    chance: Floats, weight: Floats, far: NDArray[np.bool_], near: NDArray[np.bool_], level: float
+) -> NDArray[np.bool_]:
+    """(X, outcomes): what each ``near`` count accepts, in falling order of likelihood over marginal.
+
+    Outcomes that no count accepts go to the count that favours them most, unless they are ``far``.
+    """
     ratio = chance / np.maximum(weight @ chance, 1e-300)
+    ratio[:, far] = -1.0
     order = np.argsort(-ratio, axis=1, kind="stable")
     sorted_chance = np.take_along_axis(chance, order, axis=1)
     before = np.cumsum(sorted_chance, axis=1) - sorted_chance
     accepted = np.zeros(chance.shape, dtype=bool)
     np.put_along_axis(accepted, order, before < level - 1e-12, axis=1)
+    accepted[:, far] = False
+    accepted[~near] = False  # these stand in the marginal only; the radius serves them
     best = ratio.argmax(axis=0)
-    accepted[best, np.arange(chance.shape[1])] = True  # no outcome is left without an interval
+    lonely = np.flatnonzero(~accepted.any(axis=0) & ~far & near[best])
+    accepted[best[lonely], lonely] = True
     return accepted

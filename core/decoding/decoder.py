@@ -77,8 +77,13 @@ class Decoder:
             return estimate, nothing, nothing.copy()
         low, high = self._interval(interval, outcomes, level, present)
         low, high = low[place], high[place]
-        radius = self.channel.radius(level)
-        low[far], high[far] = value[far] - radius, value[far] + radius
+        if interval == "confidence":
+            low[far], high[far] = self._interval(interval, Outcomes(words[far], value[far]), level, present)
+        else:
+            low[far], high[far] = (
+                value[far] - self.channel.radius(level),
+                value[far] + self.channel.radius(level),
+            )
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
 
     def total(

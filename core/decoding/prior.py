@@ -79,6 +79,7 @@ class _Model:
     values: Floats
     floor: Floats
     poisson: Floats
+    records: int  # the row of n
 
 
 def _grid(top: int) -> Ints:
@@ -142,6 +143,7 @@ def _observations(channel: Channel, support: Support, shape: Floats, top: int) -
         rows.append(np.ones(shape.shape[1]))
         seen.append(max(released.keys - beyond, 1.0))
         variance.append((GUESS * max(released.keys, 1.0)) ** 2)
+    records_row = len(rows)
     rows.append(shape.T @ support.at)
     records = max(released.records, 1.0)
     body = max(released.records - float(far.sum()), 1.0)
@@ -174,7 +176,7 @@ def _observations(channel: Channel, support: Support, shape: Floats, top: int) -
     values = np.concatenate([seen, counts - (zero[:-1] - zero[1:])])
     poisson = np.concatenate([np.zeros(fixed), np.ones(len(counts))])
     floor = np.concatenate([variance, 1.0 + (zero[:-1] - zero[1:])])
-    return _Model(matrix, values, floor, poisson)
+    return _Model(matrix, values, floor, poisson, records_row)
 
 
 def _smoothness(middle: Floats, wide: Floats, cell: Ints) -> tuple[Floats, Floats, Floats]:
@@ -261,7 +263,7 @@ def fit_prior(channel: Channel) -> Prior:
             theta = theta + np.log(max(float(model.values[0]), 1.0) / float(np.exp(theta).sum()))
         mass, curvature = _solve(model, rows, targets, tails, theta)
         theta = np.log(mass)
-        spread = _spread(owner, mass, middle, widths, support)
+        spread = _tilt(_spread(owner, mass, middle, widths, support), owner, support, model)
         shape[np.arange(len(low)), owner] = spread / mass[owner]
     hidden = spread * channel.hidden(support.at)
     hidden /= max(float(hidden.sum()), 1e-300)
@@ -279,3 +281,36 @@ def _spread(owner: Ints, mass: Floats, middle: Floats, widths: Floats, support: 
     wide = (support.high - support.low + 1).astype(np.float64)
     weight = wide * np.exp(np.clip(line - line.max(), -60.0, 0.0))
     return np.asarray(weight / np.bincount(owner, weight)[owner] * mass[owner])
+
+
+def _tilt(spread: Floats, owner: Ints, support: Support, model: _Model) -> Floats:
+    """Lean the counts inside all bins alike, if n says so by more than its standard deviation.
+
+    Bins keep their mass, and so the profile its fit: this decides only what the profile cannot see, for
+    example at which end of a bin a spike stands.
+    """
+    total = np.bincount(owner, spread)
+    first, last = (
+        np.minimum.reduceat(support.low, _starts(owner)),
+        np.maximum.reduceat(support.high, _starts(owner)),
+    )
+    at = (support.at - first[owner]) / np.maximum(last - first, 1)[owner] - 0.5
+
+    def leaned(by: float) -> Floats:
+        weight = spread * np.exp(by * at)
+        return np.asarray(weight * (total / np.maximum(np.bincount(owner, weight), 1e-300))[owner])
+
+    seen, allowed = float(model.values[model.records]), float(model.floor[model.records]) ** 0.5
+    rest = seen - float(spread @ support.at)
+    if abs(rest) <= allowed:
+        return spread
+    goal = seen - np.sign(rest) * allowed
+    low, high = (0.0, 8.0) if rest > 0 else (-8.0, 0.0)
+    for _ in range(20):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if leaned(middle) @ support.at < goal else (low, middle)
+    return leaned((low + high) / 2.0)
+
+
+def _starts(owner: Ints) -> Ints:
+    return np.flatnonzero(np.diff(owner, prepend=-1))

@@ -60,6 +60,6 @@ def unbiased(
     over = np.where(listed, values - released.bound, 0).astype(np.float64)
     sure = listed & (over >= SURE * released.noise)
     estimate += np.where(listed & (over <= 0), -channel.variance / 2.0, over)
-    variance += np.where(listed, channel.variance, 0.0)
+    variance += np.where(listed, channel.variance + np.where(over <= 0, channel.variance**2 / 4.0, 0.0), 0.0)
     estimate = np.where(sure, np.where(listed, values, 0), estimate)
     return estimate, np.where(sure, channel.variance, variance)

@@ -1,0 +1,71 @@
+"""The posterior against Bayes' rule written out over every count, and its intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushgram.decoding.channel import Channel, pack_bits
+from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
+from hushgram.decoding.prior import fit_prior
+
+from .worlds import made, patterns
+
+
+def by_hand(posterior: Posterior, bits: np.ndarray, value: int) -> np.ndarray:
+    """Posterior weights of the atoms, one outcome at a time."""
+    channel, weight = posterior.channel, np.zeros(len(posterior.at))
+    for index, (x, mass) in enumerate(zip(posterior.at, posterior.mass, strict=True)):
+        one = np.array([x])
+        likely = channel.rounding(one)[0] @ np.exp(channel.log_patterns(pack_bits(bits[None, :]))[0])
+        seen = channel.hidden(one)[0] if value < 0 else channel.value(np.array([float(value)]), one)[0, 0]
+        weight[index] = mass * likely * seen
+    return weight / weight.sum()
+
+
+@pytest.mark.parametrize("cells", [2.0**20, None])
+@pytest.mark.parametrize("present", [1.0, 0.4])
+def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | None) -> None:
+    channel = Channel(made(cells=cells))
+    posterior = Posterior(channel, fit_prior(channel), present)
+    rows = patterns(4)[[0, 3, 5, 15]]
+    for value in (-1, 18, 24, 45):
+        outcomes = Outcomes(pack_bits(rows), np.full(len(rows), value))
+        mean, variance, third = posterior.moments(outcomes)
+        low, high = posterior.interval(outcomes, 0.9)
+        for index, bits in enumerate(rows):
+            weight = by_hand(posterior, bits, value)
+            centre = weight @ posterior.at
+            assert mean[index] == pytest.approx(centre)
+            assert variance[index] == pytest.approx(weight @ (posterior.at - centre) ** 2)
+            assert third[index] == pytest.approx(weight @ (posterior.at - centre) ** 3, abs=1e-6)
+            inside = (posterior.low >= low[index]) & (posterior.high <= high[index])
+            assert weight[inside].sum() >= 0.9 - 1e-9
+            ends = np.flatnonzero(inside)[[0, -1]]
+            assert weight[inside].sum() - weight[ends].min() < 0.9  # not one atom more than needed
+
+
+def test_a_key_that_may_be_absent_counts_less() -> None:
+    channel = Channel(made())
+    prior = fit_prior(channel)
+    outcomes = Outcomes(np.array([0]), np.array([-1]))
+    sure = Posterior(channel, prior, 1.0).moments(outcomes)[0][0]
+    unsure = Posterior(channel, prior, 0.1).moments(outcomes)[0][0]
+    assert 0.0 < unsure < sure
+    assert sure >= 1.0
+
+
+def test_near_and_far_meet() -> None:
+    channel = Channel(made())
+    posterior = Posterior(channel, fit_prior(channel), 1.0)
+    edge = np.array([near_limit(channel)])
+    near = posterior.moments(Outcomes(np.array([15]), edge))
+    far = posterior.far(edge)
+    assert near[0] == pytest.approx(far[0], abs=0.8)
+    assert near[1] == pytest.approx(far[1], rel=0.3)
+
+
+def test_listed_keys_are_pulled_down_because_noise_listed_them() -> None:
+    channel = Channel(made())
+    posterior = Posterior(channel, fit_prior(channel), 1.0)
+    assert posterior.moments(Outcomes(np.array([0]), np.array([18])))[0][0] < 18.0

@@ -1,0 +1,121 @@
+"""Small releases for the decoder tests: made up, or simulated in floats (test data, so numpy.random is fine)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.decoding import Decoder, Released
+from hushgram.mechanisms.sizing import PROFILE_GRID
+
+
+def made(**changes: Any) -> Released:
+    """A release of a few numbers; by default four columns, pure DP, no profile."""
+    numbers: dict[str, Any] = {
+        "flip": 0.2,
+        "width": 5.0,
+        "sizes": [1000, 700, 500, 400],
+        "ones": [500, 300, 170, 100],
+        "bound": 18,
+        "noise": 2.0,
+        "listed": [18, 19, 25, 40, 400],
+        "cells": 2.0**20,
+        "records": 3000.0,
+        "profile_at": [],
+        "profile": [],
+        "profile_noise": 0.0,
+        "keys": 600.0,
+    }
+    return Released(**{**numbers, **changes})
+
+
+@dataclass
+class World:
+    """A simulated release of known counts: what each key's lookup finds."""
+
+    counts: NDArray[np.int64]
+    released: Released
+    bits: NDArray[np.uint8]
+    values: NDArray[np.int64]
+    listed: NDArray[np.bool_]
+
+    @property
+    def decoder(self) -> Decoder:
+        return Decoder(self.released)
+
+    def lookups(self, chosen: Any = slice(None)) -> tuple[Any, Any, Any]:
+        return self.bits[chosen], self.values[chosen], self.listed[chosen]
+
+
+def laplace(rng: np.random.Generator, scale: float, size: int) -> NDArray[np.int64]:
+    stop = 1.0 - math.exp(-1.0 / scale)
+    return rng.geometric(stop, size) - rng.geometric(stop, size)
+
+
+def simulate(
+    counts: NDArray[np.int64],
+    *,
+    seed: int = 1,
+    contributions: int = 1,
+    bits_per_key: float = 8.0,
+    profile: bool = True,
+    pure: bool = True,
+) -> World:
+    """Release counts at ε = 1 with the default parameters."""
+    rng = np.random.default_rng(seed)
+    keys, share = len(counts), 0.49 / contributions
+    width, noise = 3.0 / math.expm1(share), 1.0 / share
+    grid = np.array(PROFILE_GRID if profile else (), dtype=np.int64)
+    sizes_noise = 100.0 * contributions
+    exact = np.array([np.count_nonzero(counts >= t) for t in grid], dtype=np.float64)
+    ratio = math.exp(-1.0 / noise)
+    cells = 2.0 ** math.ceil(math.log2(1e4 * keys)) if pure else None
+    allowed = 0.03 * keys / cells if cells else 1e-6
+    bound = math.ceil(math.log(allowed * (1 + ratio)) / math.log(ratio))
+    levels = math.ceil(bound / width)
+    scaled = np.minimum(counts, bound) / width
+    y = np.floor(scaled + rng.random(keys)).astype(np.int64)
+    reach = np.array([max(np.count_nonzero(y > level), 1) for level in range(levels)])
+    sizes = np.maximum(np.sqrt(reach) / np.sqrt(reach).sum() * bits_per_key * keys, 64).astype(np.int64)
+    bits = np.zeros((keys, levels), np.uint8)
+    ones = np.zeros(levels, np.int64)
+    for level, size in enumerate(sizes):
+        at = rng.integers(0, size, keys)
+        column = np.zeros(size, bool)
+        column[at[y > level]] = True
+        column ^= rng.random(size) < 0.2
+        bits[:, level], ones[level] = column[at], column.sum()
+    values = counts + laplace(rng, noise, keys)
+    listed = values >= bound
+    false = rng.poisson(allowed * cells) if cells else 0
+    zeros = bound + rng.geometric(1.0 - ratio, false) - 1
+    released = Released(
+        flip=0.2,
+        width=width,
+        sizes=sizes,
+        ones=ones,
+        bound=bound,
+        noise=noise,
+        listed=np.concatenate([values[listed], zeros]),
+        cells=cells,
+        records=float(counts.sum() + laplace(rng, sizes_noise, 1)[0]),
+        profile_at=grid,
+        profile=exact + laplace(rng, sizes_noise, len(grid)),
+        profile_noise=sizes_noise if profile else 0.0,
+        keys=float(keys),
+    )
+    return World(counts, released, bits, np.where(listed, values, 0), listed)
+
+
+def zipf(keys: int, records: float, exponent: float = 1.1) -> NDArray[np.int64]:
+    weight = np.arange(1, keys + 1) ** -exponent
+    return np.maximum(1, np.rint(records * weight / weight.sum())).astype(np.int64)
+
+
+def patterns(levels: int) -> NDArray[np.uint8]:
+    """All 2^m bit patterns, (2^m, m)."""
+    return ((np.arange(1 << levels)[:, None] >> np.arange(levels)) & 1).astype(np.uint8)
