@@ -18,6 +18,7 @@ import pytest
 
 from tests.engines.jobs import EPSILON, JOB_SECONDS, Bench, contents
 from tools.engines.flink import FlinkCluster
+from tools.engines.processes import wait_until
 from tools.engines.workers import WorkerPools
 
 pytestmark = pytest.mark.engine
@@ -154,3 +155,32 @@ def test_task_managers_that_are_killed(
     job.wait(lambda pid: flink.kill_task_manager(pools.place_of(pid)))
     check(job, undisturbed, flink)
     flink.wait_for_slots(4)
+
+
+def test_one_charge(bench: Bench, flink: FlinkCluster, pools: WorkerPools, on_flink: list[str]) -> None:
+    """`hushgram release` with a ledger, a worker killed on the way: one charge; again: none, and same
+    bytes."""
+    ledger = f"sqlite:///{bench.root}/ledger.db"
+    target = bench.root / "charged.sketch"
+    settings = {"dataset": "views", "ledger": ledger, "output.path": str(target)}
+    overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    command = bench.command("release", "release.yaml", *overrides, "--", *on_flink, "--parallelism=2")
+    bench.run(bench.command("ledger", "init", "--dataset", "views", "--epsilon", "10", "--ledger", ledger))
+    before = flink.connected_workers()
+    job = bench.start(command, bench.root / "charged.log")
+    try:
+        # Not earlier: Beam waits without end for a worker that dies before it reports for work.
+        wait_until(lambda: flink.connected_workers() > before, 90, "a worker of the job")
+        for pid in pools.workers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert job.wait(timeout=JOB_SECONDS) == 0, (bench.root / "charged.log").read_text()[-6000:]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    first = contents(target)
+    bench.run(command)
+    assert contents(target) == first
+    shown = json.loads(bench.run(bench.command("ledger", "show", "views", "--json", "--ledger", ledger)))
+    assert shown["spent_epsilon"] == EPSILON
+    assert sum(shown["statuses"].values()) == 1

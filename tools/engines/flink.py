@@ -208,6 +208,11 @@ class FlinkCluster:
         """Completed checkpoints of a streaming job."""
         return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
 
+    def connected_workers(self) -> int:
+        """How many Python workers have ever reported for work, by the logs of the TaskManagers."""
+        logs = self._work.glob("taskmanager-*.log")
+        return sum(log.read_text(errors="replace").count("Fn Control client connected") for log in logs)
+
     def cancel(self, job: str) -> None:
         request = urllib.request.Request(f"http://{self.address}/jobs/{job}?mode=cancel", method="PATCH")
         urllib.request.urlopen(request, timeout=20).close()

@@ -28,6 +28,7 @@ __all__ = [
     "JOB_SERVER_VERSION",
     "Engines",
     "EnginesUnavailable",
+    "build_wheel",
     "cache_dir",
     "missing",
     "provision",
@@ -177,7 +178,7 @@ def _worker_environment() -> Path:
     key = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
     target = cache_dir() / f"worker-{key}"
     with tempfile.TemporaryDirectory(prefix="hushgram-wheel-") as scratch:
-        wheel = _wheel(Path(scratch))
+        wheel = build_wheel(Path(scratch))
         python = target / "bin" / "python"
         if not (target / ".complete").exists():
             shutil.rmtree(target, ignore_errors=True)
@@ -214,7 +215,7 @@ def _worker_environment() -> Path:
     return python
 
 
-def _wheel(scratch: Path) -> Path:
+def build_wheel(scratch: Path) -> Path:
     """The wheel, built from a copy of the sources: setuptools leaves build/ and *.egg-info behind in a
     tree."""
     copy = scratch / "tree"

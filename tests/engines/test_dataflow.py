@@ -1,0 +1,131 @@
+"""Ready for Dataflow, as far as that can be shown without a cloud.
+
+The job is built with Dataflow's options and gs:// paths, in and out, and its portable form is opened:
+nothing in it may name this machine, its main module or the release key outside the code that needs it.
+That the workers can load all of it from the wheel alone is shown in test_wheel.py; that Google runs it is
+not shown here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
+from apache_beam.transforms.environments import DockerEnvironment
+
+from hushgram import ReleaseKey, ReleaseParams, release
+from hushgram.inputs.source import Source
+from hushgram.mechanisms.svt_params import SvtParams
+from hushgram.pipelines.release import build_release, run_release
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.transforms.records import ReadRecords, plan_records
+from hushgram.transforms.svt import SparseVector
+from tests.engines.fake_store import FakeStore
+from tests.engines.jobs import contents
+from tests.engines.proto import payloads, pickles
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = ReleaseKey(bytes(range(100, 132)))
+DATAFLOW = [
+    "--runner=DataflowRunner",
+    "--project=a-project",
+    "--region=europe-west1",
+    "--job_name=urls",
+    "--temp_location=gs://bucket/tmp",
+    "--staging_location=gs://bucket/staging",
+    "--sdk_container_image=europe-docker.pkg.dev/a-project/hushgram/worker:0.1.0",
+    "--experiments=use_runner_v2",
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """gs:// over a directory, with page views in gs://bucket/views/."""
+    root = tmp_path / "store"
+    monkeypatch.setattr(FakeStore, "root", str(root))
+    (root / "bucket" / "views").mkdir(parents=True)
+    for part in range(2):
+        users = [f"u{i % 37}" for i in range(part * 300, part * 300 + 300)]
+        urls = [f"/p/{i * i % 53}" for i in range(300)]
+        table = pa.table({"user": users, "url": urls})
+        pq.write_table(table, root / "bucket" / "views" / f"{part}.parquet")
+    return root
+
+
+def build(options: PipelineOptions) -> Any:
+    """The portable form of a release and of an online stream in one pipeline."""
+    plan = plan_records(["gs://bucket/views/*.parquet"], Source(ids=("user", "url")))
+    params = ReleaseParams(epsilon="1", max_contributions=3)
+    job = build_release(
+        params, plan, user="user", key="url", path="gs://bucket/out.sketch", secret=SECRET, name="urls"
+    )
+    pipeline = new_pipeline(options)
+    _ = pipeline | "Read" >> ReadRecords(plan) | "Release" >> job
+    answers = pipeline | beam.Create([("s", (0, 5))]).with_output_types(tuple[str, tuple[int, int]])
+    svt = SvtParams(epsilon="1", threshold=3, cutoff=2)
+    _ = answers | "Online" >> SparseVector(svt, secret=SECRET, online=True)
+    # As Dataflow's runner makes it: the image of the options, workers that know the SDK's capabilities.
+    image = options.view_as(WorkerOptions).sdk_container_image
+    return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(image))
+
+
+@pytest.fixture
+def proto(store: Path) -> Any:
+    return build(pipeline_options(DATAFLOW))
+
+
+def test_the_portable_form_builds(proto: Any) -> None:
+    names = {t.unique_name for t in proto.components.transforms.values()}
+    assert any("Release/Project" in name for name in names)
+    assert len(dict(payloads(proto))) > 15
+    images = [e.payload for e in proto.components.environments.values()]
+    assert any(b"hushgram/worker:0.1.0" in image for image in images)
+
+
+def test_no_local_path_and_no_main_module(proto: Any, tmp_path: Path) -> None:
+    here = {str(ROOT), os.getcwd(), str(Path.home()), tempfile.gettempdir(), str(tmp_path), sys.prefix}
+    for name, payload in payloads(proto):
+        inside = pickles(payload)
+        assert b"__main__" not in inside, name
+        assert b"tests.engines" not in inside, name
+        data = re.sub(rb"[^\x00-\x20]*\.py", b"", inside)  # file names of code are for tracebacks alone
+        for path in here - {"/"}:
+            assert path.encode() not in data, (name, path)
+
+
+def test_the_key_is_in_the_code_alone(proto: Any) -> None:
+    """It travels in the pickled stages, which the engine's operators can read; nowhere that is shown or
+    logged."""
+    key, text = bytes(range(100, 132)), SECRET.hex()
+    assert any(key in pickles(payload) for _, payload in payloads(proto))
+    for transform in proto.components.transforms.values():
+        shown = b"".join(data.payload for data in transform.display_data)
+        for public in (shown, transform.unique_name.encode()):
+            assert key not in public
+            assert text.encode() not in public
+    options = pipeline_options(DATAFLOW).get_all_options()
+    assert text not in str(options)
+    proto.components.transforms.clear()  # what is left: coders, environments, windows
+    assert key not in proto.SerializeToString()
+
+
+def test_a_release_from_store_to_store(store: Path) -> None:
+    """The same bytes as the library, read from and written to an object store."""
+    plan = plan_records(["gs://bucket/views/*.parquet"], Source(ids=("user", "url")))
+    params = ReleaseParams(epsilon="1", max_contributions=3)
+    run_release(
+        params, plan, user="user", key="url", path="gs://bucket/out.sketch", secret=SECRET, name="urls"
+    )
+    table = pq.read_table(store / "bucket" / "views")
+    release(table["user"], table["url"], params, store / "library", key=SECRET, name="urls")
+    assert contents(store / "bucket" / "out.sketch") == contents(store / "library")
