@@ -11,7 +11,7 @@ from hushgram.errors import ParameterError
 from hushgram.params import ReleaseParams
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
 
-__all__ = ["ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig"]
+__all__ = ["DomainConfig", "ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig"]
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
 _PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)", re.DOTALL)
@@ -33,6 +33,14 @@ class SplitConfig(Model):
     alp: Exact = Field(description="share for the bits that answer for all other keys, such as 0.49")
 
 
+class DomainConfig(Model):
+    """Which keys there can be, where that is known without looking at the data."""
+
+    public_keys: str = Field(
+        min_length=1, description="a file with one key a line; each gets noise, also at 0"
+    )
+
+
 class ReleasePrivacy(PrivacyConfig):
     """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
 
@@ -46,6 +54,7 @@ class ReleasePrivacy(PrivacyConfig):
         default=None, description="false keys where delta is 0: a share of all (0.03) or a number (from 1)"
     )
     width: Literal["exact", "paper"] | None = None
+    domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
 
 
 class ReleaseConfig(JobConfig):
@@ -76,6 +85,30 @@ class ReleaseConfig(JobConfig):
             max_per_key=self.privacy.max_per_key,
             **chosen,
         )
+
+    @model_validator(mode="after")
+    def _listed(self) -> Self:
+        if self.privacy.domain is None:
+            return self
+        if self.privacy.delta != 0:
+            raise refuse(
+                ("privacy", "delta"), f"must be 0 with a public list of keys, got {self.privacy.delta}"
+            )
+        for name in (
+            "preset",
+            "alpha",
+            "split",
+            "bits_per_key",
+            "columns",
+            "domain_bits",
+            "false_keys",
+            "width",
+        ):
+            if getattr(self.privacy, name) is not None:
+                raise refuse(("privacy", name), "has no effect with a public list of keys; leave it out")
+        if self.sizes is not None:
+            raise refuse(("sizes",), "have no effect with a public list of keys; leave them out")
+        return self
 
     @model_validator(mode="after")
     def _checked(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hushgram.numbers import show
 from hushgram.pipelines.progress import EXACT
@@ -25,6 +25,7 @@ __all__ = [
     "guarantee_words",
     "human_bytes",
     "input_lines",
+    "listed_lines",
 ]
 
 
@@ -49,25 +50,25 @@ def guarantee_words(params: ReleaseParams, user: str | None) -> str:
 def check_lines(config: ReleaseConfig) -> Iterator[tuple[str, str]]:
     """(name, text) of everything that follows from the config alone."""
     params = config.params()
-    split: Any = params.split
     yield "release", config.release
     yield "guarantee", guarantee_words(params, config.input.user)
-    yield (
-        "budget",
-        ", ".join(
-            f"{name} {show(getattr(split, name))}"
-            for name in ("size", "threshold", "alp")
-            if getattr(split, name)
-        ),
-    )
-    resolved = params.as_text()
-    for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
-        if resolved[name] is not None and not (name in ("domain_bits", "false_keys") and params.delta != 0):
-            yield name, str(resolved[name])
+    if config.privacy.domain is not None:
+        yield "budget", f"all of it for Laplace noise on the keys of {config.privacy.domain.public_keys}"
+    else:
+        yield from _mechanism_lines(params)
     where = f"dataset {config.dataset}" if config.dataset else "none: nothing tracks what this release spends"
     yield "ledger", where
     yield "output", config.output.path
     yield "workers", str(config.workers)
+
+
+def _mechanism_lines(params: ReleaseParams) -> Iterator[tuple[str, str]]:
+    parts = {name: getattr(params.split, name) for name in ("size", "threshold", "alp")}
+    yield "budget", ", ".join(f"{name} {show(part)}" for name, part in parts.items() if part)
+    resolved = params.as_text()
+    for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
+        if resolved[name] is not None and not (name in ("domain_bits", "false_keys") and params.delta != 0):
+            yield name, str(resolved[name])
 
 
 def input_lines(plan: InputPlan) -> Iterator[tuple[str, str]]:
@@ -88,6 +89,15 @@ def expectation_lines(expected: Expectation) -> Iterator[tuple[str, str]]:
         yield "error", f"{what}: root mean square {error:,.1f}, 95 % intervals about {width:,.0f} wide"
 
 
+def listed_lines(params: ReleaseParams, keys: int) -> Iterator[tuple[str, str]]:
+    """(name, text) of a release over a public list."""
+    from hushgram.mechanisms.laplace import LaplaceParams, max_error
+
+    noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
+    yield "listed", f"{keys:,} public keys, each with Laplace noise of scale {float(noise.scale):g}"
+    yield "error", f"with probability 95 % no count is off by more than {max_error(keys, noise):,}"
+
+
 def closing_lines(config: ReleaseConfig, sketch: Sketch, result: ReleaseResult) -> Iterator[tuple[str, str]]:
     """(name, text) after a release."""
     exact = result.exact
@@ -102,8 +112,11 @@ def closing_lines(config: ReleaseConfig, sketch: Sketch, result: ReleaseResult) 
     yield "guarantee", sketch.guarantee.sentence(sketch.plan.params)
     yield "sketch", f"{config.output.path}, {human_bytes(sketch.size)}"
     sizes = sketch.plan.sizes
-    kind = "released" if sizes.scale else "as stated in the config"
-    yield "about", f"{sizes.records:,} records of {sizes.keys:,} keys ({kind}: may be published)"
+    if sketch.plan.kind == "public":
+        yield from listed_lines(sketch.plan.params, sketch.plan.keys)
+    else:
+        kind = "released" if sizes.scale else "as stated in the config"
+        yield "about", f"{sizes.records:,} records of {sizes.keys:,} keys ({kind}: may be published)"
     path = shlex.quote(config.output.path)
     yield "next", f"hushgram query {path} KEY"
     yield "", f"hushgram heavy {path}"

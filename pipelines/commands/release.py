@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hushgram.entropy import digest
 from hushgram.errors import HushgramError, OutputError
 from hushgram.pipelines.logs import JobLog, log_options
 
@@ -79,11 +81,16 @@ def check(config: ReleaseConfig, beam_options: Iterable[str] = ()) -> None:
         raise OutputError(
             f"output.path {config.output.path} exists already; remove it or choose another name"
         )
-    sizes = ((config.sizes.records, config.sizes.keys),) if config.sizes else _EXAMPLES
-    for records, keys in sizes:
-        click.echo("")
-        _print(summary.expectation_lines(expect(params, records, keys)))
     click.echo("")
+    if config.privacy.domain is not None:
+        from hushgram.pipelines.public_list import read_list
+
+        _print(summary.listed_lines(params, len(read_list(config.privacy.domain.public_keys))))
+        click.echo("")
+    else:
+        for records, keys in ((config.sizes.records, config.sizes.keys),) if config.sizes else _EXAMPLES:
+            _print(summary.expectation_lines(expect(params, records, keys)))
+            click.echo("")
     _print(summary.input_lines(plan_config(config.input)))
     click.echo("ok: nothing was run and no budget was spent")
 
@@ -93,9 +100,7 @@ def _check_budget(config: ReleaseConfig) -> bool:
     if config.dataset is None:
         return False
     from hushgram.ledger import Ledger
-    from hushgram.pipelines.budget import release_events
 
-    params = config.params()
     with Ledger(config.ledger) as ledger:
         found = ledger.find(config.dataset, config.release)
         if found is not None and found.charged:
@@ -103,7 +108,7 @@ def _check_budget(config: ReleaseConfig) -> bool:
                 [("budget left", f"{config.release} is {found.status} in {ledger.where}: no further charge")]
             )
             return True
-        ledger.check(config.dataset, release_events(params.split, params.delta), config.user_partition)
+        ledger.check(config.dataset, _events(config), config.user_partition)
         _print([("budget left", f"enough for this release, in {ledger.where}")])
     return False
 
@@ -120,7 +125,8 @@ def execute(
 
     Returns the result of the job, or None where this release had been published before.
     """
-    from hushgram.pipelines.budget import open_budget, release_events
+    from hushgram.pipelines.budget import open_budget
+    from hushgram.pipelines.public_list import read_list, run_public
     from hushgram.pipelines.release import key_from_environment, run_release
     from hushgram.pipelines.runners import pipeline_options
     from hushgram.pipelines.source import plan_config
@@ -128,14 +134,15 @@ def execute(
     params = config.params()
     with JobLog("release", log, metrics, dataset=config.dataset, release=config.release) as out:
         options = pipeline_options(list(beam_options), config.workers)
+        listed = None if config.privacy.domain is None else read_list(config.privacy.domain.public_keys)
         budget = open_budget(
             job="release",
-            events=release_events(params.split, params.delta),
+            events=_events(config),
             target=config.output.path,
             dataset=config.dataset,
             ledger=config.ledger,
             release=config.release,
-            parameters=_parameters(config),
+            parameters=_parameters(config, listed),
             inputs=config.input.path,
             users=config.user_partition,
         )
@@ -147,7 +154,8 @@ def execute(
             if plan is None:
                 out.result(summary=run.summary)
                 return None
-            result = run_release(
+            job = run_release if listed is None else partial(run_public, listed=listed)
+            result = job(
                 params,
                 plan,
                 user=config.input.user,
@@ -167,11 +175,23 @@ def execute(
     return result
 
 
-def _parameters(config: ReleaseConfig) -> dict[str, Any]:
+def _events(config: ReleaseConfig) -> list[Any]:
+    """What the release spends, for the ledger."""
+    from hushgram.accounting import Event
+    from hushgram.pipelines.budget import release_events
+
+    if config.privacy.domain is not None:
+        return [Event("laplace", config.privacy.epsilon)]
+    params = config.params()
+    return release_events(params.split, params.delta)
+
+
+def _parameters(config: ReleaseConfig, listed: list[bytes] | None) -> dict[str, Any]:
     """Every public choice that can change the sketch, for the ledger."""
     return {
         "privacy": config.params().as_text(),
         "input": config.input.model_dump(exclude={"path", "bad_records"}),
+        "public_keys": None if listed is None else digest(*listed).hex(),
     }
 
 
