@@ -31,7 +31,7 @@ _LOOKUPS = 19  # and one page that nobody visited
 # Pages asked for were visited, but a few drop out when users are held to their bound; one was never there.
 _PRESENT = 0.95
 # Beyond this many rows the exact count after bounding would need more memory than the release itself.
-_MOST_BOUNDED_ROWS = 10_000_000
+_MOST_BOUNDED_ROWS = 5_000_000
 
 Say = Callable[[str], None]
 
