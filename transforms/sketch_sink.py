@@ -157,6 +157,7 @@ class _Publish(beam.DoFn):
         content = Manifest(plan, seeds, tuple(ones), rows, tuple(entries), self._name).to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
             self._check(entries)
+            _sweep(self._target.work)
             _put(self._target.work, MANIFEST_NAME, content)
             if self._target.local:
                 _rename(self._target)
@@ -169,6 +170,14 @@ class _Publish(beam.DoFn):
                 raise OutputError(
                     f"output file {path} is not visible here; give a path that all workers share"
                 )
+
+
+def _sweep(directory: str) -> None:
+    """Remove half-written files: a worker that was killed while it wrote left one behind."""
+    if FileSystems.get_scheme(directory) is None:
+        for name in os.listdir(directory):
+            if name.endswith(".part"):
+                os.unlink(os.path.join(directory, name))
 
 
 def discard_work(target: Target) -> None:

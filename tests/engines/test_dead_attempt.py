@@ -1,0 +1,33 @@
+"""What a killed worker leaves on the disk is not in the sketch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from hushgram import ReleaseKey, ReleaseParams
+from hushgram.pipelines.release import run_release
+from hushgram.transforms.sketch_sink import Target
+from tests.engines.jobs import contents
+
+PARAMS = ReleaseParams(epsilon="1", max_contributions=2)
+SECRET = ReleaseKey(bytes(range(32)))
+
+
+def run(path: Path) -> dict[str, bytes]:
+    views = beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
+    run_release(PARAMS, views, user="user", key="url", path=path, secret=SECRET)
+    return contents(path)
+
+
+@pytest.mark.parametrize("name", ["bits-00000.bin.4711.part", "manifest.json.4711.part", "heavy.parquet"])
+def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
+    clean = run(tmp_path / "clean")
+    target = tmp_path / "again"
+    work = Path(Target.of(str(target), SECRET).work)
+    work.mkdir()
+    (work / name).write_bytes(b"half of a fi")
+    assert run(target) == clean
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "clean"]
