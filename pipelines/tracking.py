@@ -123,12 +123,12 @@ class Tracked:
             _refuse_existing(self.place)
         reservation = ledger.reserve(self._with_inputs(found), self._owner)
         self._reservation = reservation
+        if self.place is not None:
+            self.place.clear()  # nobody else holds this id: whatever is there was left by a dead run of it
         if reservation.done:
             self._closed = True
             self._verify(reservation)
             return True
-        if self.place is not None:
-            self.place.clear()  # the lease is ours: whatever is there was left by a dead run of this id
         if reservation.status == "prepared" and self.place is not None and self.place.exists():
             self._finish(ledger, reservation)
             return True

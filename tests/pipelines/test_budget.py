@@ -512,3 +512,13 @@ def test_a_ledger_that_cannot_be_reached_after_the_rename_is_told_by_the_next_ru
     monkeypatch.undo()
     assert "verified and committed now" in job.run()[-1]
     assert job.output() == seen
+
+
+def test_litter_that_appears_after_the_commit_goes_with_the_next_run(job: Job) -> None:
+    """A worker process that outlived its killed parent may write once more."""
+    job.killed("written")
+    [name] = job.leftovers()
+    job.run()
+    (job.folder / name).mkdir()
+    assert "verified" in job.run()[-1]
+    assert job.leftovers() == []
