@@ -44,6 +44,8 @@ _MOMENTUM = 0.8
 # The eigenvalue estimate lags behind while h moves: when the worst residual grows by this, momentum is
 # dropped.
 _WORSE = 1.5
+# The eigenvalue is looked at after every answer at first, later after every fourth: it moves slowly then.
+_SETTLED, _REFRESH = 64, 4
 # While the answers have few weights in all, a step is cheap, and more of them are made.
 _EARLY = 1 << 15
 _LN2 = 0.6931471805599453
@@ -90,6 +92,7 @@ class Hypothesis:
         self._told = np.zeros(answers)
         self.answers = 0
         self._vector = np.zeros(cells)  # direction of the power iteration
+        self._curve = 1.0
         self._least = 1e-4  # lower bound of the eigenvalue: the largest variance of one query
         self._settle()
 
@@ -145,18 +148,19 @@ class Hypothesis:
         """Fit all answers again: post-processing, free."""
         if not self.answers or not steps:
             return
-        curve = self._eigenvalue()
+        if self.answers < _SETTLED or self.answers % _REFRESH == 0:
+            self._curve = self._eigenvalue()
         for _ in range(steps):
-            self._step(curve)
+            self._step()
 
-    def _step(self, curve: float) -> None:
+    def _step(self) -> None:
         """One simultaneous multiplicative step over all answers."""
         asked = self._asked[: self.answers]
         residual = self._told[: self.answers] - GRID * self._held - asked @ self._h  # exact: below 2^53
         residual = np.rint(residual * (_RESIDUAL / (GRID * self._held)))
         worst = float(np.abs(residual).max())
         self._pace *= 0.0 if worst > _WORSE * self._worst else _MOMENTUM
-        self._pace += (residual @ asked) * (1.0 / (_RESIDUAL * GRID * curve))
+        self._pace += (residual @ asked) * (1.0 / (_RESIDUAL * GRID * self._curve))
         self._worst = worst
         self._log += self._pace
         self._settle()

@@ -71,7 +71,7 @@ _MOST_UPDATES = 10**5
 # Steps over all answers when the update bound is reached: the hypothesis is all there is from then on.
 _LAST_REPLAY = 60
 # Comparisons are made for blocks of queries; a block shrinks when it is cut short by an update.
-_LEAST_BLOCK, _MOST_BLOCK = 8, 2048
+_LEAST_BLOCK, _MOST_BLOCK = 4, 2048
 # Weight that a prior leaves to the uniform distribution, so that no cell starts at zero.
 _PRIOR_MIX = 0.01
 
@@ -81,9 +81,9 @@ class PmwParams:
     """Everything public about a stream; checked when built.
 
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``threshold`` is in counts; left
-    out, it is the level that the noise of k comparisons exceeds half a time on average. ``total`` is a public
-    n; left out, it is released with one fiftieth of ε. ``replay`` steps follow each update; 0 is the plain
-    update of the notes, with rate ``eta``.
+    out, it is such that noise alone calls for c/40 updates in k comparisons, which was best in trials.
+    ``total`` is a public n; left out, it is released with one fiftieth of ε. ``replay`` steps follow each
+    update; 0 is the plain update of the notes, with rate ``eta``.
 
     >>> PmwParams(1, max_updates=10).guarantee()
     (Fraction(1, 1), Fraction(0, 1))
@@ -110,7 +110,7 @@ class PmwParams:
         queries: int = 20_000,
         threshold: Number | None = None,
         total: int | None = None,
-        replay: int = 2,
+        replay: int = 1,
         eta: Number = Fraction(1, 20),
         variant: str = "optimal",
     ) -> None:
@@ -148,7 +148,8 @@ class PmwParams:
         if self.threshold is not None:
             return self._svt(math.ceil(self.threshold * GRID))
         scale = self._svt(0).noise.query
-        return self._svt(math.ceil(float(scale) * math.log(max(self.queries, 2))))
+        level = math.log(max(20 * self.queries / self.max_updates, math.e))
+        return self._svt(math.ceil(float(scale) * level))
 
     def _svt(self, threshold: int) -> SvtParams:
         return SvtParams(
