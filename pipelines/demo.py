@@ -162,7 +162,7 @@ def _add_up(
     visited = np.flatnonzero(truth)
     sets = (
         ("all pages of /wiki/", visited[visited % 8 == 2]),
-        ("the 1,000 last pages", visited[-1000:]),
+        ("all other pages", visited[visited % 8 != 2]),
         ("every 100th page", visited[::100]),
     )
     lines = []
