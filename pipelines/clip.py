@@ -26,10 +26,12 @@ from hushgram.inputs import InputPlan, Source
 from hushgram.mechanisms.clipping import ClipParams, Clipped
 from hushgram.numbers import show
 from hushgram.pipelines.clip_config import ClipConfig
+from hushgram.pipelines.local import local_means
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import source_of
 from hushgram.query_answers import queryable
+from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.clipping import KeepNumbers, ReleaseClipped
 from hushgram.transforms.queries import RECORD, PackRecords
@@ -39,6 +41,7 @@ from hushgram.transforms.sharding import shards_for
 __all__ = ["ClipJob", "build_clip", "resolve_clip", "run_clip"]
 
 VERSION = 1
+ANYWHERE = Local()
 
 
 @dataclass(frozen=True)
@@ -134,14 +137,17 @@ def run_clip(
 ) -> Any:
     """Runs the job and writes its result to ``path``; returns Beam's result."""
     options = pipeline_options(workers=job.config.workers) if options is None else options
-    pipeline = new_pipeline(options)
-    build_clip(pipeline, job, str(path), secret)
-    return run_pipeline(
-        pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
-    )
+    with local_means(options) as local:
+        pipeline = new_pipeline(options)
+        build_clip(pipeline, job, str(path), secret, local)
+        return run_pipeline(
+            pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
+        )
 
 
-def build_clip(pipeline: beam.Pipeline, job: ClipJob, path: str, secret: ReleaseKey) -> None:
+def build_clip(
+    pipeline: beam.Pipeline, job: ClipJob, path: str, secret: ReleaseKey, local: Local = ANYWHERE
+) -> None:
     """The job's stages, from the files to the result."""
     config = job.config
     records = pipeline | "Read" >> ReadRecords(job.source)
@@ -153,19 +159,20 @@ def build_clip(pipeline: beam.Pipeline, job: ClipJob, path: str, secret: Release
         records
         | "KeepNumbers" >> KeepNumbers(config.input.column)
         | "PackRecords" >> PackRecords(job.schema, config.input.user)
-        | "Bound" >> _bounding(job, secret)  # Histogram of packed values
+        | "Bound" >> _bounding(job, secret, local)  # Histogram of packed values
         | "ReleaseClipped" >> ReleaseClipped(job.params, job.schema, secret)  # Clipped
         | "Write" >> beam.Map(_write, path, job.header())
     )
 
 
-def _bounding(job: ClipJob, secret: ReleaseKey) -> beam.PTransform:
+def _bounding(job: ClipJob, secret: ReleaseKey, local: Local) -> beam.PTransform:
     user, most = job.config.input.user, job.params.max_contributions
     if user is None:
-        return CountRecords(RECORD, texts=True)
+        return CountRecords(RECORD, texts=True, local=local)
     shards = shards_for(job.source.bytes, job.config.shards).users
     # equal values are as good as others: a user's records count up to C, however often one value occurs
-    return BoundContributions(user, RECORD, secret, most=most, most_per_key=most, texts=True, shards=shards)
+    bounds = {"most": most, "most_per_key": most}
+    return BoundContributions(user, RECORD, secret, **bounds, texts=True, shards=shards, local=local)
 
 
 def _write(clipped: Clipped, path: str, header: dict[str, Any]) -> str:

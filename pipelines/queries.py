@@ -29,6 +29,7 @@ from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.mechanisms.svt_params import SvtParams
+from hushgram.pipelines.local import local_means
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtConfig
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
@@ -36,6 +37,7 @@ from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.queries import Query, check_stream, parse_query, read_queries, sensitivity
 from hushgram.query_answers import QueryPlan
+from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.queries import RECORD, AnswerQueries, PackRecords
 from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
@@ -43,6 +45,8 @@ from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.svt import SparseVector
 
 __all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries"]
+
+ANYWHERE = Local()
 
 
 @dataclass(frozen=True)
@@ -196,14 +200,17 @@ def run_queries(
 ) -> Any:
     """Runs the job and writes its answers to ``path``; returns Beam's result."""
     options = pipeline_options(workers=job.config.workers) if options is None else options
-    pipeline = new_pipeline(options)
-    build_queries(pipeline, job, str(path), secret)
-    return run_pipeline(
-        pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
-    )
+    with local_means(options) as local:
+        pipeline = new_pipeline(options)
+        build_queries(pipeline, job, str(path), secret, local)
+        return run_pipeline(
+            pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
+        )
 
 
-def build_queries(pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: ReleaseKey) -> None:
+def build_queries(
+    pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: ReleaseKey, local: Local = ANYWHERE
+) -> None:
     """The job's stages, from the files to the answers."""
     records = pipeline | "Read" >> ReadRecords(job.source)
     if job.source.source.keep_bad:
@@ -212,10 +219,12 @@ def build_queries(pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: R
         records = records.records
     parts = {}
     if job.plan.reads_keys:
-        parts["keys"] = records | "BoundKeys" >> _bounding(job, job.config.input.key, secret, job.plan.texts)
+        bound = _bounding(job, job.config.input.key, secret, job.plan.texts, local)
+        parts["keys"] = records | "BoundKeys" >> bound
     if job.plan.reads_records:
         packed = records | "PackRecords" >> PackRecords(job.plan.record_schema, job.config.input.user)
-        parts["records"] = packed | "BoundRecords" >> _bounding(job, RECORD, secret, texts=True)
+        bound = _bounding(job, RECORD, secret, True, local)
+        parts["records"] = packed | "BoundRecords" >> bound
     numbers = [(s.name, np.array([q.sequence for q in s.queries], dtype=np.int64)) for s in job.streams]
     params = {stream.name: stream.params for stream in job.streams}
     _ = (
@@ -226,10 +235,10 @@ def build_queries(pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: R
     )
 
 
-def _bounding(job: QueriesJob, key: str, secret: ReleaseKey, texts: bool) -> beam.PTransform:
+def _bounding(job: QueriesJob, key: str, secret: ReleaseKey, texts: bool, local: Local) -> beam.PTransform:
     config = job.config
     if config.input.user is None:
-        return CountRecords(key, texts=texts)
+        return CountRecords(key, texts=texts, local=local)
     return BoundContributions(
         config.input.user,
         key,
@@ -238,4 +247,5 @@ def _bounding(job: QueriesJob, key: str, secret: ReleaseKey, texts: bool) -> bea
         most_per_key=config.privacy.max_per_key,
         texts=texts,
         shards=shards_for(job.source.bytes, config.shards).users,
+        local=local,
     )

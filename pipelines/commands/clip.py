@@ -30,6 +30,9 @@ def command(
 
     Options after -- go to Beam.
     """
+    from hushgram.pipelines.quiet import import_beam
+
+    import_beam()
     from hushgram.pipelines.clip import resolve_clip, run_clip
     from hushgram.pipelines.clip_config import ClipConfig
     from hushgram.pipelines.config import load_config

@@ -33,6 +33,9 @@ def command(
 
     Options after -- go to Beam.
     """
+    from hushgram.pipelines.quiet import import_beam
+
+    import_beam()
     from hushgram.pipelines.config import load_config
     from hushgram.pipelines.queries import resolve_queries, run_queries
     from hushgram.pipelines.queries_config import QueriesConfig
