@@ -34,7 +34,7 @@ def guarantee_words(params: ReleaseParams, user: str | None) -> str:
     pure = params.delta == 0
     loss = f"epsilon = {show(params.epsilon)}" + ("" if pure else f", delta = {show(params.delta)}")
     unit = f"any one user (column {user!r})" if user else "any one record"
-    factor = f"by more than a factor of e^{show(params.epsilon)}"
+    factor = f"by a factor of at most e^{show(params.epsilon)}"
     rest = "" if pure else f", but for a probability of {show(params.delta)}"
     bound = (
         f" A user counts at most {params.max_contributions} in all and {params.max_per_key} for one key."
@@ -43,7 +43,7 @@ def guarantee_words(params: ReleaseParams, user: str | None) -> str:
     )
     return (
         f"{loss}: whether {unit} is in the data or not changes the probability of any sketch "
-        f"not {factor}{rest}.{bound}"
+        f"{factor}{rest}.{bound}"
     )
 
 
@@ -83,7 +83,9 @@ def expectation_lines(expected: Expectation) -> Iterator[tuple[str, str]]:
     """(name, text) of size and error."""
     plan = expected.plan
     yield "if", f"{expected.records:,} records of {expected.keys:,} keys"
-    yield "size", f"about {human_bytes(expected.size)} ({expected.size * 8 / expected.keys:.1f} bits a key)"
+    texts = ", without the texts of listed keys" if plan.texts else ""
+    bits = expected.size * 8 / expected.keys
+    yield "size", f"about {human_bytes(expected.size)} ({bits:.1f} bits a key{texts})"
     yield "listed", f"keys with a noisy count of at least {plan.bound:,}; the others are answered from bits"
     for what, error, width in expected.errors:
         yield "error", f"{what}: root mean square {error:,.1f}, 95 % intervals about {width:,.0f} wide"
