@@ -2,7 +2,7 @@
 
 Every figure is measured on sketches that `release_histogram` made, ε = 1 in all, δ = 0, and beside the setting of
 Aumüller, Lebeda and Pagh (d = 2^64, flat columns of 10 k bits, argmax) in the same run. `python -m
-benchmarks.error main|others|paper|baseline` runs one part.
+benchmarks.error main|sets|others|paper|baseline` runs one part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hushgram.decoding.simple import argmax_levels
 
 Floats = NDArray[np.float64]
 NAMES = pa.array([f"https://example.org/{number}" for number in range(KEYS)])
-SETS = 250  # sets of keys for each release and size
+SETS = 300  # sets of keys for each release and size
 FEW = 1_000  # a range with fewer keys than this is shown, but is too small to judge 94 % by
 
 
@@ -205,6 +205,30 @@ def other_bars(report: Report) -> None:
             judge_totals(report, f"{what}: totals of 1,000 keys", ours.totals)
 
 
+def set_figures(report: Report) -> None:
+    """Totals of other sizes, and of sets that are not like a random sample."""
+    counts, rng = HISTOGRAMS["Zipf 1.1"](), np.random.default_rng(11)
+    params = hg.ReleaseParams(epsilon="1", max_contributions=1)
+    sketch = hg.release_histogram(NAMES, counts, params, key=hg.ReleaseKey(bytes([9] * 32)))
+    each = sketch.estimate(NAMES, estimator="unbiased", interval=None)["estimate"].to_numpy()
+    for size in (10, 100, 10_000):
+        sets = [rng.choice(KEYS, size, replace=False) for _ in range(200)]
+        truth = np.array([counts[chosen].sum() for chosen in sets])
+        totals = [sketch.total(NAMES.take(pa.array(chosen))) for chosen in sets]
+        held = np.mean([t.low <= x <= t.high for t, x in zip(totals, truth, strict=True)])
+        own = np.sqrt(np.mean((np.array([t.estimate for t in totals]) / truth - 1.0) ** 2))
+        rough = np.sqrt(np.mean((np.array([each[chosen].sum() for chosen in sets]) / truth - 1.0) ** 2))
+        shown = f"held {held:.3f}, RMSE/own total {own:.3f}, unbiased {rough:.3f}"
+        report.note(f"Zipf 1.1: totals of {size:,} random keys", shown)
+    for low, high in RANGES[:3]:
+        inside = np.flatnonzero((counts >= low) & (counts <= high))
+        chosen = rng.choice(inside, 1_000, replace=False)
+        truth = float(counts[chosen].sum())
+        whole = sketch.total(NAMES.take(pa.array(chosen))).estimate / truth - 1.0
+        shown = f"posterior {whole:+.3f}, unbiased {each[chosen].sum() / truth - 1.0:+.3f}"
+        report.note(f"Zipf 1.1: relative error of 1,000 keys of {low}–{high}", shown)
+
+
 def paper_figures(report: Report) -> None:
     """Section 5 of the paper: ε = 1, α = 3, x uniform in [0, β]; bits with collisions of a given probability.
 
@@ -232,71 +256,83 @@ def paper_figures(report: Report) -> None:
 
 
 def baseline(report: Report) -> None:
-    """Hash to s buckets, add discrete Laplace noise of scale 1/ε to each: the plain alternative, at the same ε.
+    """The plain alternative: hash to s buckets and add discrete Laplace noise to each, at the same ε and space.
 
-    A bucket takes a byte; values that do not fit cost five more. It is decoded by its posterior mean, with
-    the true histogram as prior: better than anyone could do from its release.
+    Once alone with all of ε, once behind the same threshold list as hushgram's (then buckets hold counts
+    cut at the bound, with ε_alp). Buckets take 8 bits. Both are decoded by their posterior mean with
+    the true histogram as prior, which is better than anyone could do from the release alone.
     """
     rng = np.random.default_rng(3)
     for name in ("Zipf 1.1", "Zipf 1.1 × 10", "geometric, mean 12"):
         counts = HISTOGRAMS[name]()
-        for label, changes in (("default", {}), ("24 bits a key", {"bits_per_key": "20"})):
-            ours = measure(
-                counts, hg.ReleaseParams(epsilon="1", max_contributions=1, **changes), ("posterior",)
+        for bits_per_key in (8, 20):
+            params = hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=bits_per_key)
+            sketch = hg.release_histogram(NAMES, counts, params, key=hg.ReleaseKey(bytes(32)))
+            answer = sketch.estimate(NAMES, interval=None)
+            ours, listed = (
+                answer["estimate"].to_numpy(),
+                answer["source"].to_numpy(zero_copy_only=False) != "alp",
             )
-            bits = 8 * ours.bytes / KEYS
-            report.note(f"{name}: hushgram, {label}", line(ours.estimates["posterior"], counts, bits))
-        for share in (1.3, 3.0, 6.0):
-            size = int(share * KEYS)
-            where = rng.integers(0, size, KEYS)
-            noisy = np.bincount(where, counts, minlength=size).astype(np.int64) + laplace(rng, size)
-            escape = np.count_nonzero((noisy < -32) | (noisy > 223))
-            bits = 8 * (size + 5 * escape) / KEYS
-            report.note(
-                f"{name}: {share} k buckets, plain", line(noisy[where].astype(np.float64), counts, bits)
-            )
-            report.note(
-                f"{name}: {share} k buckets, posterior",
-                line(decode_buckets(noisy[where], counts, size), counts, bits),
-            )
+            space = 8 * sketch.size / KEYS
+            report.note(f"{name}: hushgram, {bits_per_key} bits a key in columns", line(ours, counts, space))
+            scale, cut = float(sketch.plan.scale), sketch.plan.bound
+            size = bits_per_key * KEYS // 8
+            small = Buckets(rng, np.minimum(counts, cut), size, scale)
+            ratio = np.exp(-1.0 / scale)
+            hidden = 1.0 - np.where(counts < cut, ratio ** np.maximum(cut - counts, 1) / (1.0 + ratio), 1.0)
+            mixed = np.where(listed, ours, small.decode(np.bincount(np.minimum(counts, cut), hidden)))
+            report.note(f"{name}: the same list and buckets", line(mixed, counts, space))
+            size = int(space / 8 * KEYS)
+            alone = Buckets(rng, counts, size, 1.0)
+            plain = alone.decode(np.bincount(counts[counts < Buckets.REACH // 4]).astype(np.float64))
+            report.note(f"{name}: buckets alone, all of ε", line(plain, counts, space))
+
+
+class Buckets:
+    """Counts hashed to buckets with discrete Laplace noise; every key's noisy bucket, and how to decode it."""
+
+    REACH = 1 << 14
+
+    def __init__(self, rng: np.random.Generator, counts: Counts, size: int, scale: float) -> None:
+        where = rng.integers(0, size, len(counts))
+        stop = 1.0 - np.exp(-1.0 / scale)
+        noise = rng.geometric(stop, size) - rng.geometric(stop, size)
+        self.values = (np.bincount(where, counts, minlength=size).astype(np.int64) + noise)[where]
+        small = counts[counts < self.REACH // 4]
+        every = np.bincount(small, minlength=self.REACH) / size
+        around = np.minimum(np.arange(self.REACH), self.REACH - np.arange(self.REACH))
+        added = np.exp(-around / scale)
+        turned = np.fft.fft(every)
+        # Others in the bucket are compound Poisson; with the noise they are what x is hidden by.
+        self.hiding = np.exp(turned - every.sum()) * np.fft.fft(added / added.sum())
+
+    def decode(self, prior: Floats) -> Floats:
+        """Posterior mean of x for every key; values beyond the table are taken as they are."""
+        masses = np.zeros(self.REACH)
+        masses[: len(prior)] = prior
+        top = np.fft.ifft(np.fft.fft(masses * np.arange(self.REACH)) * self.hiding).real
+        bottom = np.fft.ifft(np.fft.fft(masses) * self.hiding).real
+        index = np.clip(self.values, -self.REACH // 4, self.REACH // 2) % self.REACH
+        mean = top[index] / np.maximum(bottom[index], 1e-9 * bottom.max())
+        usual = self.values < self.REACH // 8
+        return np.where(usual, np.clip(mean, 1.0, len(prior)), np.maximum(self.values, 1)).astype(np.float64)
 
 
 def line(estimates: Floats, counts: Counts, bits: float) -> str:
-    """RMSE and mean absolute error, over all keys and over those above 10."""
+    """RMSE and mean absolute error, over all keys, those above 10, and those up to 10."""
     error = np.abs(estimates - counts)
-    high = error[counts > 10]
-    return (
-        f"{bits:5.1f} bits/key  RMSE {np.sqrt(np.mean(error**2)):8.2f}  MAE {error.mean():6.2f}"
-        f"  x > 10: RMSE {np.sqrt(np.mean(high**2)):8.2f}  MAE {high.mean():6.2f}"
-    )
+    parts = [("", error), ("x > 10: ", error[counts > 10]), ("x ≤ 10: ", error[counts <= 10])]
+    shown = "  ".join(f"{name}RMSE {np.sqrt(np.mean(e**2)):7.2f} MAE {e.mean():5.2f}" for name, e in parts)
+    return f"{bits:5.1f} bits/key  {shown}"
 
 
-def laplace(rng: np.random.Generator, size: int) -> NDArray[np.int64]:
-    """Discrete Laplace noise of scale 1."""
-    stop = 1.0 - np.exp(-1.0)
-    return rng.geometric(stop, size) - rng.geometric(stop, size)
-
-
-def decode_buckets(values: NDArray[np.int64], counts: Counts, size: int) -> Floats:
-    """Posterior mean of x given x + others + noise; others is compound Poisson with the true histogram."""
-    reach = 1 << 13
-    small = counts[counts < reach // 2]
-    prior = np.bincount(small, minlength=reach) / len(counts)
-    others = np.fft.ifft(np.exp(len(counts) / size * (np.fft.fft(prior) - prior.sum()))).real
-    offsets = np.minimum(np.arange(reach), reach - np.arange(reach))
-    noise = np.exp(-1.0 * offsets)
-    rest = np.fft.fft(np.maximum(others, 0.0)) * np.fft.fft(noise / noise.sum())
-    top = np.fft.ifft(np.fft.fft(prior * np.arange(reach)) * rest).real
-    bottom = np.fft.ifft(np.fft.fft(prior) * rest).real
-    inside = (values > -20) & (values < reach // 2)
-    index = values % reach
-    mean = top[index] / np.maximum(bottom[index], 1e-12)
-    return np.where(inside, np.clip(mean, 1.0, np.maximum(values + 20, 1)), np.maximum(values, 1)).astype(
-        np.float64
-    )
-
-
-PARTS = {"main": main_bars, "others": other_bars, "paper": paper_figures, "baseline": baseline}
+PARTS = {
+    "main": main_bars,
+    "sets": set_figures,
+    "others": other_bars,
+    "paper": paper_figures,
+    "baseline": baseline,
+}
 
 
 def main(names: list[str]) -> int:
