@@ -8,17 +8,19 @@ import apache_beam as beam
 import pytest
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.pipelines.release import run_release
-from hushgram.transforms.sketch_sink import Target
+from hushgram.pipelines.release import build_release, run_release
 from tests.engines.jobs import contents
 
 PARAMS = ReleaseParams(epsilon="1", max_contributions=2)
 SECRET = ReleaseKey(bytes(range(32)))
 
 
+def views() -> beam.PTransform:
+    return beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
+
+
 def run(path: Path) -> dict[str, bytes]:
-    views = beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
-    run_release(PARAMS, views, user="user", key="url", path=path, secret=SECRET)
+    run_release(PARAMS, views(), user="user", key="url", path=path, secret=SECRET)
     return contents(path)
 
 
@@ -26,7 +28,8 @@ def run(path: Path) -> dict[str, bytes]:
 def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
     clean = run(tmp_path / "clean")
     target = tmp_path / "again"
-    work = Path(Target.of(str(target), SECRET).work)
+    release = build_release(PARAMS, views(), user="user", key="url", path=target, secret=SECRET)
+    work = Path(release.target.work)
     work.mkdir()
     (work / name).write_bytes(b"half of a fi")
     assert run(target) == clean
