@@ -1,0 +1,198 @@
+"""The release job end to end, beside pyarrow and PipelineDP on the same machine: `python -m benchmarks.pipeline`.
+
+Data are generated once into .build/bench (Zipf(1.05) over two million URLs, ten records a user). Every run is a process
+of its own. Times are wall times, the least of some runs that take turns; CPU seconds stand beside them, for machines
+that are busy with other things. PipelineDP gets an environment of its own in .build/peers, made at the first run.
+
+    python -m benchmarks.pipeline --quick     # 1 M rows at most, no bar on growth
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.bars import Report
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / ".build" / "bench"
+PEER = ROOT / ".build" / "peers" / "pipeline-dp"
+URLS = 2_000_000
+PEER_ROWS = 200_000
+_CHUNK = 5_000_000
+
+RELEASE = """
+import json, resource, sys, time
+began = time.time()
+from hushgram import ReleaseParams
+from hushgram.inputs import Source
+from hushgram.pipelines.release import run_release
+from hushgram.transforms.records import plan_records
+loaded, cpu = time.time(), time.process_time()
+plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
+params = ReleaseParams(epsilon="1", delta=sys.argv[3], max_contributions=8)
+run_release(params, plan, user="user_id", key="url", path=sys.argv[2])
+print(json.dumps({"seconds": time.time() - loaded, "cpu": time.process_time() - cpu, "whole": time.time() - began,
+                  "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}))
+"""
+GROUP = """
+import json, sys, time
+import pyarrow.parquet as pq
+began, cpu = time.time(), time.process_time()
+pq.read_table(sys.argv[1]).group_by("url").aggregate([([], "count_all")])
+print(json.dumps({"seconds": time.time() - began, "cpu": time.process_time() - cpu}))
+"""
+PIPELINE_DP = """
+import json, logging, sys, time
+import apache_beam as beam, pipeline_dp, pyarrow.parquet as pq
+logging.disable(logging.CRITICAL)
+table = pq.read_table(sys.argv[1]).slice(0, int(sys.argv[2]))
+rows = list(zip(table["user_id"].to_pylist(), table["url"].to_pylist()))
+began, cpu = time.time(), time.process_time()
+with beam.Pipeline(runner="FnApiRunner") as pipeline:  # what DirectRunner falls back to, without a download
+    budget = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
+    engine = pipeline_dp.DPEngine(budget, pipeline_dp.BeamBackend())
+    params = pipeline_dp.AggregateParams(
+        noise_kind=pipeline_dp.NoiseKind.LAPLACE, metrics=[pipeline_dp.Metrics.COUNT],
+        max_partitions_contributed=8, max_contributions_per_partition=1)
+    extract = pipeline_dp.DataExtractors(
+        privacy_id_extractor=lambda row: row[0], partition_extractor=lambda row: row[1], value_extractor=lambda row: 0)
+    counts = engine.aggregate(pipeline | beam.Create(rows), params, extract)
+    budget.compute_budgets()
+    counts | beam.combiners.Count.Globally() | beam.Map(lambda count: None)
+print(json.dumps({"seconds": time.time() - began, "cpu": time.process_time() - cpu}))
+"""
+
+
+def make_data(rows: int) -> Path:
+    """Parquet files with this many records, in files of five million."""
+    folder = DATA / f"zipf-{rows}"
+    if folder.exists():
+        return folder
+    work = Path(tempfile.mkdtemp(dir=DATA.parent if DATA.parent.exists() else None))
+    share = np.cumsum(np.arange(1, URLS + 1) ** -1.05)
+    draw = np.random.default_rng(7)
+    for number, start in enumerate(range(0, rows, _CHUNK)):
+        size = min(_CHUNK, rows - start)
+        rank = np.searchsorted(share, draw.random(size) * share[-1])
+        url = pc.binary_join_element_wise("https://example.org/page/", pa.array(rank).cast(pa.string()), "")
+        table = pa.table({"user_id": draw.integers(0, max(rows // 10, 1), size), "url": url})
+        pq.write_table(table, work / f"{number:03}.parquet", row_group_size=1 << 20)
+    DATA.mkdir(parents=True, exist_ok=True)
+    shutil.move(work, folder)
+    return folder
+
+
+def measure(script: str, *arguments: Any, python: str | Path = sys.executable) -> dict[str, float]:
+    """Run a script of its own process; the last line that it prints is its figures."""
+    command = [str(python), "-W", "ignore", "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=DATA)
+    if done.returncode:
+        raise SystemExit(f"{script.splitlines()[1]} …\n{done.stderr[-2000:]}")
+    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def release(inputs: Path, delta: str = "0") -> dict[str, float]:
+    """One release of these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(RELEASE, f"{inputs}/*.parquet", f"{folder}/out.sketch", delta)
+
+
+def least(*runs: dict[str, float]) -> dict[str, float]:
+    """Each figure at its least."""
+    return {name: min(run[name] for run in runs) for name in runs[0]}
+
+
+def against_pyarrow(report: Report, rows: int, tries: int) -> dict[str, float]:
+    """Ours and pyarrow in turns on the same files."""
+    folder = make_data(rows)
+    pairs = [(measure(GROUP, folder), release(folder)) for _ in range(tries)]
+    floor, ours = least(*(pair[0] for pair in pairs)), least(*(pair[1] for pair in pairs))
+    best = min(mine["seconds"] / other["seconds"] for other, mine in pairs)
+    report.note(f"pyarrow reads and groups {rows:,} rows, s (CPU s)", f"{floor['seconds']:.2f} ({floor['cpu']:.2f})")
+    report.note(f"release of {rows:,} rows, s (CPU s)", f"{ours['seconds']:.2f} ({ours['cpu']:.2f})")
+    report.bar("release: times the wall time of pyarrow read + group_by", best, 5, at_most=True, unit="x")
+    report.bar(f"peak memory at {rows:,} rows", ours["memory"], 3, at_most=True, unit="GiB")
+    return ours
+
+
+def against_pipeline_dp(report: Report, rows: int, ours: dict[str, float]) -> None:
+    """Rows a second beside PipelineDP's COUNT on Beam's local runner."""
+    python = peer_python()
+    if python is None:
+        report.note("PipelineDP cannot be installed here: not measured")
+        return
+    theirs = measure(PIPELINE_DP, make_data(1_000_000), PEER_ROWS, python=python)
+    rate, other = rows / ours["seconds"], PEER_ROWS / theirs["seconds"]
+    report.note(f"PipelineDP COUNT on {PEER_ROWS:,} rows, rows/s", f"{other:,.0f}")
+    report.note(f"release of {rows:,} rows, rows/s", f"{rate:,.0f}")
+    report.bar("release: times the rows/s of PipelineDP", rate / other, 100, unit="x")
+    busy = (rows / ours["cpu"]) / (PEER_ROWS / theirs["cpu"])
+    report.note("the same by CPU seconds", f"{busy:,.0f} x")
+
+
+def peer_python() -> Path | None:
+    """The interpreter of PipelineDP's environment."""
+    python = Path(os.environ.get("PIPELINE_DP_PYTHON", PEER / "bin" / "python"))
+    if python.exists():
+        return python
+    print("installing pipeline-dp 0.3.1 into .build/peers (once) ...", flush=True)
+    made = subprocess.run([sys.executable, "-m", "venv", PEER], check=False).returncode == 0
+    wanted = ("pipeline-dp==0.3.1", "apache-beam", "pyarrow")
+    install = [PEER / "bin" / "python", "-m", "pip", "install", "--quiet", *wanted]
+    if made and subprocess.run(install, check=False).returncode == 0:
+        return python
+    shutil.rmtree(PEER, ignore_errors=True)
+    return None
+
+
+def growth(report: Report, middle: dict[str, float]) -> None:
+    """1 M, 10 M and 50 M rows: seconds a row may grow by 15 %."""
+    small, large = release(make_data(1_000_000)), release(make_data(50_000_000))
+    report.note("release of 1 M / 50 M rows, s", f"{small['seconds']:.2f} / {large['seconds']:.2f}")
+    report.bar("10 M rows: time over 10 x that of 1 M", middle["seconds"] / small["seconds"] / 10, 1.15, at_most=True)
+    report.bar("50 M rows: time over 5 x that of 10 M", large["seconds"] / middle["seconds"] / 5, 1.15, at_most=True)
+    report.note("the same by CPU seconds", f"{large['cpu'] / middle['cpu'] / 5:.2f}")
+    report.note("peak memory at 50 M rows, GiB", large["memory"])
+
+
+def small(report: Report) -> None:
+    """A thousand rows, with all imports."""
+    began = time.monotonic()
+    run = release(make_data(1_000))
+    report.bar("1,000 rows, from start to end of the process", time.monotonic() - began, 10, at_most=True, unit="s")
+    report.note("the job alone, CPU s", run["cpu"])
+
+
+def main(quick: bool) -> int:
+    """All bars; with ``quick`` on a million rows."""
+    report = Report("The release job, end to end")
+    DATA.mkdir(parents=True, exist_ok=True)
+    rows, tries = (1_000_000, 1) if quick else (10_000_000, 2)
+    small(report)
+    ours = against_pyarrow(report, rows, tries)
+    against_pipeline_dp(report, rows, ours)
+    if not quick:
+        growth(report, ours)
+    texts = release(make_data(rows), "1e-6")
+    report.note(f"release of {rows:,} rows with key texts (delta 1e-6), s (CPU s)",
+                f"{texts['seconds']:.2f} ({texts['cpu']:.2f})")  # fmt: skip
+    report.note("the same, peak memory, GiB", texts["memory"])
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main("--quick" in sys.argv[1:]))
