@@ -177,9 +177,9 @@ def test_failures_at_alpha_stay_below_beta(cutoff, delta, variant):
     params = SvtParams(epsilon="1", threshold=10_000, cutoff=cutoff, delta=delta, variant=variant)
     limit = BETA + 0.085
     if variant == "dwork-roth":
-        assert failure_rate(params, theorem_alpha(params, 500, BETA), 500, 400) <= limit
-    assert failure_rate(params, alpha(params, 500, BETA), 500, 400) <= limit
-    assert failure_rate(params, alpha(params, 500, BETA) // 3, 500, 100) > limit  # the twin that must fail
+        assert failure_rate(params, theorem_alpha(params, 200, BETA), 200, 400) <= limit
+    assert failure_rate(params, alpha(params, 200, BETA), 200, 400) <= limit
+    assert failure_rate(params, alpha(params, 200, BETA) // 3, 200, 100) > limit  # the twin that must fail
 
 
 def test_formulas_of_the_theorems():
