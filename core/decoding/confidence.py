@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from hushgram.decoding.channel import Channel
 from hushgram.decoding.posterior import Outcomes
-from hushgram.decoding.prior import Prior, atom_edges
+from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Floats, Ints
+from hushgram.decoding.support import atom_edges
 
 __all__ = ["Confidence"]
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hushgram.decoding.channel import Channel
-from hushgram.decoding.prior import Prior, atom_edges, fit_prior
+from hushgram.decoding.prior import Prior, fit_prior
+from hushgram.decoding.support import atom_edges
 
 from .worlds import made, simulate, zipf
 
