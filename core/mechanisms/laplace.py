@@ -41,6 +41,7 @@ __all__ = [
     "LaplaceAnswers",
     "LaplaceParams",
     "ListedRelease",
+    "check_scale",
     "max_error",
     "per_query",
     "positive",
@@ -53,6 +54,8 @@ __all__ = [
 BLOCK = 1 << 16
 # A count is cut here before noise: far above any real count, far below the wrap-around of int64.
 _MOST = 1 << 61
+# The widest noise that the sampler draws.
+_MOST_SCALE = 1 << 50
 
 
 @dataclass(frozen=True, init=False)
@@ -77,11 +80,21 @@ class LaplaceParams:
             "max_contributions",
             integer(max_contributions, "max_contributions", owner, low=1, high=most),
         )
+        check_scale(self.scale, owner)
 
     @property
     def scale(self) -> Fraction:
         """b = C/ε."""
         return self.max_contributions / self.epsilon
+
+
+def check_scale(scale: Fraction, owner: str) -> Fraction:
+    """Refuse noise that the sampler does not draw, when parameters are made and not when data are there."""
+    if scale > _MOST_SCALE:
+        raise ParameterError(
+            f"{owner}: noise of scale {float(scale):.3g} would drown everything; raise epsilon or lower bounds"
+        )
+    return scale
 
 
 def positive(value: Number, name: str, owner: str) -> Fraction:
@@ -169,7 +182,7 @@ class LaplaceAnswers:
         integer(sensitivity, "sensitivity", "LaplaceAnswers", low=1, high=1 << 50)
         self.queries = queries
         self.asked = 0
-        self.scale = Fraction(sensitivity) / per_query(eps, fail, queries)
+        self.scale = check_scale(sensitivity / per_query(eps, fail, queries), "LaplaceAnswers")
         self._key = key
         self._chain = digest("laplace answers", str(eps), str(fail), queries, sensitivity)
 

@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.mechanisms.hypothesis import MOST_TOTAL, Hypothesis
-from hushgram.mechanisms.laplace import positive
+from hushgram.mechanisms.laplace import check_scale, positive
 from hushgram.mechanisms.svt_mechanism import NoiseStream, noise_stream
 from hushgram.mechanisms.svt_params import SvtParams, privacy_loss
 from hushgram.mechanisms.workload import GRID, Domain, Workload
@@ -135,7 +135,11 @@ class PmwParams:
             raise ParameterError(
                 f"{owner}: threshold must be at most {MOST_TOTAL}, got {show(self.threshold)}"
             )
-        self.svt  # noqa: B018  scales out of range show here
+        noise = self.svt.noise
+        for scale in (noise.threshold, noise.query, noise.value or Fraction(1)):
+            check_scale(scale, owner)
+        if self.total_epsilon:
+            check_scale(self.max_contributions / self.total_epsilon, owner)
 
     @property
     def total_epsilon(self) -> Fraction:
@@ -147,7 +151,7 @@ class PmwParams:
         """The sparse vector inside, in units of 1/GRID counts."""
         if self.threshold is not None:
             return self._svt(math.ceil(self.threshold * GRID))
-        scale = self._svt(0).noise.query
+        scale = check_scale(self._svt(0).noise.query, "PmwParams")
         level = math.log(max(20 * self.queries / self.max_updates, math.e))
         return self._svt(math.ceil(float(scale) * level))
 

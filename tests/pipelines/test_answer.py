@@ -181,3 +181,24 @@ def test_one_result_on_any_number_of_workers_and_a_second_run_is_refused(home):
     call("answer.yaml", "--quiet")
     result = call("answer.yaml", "--quiet")
     assert "exists" in str(result.exception)
+
+
+def test_the_ledger_charges_answers_and_refuses_what_does_not_fit(home, monkeypatch):
+    from hushgram.pipelines.cli import cli
+
+    url = "sqlite:///ledger.db"
+    started = CliRunner().invoke(
+        cli, ["ledger", "init", "--dataset", "views", "--epsilon", "60", "--ledger", url]
+    )
+    assert started.exit_code == 0, started.output
+    monkeypatch.delenv("HUSHGRAM_RELEASE_KEY_FILE")
+    tracked = ["--set", "dataset=views", "--set", f"ledger={url}"]
+    result = call("answer.yaml", *tracked)
+    assert result.exit_code == 0, result.exception
+    again = call("answer.yaml", *tracked)  # the same run: nothing new is drawn or charged
+    assert again.exit_code == 0, again.exception
+    other = call("answer.yaml", *tracked, "--set", "answer=more", "--set", "output.path=out/more")
+    assert other.exception.exit_code == 5
+    assert not (home / "out/more").exists()
+    shown = CliRunner().invoke(cli, ["ledger", "history", "views", "--ledger", url]).output
+    assert "sums" in shown

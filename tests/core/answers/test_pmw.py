@@ -159,6 +159,7 @@ def test_approximate_dp_is_finer_than_pure():
         ({"total": 0}, "total must be from 1"),
         ({"delta": 1}, "delta must be"),
         ({"max_contributions": 0}, "max_contributions must be from 1"),
+        ({"epsilon": "1e-12"}, "would drown everything"),
     ],
 )
 def test_wrong_parameters_name_the_field(given, message):
