@@ -65,6 +65,7 @@ def run_release(
     key: str,
     path: str | os.PathLike[str],
     user: str | None = None,
+    public_keys: Any = None,
     name: str = "",
     secret: ReleaseKey | None = None,
     options: PipelineOptions | None = None,
@@ -74,7 +75,8 @@ def run_release(
 ) -> ReleaseResult:
     """Run one release and wait for it.
 
-    ``source`` is the plan of an input (`plan_records`), or a PTransform that gives records. ``path`` must be
+    ``source`` is the plan of an input (`plan_records`), or a PTransform that gives records. ``public_keys`` is a
+    list that is known without looking at the data: then all of its keys are released, and no others. ``path`` must be
     free, or an empty directory. ``shards`` groups the shuffle and has no effect on the result. A user's
     mistake raises a `HushgramError`, whatever process met it, and nothing is left behind.
     """
@@ -88,6 +90,7 @@ def run_release(
             key=key,
             path=path,
             user=user,
+            public_keys=public_keys,
             name=name,
             secret=secret,
             shards=shards,
@@ -109,6 +112,7 @@ def build_release(
     key: str,
     path: str | os.PathLike[str],
     user: str | None = None,
+    public_keys: Any = None,
     name: str = "",
     secret: ReleaseKey | None = None,
     shards: int | None = None,
@@ -124,7 +128,15 @@ def build_release(
                 raise InputError(f"column {column!r} is not among those that are read: {read}")
     chosen = shards_for(size, shards)
     return ReleaseSparseHistogram(
-        params, user=user, key=key, path=path, name=name, secret=secret, shards=chosen, local=local
+        params,
+        user=user,
+        key=key,
+        path=path,
+        public_keys=public_keys,
+        name=name,
+        secret=secret,
+        shards=chosen,
+        local=local,
     )
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import apache_beam as beam
 
 from hushgram.entropy import ReleaseKey
-from hushgram.histogram import Contributions, Histogram
+from hushgram.histogram import Contributions, Histogram, KeyTable
+from hushgram.reference import listed_only
 from hushgram.transforms.batching import Local, TakeBatches
 from hushgram.transforms.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.columns import Columns
@@ -39,7 +40,7 @@ class BoundContributions(beam.PTransform):
     """Records → parts of the bounded histogram, with user-level privacy.
 
     ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
-    for the shuffle and has no effect on the result.
+    for the shuffle and has no effect on the result. With ``listed``, records of other keys are left out first.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class BoundContributions(beam.PTransform):
         most_per_key: int,
         texts: bool,
         shards: int,
+        listed: KeyTable | None = None,
         local: Local = _ANYWHERE,
     ) -> None:
         super().__init__()
-        self._cut = _CutUsers(user, key, secret, most=most, texts=texts, shards=shards, local=local)
+        self._cut = _CutUsers(
+            user, key, secret, most=most, texts=texts, shards=shards, listed=listed, local=local
+        )
         self._sent = Contributions if local.spill is None else Parcel
         self._bound = BoundUsers(most, most_per_key, texts=texts)
         self._shown = {"max_contributions": most, "max_per_key": most_per_key}
@@ -75,9 +79,11 @@ class BoundContributions(beam.PTransform):
 class CountRecords(beam.PTransform):
     """Records → parts of the histogram in which every record counts one."""
 
-    def __init__(self, key: str, *, texts: bool, local: Local = _ANYWHERE) -> None:
+    def __init__(
+        self, key: str, *, texts: bool, listed: KeyTable | None = None, local: Local = _ANYWHERE
+    ) -> None:
         super().__init__()
-        self._count = _CountBatches(key, texts=texts, local=local)
+        self._count = _CountBatches(key, texts=texts, listed=listed, local=local)
 
     def expand(self, records: Any) -> Any:
         return records | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
@@ -136,11 +142,20 @@ class _CutUsers(TakeBatches):
     """Records → (user shard, Contributions or the parcel that holds them), cut to C keys a user."""
 
     def __init__(
-        self, user: str, key: str, secret: ReleaseKey, *, most: int, texts: bool, shards: int, local: Local
+        self,
+        user: str,
+        key: str,
+        secret: ReleaseKey,
+        *,
+        most: int,
+        texts: bool,
+        shards: int,
+        listed: KeyTable | None = None,
+        local: Local = _ANYWHERE,
     ) -> None:
         super().__init__(user, key, threads=local.threads)
         self._secret, self._most, self._texts, self._shards = secret, most, texts, shards
-        self._spill = local.spill
+        self._listed, self._spill = listed, local.spill
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -152,7 +167,8 @@ class _CutUsers(TakeBatches):
             self._writer.close()
 
     def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
-        parts = [Contributions.of(c.users, c.keys, self._secret, texts=self._texts) for c in columns]
+        chosen = [_chosen(part, self._listed) for part in columns]
+        parts = [Contributions.of(users, keys, self._secret, texts=self._texts) for users, keys in chosen]
         return Contributions.concat(parts).thinned(self._most).split_users(self._shards)
 
     def send(self, result: list[tuple[int, Contributions]]) -> Iterator[tuple[int, Contributions | Parcel]]:
@@ -166,12 +182,21 @@ class _CutUsers(TakeBatches):
 class _CountBatches(TakeBatches):
     """Records → Histogram parts."""
 
-    def __init__(self, key: str, *, texts: bool, local: Local) -> None:
+    def __init__(self, key: str, *, texts: bool, listed: KeyTable | None, local: Local) -> None:
         super().__init__(None, key, threads=local.threads)
-        self._texts = texts
+        self._texts, self._listed = texts, listed
 
     def work(self, columns: list[Columns]) -> Histogram:
-        return Histogram.merge(Histogram.of_column(c.keys, texts=self._texts) for c in columns)
+        keys = (_chosen(part, self._listed)[1] for part in columns)
+        return Histogram.merge(Histogram.of_column(column, texts=self._texts) for column in keys)
 
     def send(self, result: Histogram) -> Iterator[Histogram]:
         yield result
+
+
+def _chosen(columns: Columns, listed: KeyTable | None) -> tuple[Any, Any]:
+    """Users and keys; with a list, only the records of listed keys: others use up nothing of a user's bounds."""
+    if listed is None:
+        return columns.users, columns.keys
+    keys, users = listed_only(columns.keys, columns.users, listed)
+    return users, keys

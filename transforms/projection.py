@@ -89,7 +89,7 @@ class RandomizeBlock(beam.CombineFn):
     """Parts of one block → its bits after randomized response. Merges; order has no effect."""
 
     def __init__(self, params: ReleaseParams, secret: ReleaseKey) -> None:
-        self._flip = flip_probability(params.alpha)  # type: ignore[arg-type]
+        self._flip = flip_probability(params.alpha)
         self._secret = secret
 
     def create_accumulator(self) -> _Held:

@@ -3,6 +3,7 @@
     records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ─────────┐ (side input)
                                                       ├─► ReleaseThreshold ◄───┤
                                                       └─► ProjectAlp ◄─────────┴─► WriteSketch
+                                                   or ──► ReleaseListed (a public list) ─► WriteSketch
 
 For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and
 bundles.
@@ -18,13 +19,15 @@ from apache_beam.transforms.window import GlobalWindows
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import ParameterError
+from hushgram.histogram import KeyTable
 from hushgram.numbers import show
 from hushgram.params import ReleaseParams
-from hushgram.plan import check_levels
-from hushgram.reference import bind
+from hushgram.plan import Plan, check_levels, make_public_plan
+from hushgram.reference import bind, list_table
 from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.histogram import MergeHistograms
+from hushgram.transforms.listed import ReleaseListed
 from hushgram.transforms.projection import ProjectAlp
 from hushgram.transforms.sharding import Shards, shards_for
 from hushgram.transforms.sizing import PlanRelease
@@ -41,6 +44,9 @@ class ReleaseSparseHistogram(beam.PTransform):
     ``key`` name columns (for pairs they only describe). Without ``user`` a single record is protected instead
     of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say. Each run of a
     pipeline is a release of its own, and what several of them lose together adds up.
+
+    With ``public_keys``, a list known without looking at the data, exactly those keys are released, each with
+    noise, and all of epsilon goes to them; nothing of any other key shows.
 
     ``secret`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
     subtract the noise. It travels in the pipeline's code to the workers, and is not in options, names,
@@ -64,6 +70,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         key: str,
         path: str | os.PathLike[str],
         user: str | None = None,
+        public_keys: Any = None,
         name: str = "",
         secret: ReleaseKey | None = None,
         shards: Shards | None = None,
@@ -74,7 +81,9 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
             )
-        check_levels(params)
+        self._listed = None if public_keys is None else list_table(public_keys)
+        if self._listed is None:
+            check_levels(params)
         self._params, self._user, self._key, self._name = params, user, key, name
         self._secret = bind(secret or ReleaseKey.generate(), params)
         self._shards = shards or shards_for(None)
@@ -82,37 +91,53 @@ class ReleaseSparseHistogram(beam.PTransform):
         self.target = Target.of(os.fspath(path), self._secret)
 
     def expand(self, records: Any) -> Any:
-        params, secret, groups = self._params, self._secret, self._shards.groups
         whole = records | "AllTime" >> beam.WindowInto(GlobalWindows())  # a release has no windows
         parts = whole | "Bound" >> self._bounding()  # Histogram
-        merge = MergeHistograms(groups, texts=params.delta != 0)
-        shards = parts | "MergeHistogram" >> merge  # (group, Histogram)
+        released = self._sparse(parts) if self._listed is None else self._public(parts, self._listed)
+        return released | "WriteSketch" >> WriteSketch(self.target, self._secret, self._name)  # the path
+
+    def _sparse(self, parts: Any) -> dict[str, Any]:
+        """Any key at all: threshold and projection, under a plan from noisy sizes."""
+        params, secret, groups = self._params, self._secret, self._shards.groups
+        shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
         plan = shards | "PlanSizes" >> PlanRelease(params, secret)  # one Plan
         heavy = shards | "Threshold" >> ReleaseThreshold(plan, secret, groups=groups)  # (group, Heavy)
         blocks = shards | "Project" >> ProjectAlp(params, plan, secret, groups=groups)  # BlockBits
-        released = {"heavy": heavy, "blocks": blocks, "plan": plan}
-        return released | "WriteSketch" >> WriteSketch(self.target, secret, self._name)  # the path
+        return {"heavy": heavy, "blocks": blocks, "plan": plan}
+
+    def _public(self, parts: Any, listed: KeyTable) -> dict[str, Any]:
+        """A list that is known beforehand: noise on every key of it, and nothing else."""
+        plan = make_public_plan(self._params, len(listed.texts))
+        shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
+        heavy = shards | "Laplace" >> ReleaseListed(listed, plan, self._secret)  # (0, Heavy)
+        made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
+        return {"heavy": heavy, "plan": made}
+
+    @property
+    def _texts(self) -> bool:
+        return self._params.delta != 0 or self._listed is not None
 
     def _bounding(self) -> beam.PTransform:
-        params, texts = self._params, self._params.delta != 0
+        params = self._params
         if self._user is None:
-            return CountRecords(self._key, texts=texts, local=self._local)
+            return CountRecords(self._key, texts=self._texts, listed=self._listed, local=self._local)
         return BoundContributions(
             self._user,
             self._key,
             self._secret,
             most=params.max_contributions,
             most_per_key=params.max_per_key,
-            texts=texts,
+            texts=self._texts,
             shards=self._shards.users,
+            listed=self._listed,
             local=self._local,
         )
 
     def display_data(self) -> dict[str, Any]:
         params = self._params
         return {
-            "epsilon": show(params.epsilon),  # type: ignore[arg-type]
-            "delta": show(params.delta),  # type: ignore[arg-type]
+            "epsilon": show(params.epsilon),
+            "delta": show(params.delta),
             "max_contributions": params.max_contributions,
             "max_per_key": params.max_per_key,
             "user": self._user or "(a record is the unit of privacy)",

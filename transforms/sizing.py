@@ -48,7 +48,7 @@ class PlanRelease(beam.PTransform):
         )
 
     def display_data(self) -> dict[str, Any]:
-        split: Split = self._params.split  # type: ignore[assignment]
+        split: Split = self._params.split
         return {"epsilon_size": str(split.size)}
 
 
@@ -88,6 +88,6 @@ class PlanFromTallies(beam.CombineFn):
         return out
 
     def extract_output(self, total: Tally) -> Plan:
-        split: Split = self._params.split  # type: ignore[assignment]
+        split: Split = self._params.split
         sizes = release_sizes(total, split.size, self._params.max_contributions, self._secret)
         return checked_plan(make_plan(self._params, sizes))

@@ -1,6 +1,6 @@
 """The sketch directory: every file, the manifest last.
 
-In:  (group, Heavy), `BlockBits` and the plan. All of it released.
+In:  (group, Heavy), `BlockBits` (if there are columns) and the plan. All of it released.
 Out: the path, once the sketch is there.
 
 Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
@@ -88,6 +88,8 @@ class WriteSketch(beam.PTransform):
             | "GroupHeavy" >> beam.GroupByKey()
             | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work)).with_output_types(_Written)
         )
+        if "blocks" not in parts:  # a public list has no columns
+            return self._publish(parts["plan"], heavy)
         bits = (
             parts["blocks"]
             | "ToFiles"
@@ -98,8 +100,11 @@ class WriteSketch(beam.PTransform):
             | "WriteBits" >> beam.ParDo(_WriteBits(self._target.work)).with_output_types(_Written)
         )
         written = (heavy, bits) | "AllFiles" >> beam.Flatten().with_output_types(_Written)
+        return self._publish(parts["plan"], written)
+
+    def _publish(self, plan: Any, written: Any) -> Any:
         publish = beam.ParDo(_Publish(self._target, self._secret, self._name), beam.pvalue.AsList(written))
-        return parts["plan"] | "Publish" >> publish.with_output_types(str)
+        return plan | "Publish" >> publish.with_output_types(str)
 
     def display_data(self) -> dict[str, Any]:
         return {"path": self._target.path}

@@ -22,7 +22,7 @@ from hushgram.errors import HushgramError, InputError, OutputError, ParameterErr
 from hushgram.inputs import Source
 from hushgram.pipelines.release import KEY_FILE, build_release, key_from_environment, run_release
 from hushgram.pipelines.runners import pipeline_options
-from hushgram.reference import release
+from hushgram.reference import release, release_public
 from hushgram.transforms import bounding
 from hushgram.transforms.records import plan_records
 from tests.transforms.releases import KEY, SMALL, contents, params, records
@@ -144,6 +144,20 @@ def test_exact_figures_stay_with_the_operator(tmp_path: Path, monkeypatch: pytes
     said = numbers(json.loads((tmp_path / "job/manifest.json").read_text()))
     assert said.isdisjoint({result.exact["rows"], result.exact["records"]})
     assert os.listdir(tmp_path / "tmp") == []
+
+
+@pytest.mark.parametrize("users", [True, False])
+def test_a_public_list_is_released_as_the_library_does(users: bool, tmp_path: Path) -> None:
+    listed = [f"https://example.org/{i}" for i in range(1, 40)] + ["never seen"]
+    chosen = params()
+    owners = TABLE["user"] if users else None
+    release_public(owners, TABLE["url"], listed, chosen, tmp_path / "library", key=KEY, name="urls")
+    inputs = write_parquet(tmp_path / "in", TABLE, 3)
+    got = job(tmp_path / "job", inputs, chosen, users, public_keys=listed)
+    assert got == contents(tmp_path / "library")
+    assert sorted(got) == ["heavy.parquet", "manifest.json"]
+    with pytest.raises(InputError, match="listed twice"):
+        build_release(chosen, beam.Create([]), key="url", path=tmp_path / "b", public_keys=["a", "a"])
 
 
 class _Breaks(beam.DoFn):
