@@ -1,0 +1,132 @@
+"""What the release job sends, holds and takes, as formulas of its input: `python -m benchmarks.scaling`.
+
+Runs at 1 M and 10 M rows (with --full also 100 M) on the local runner with everything sent through the coders, as
+between machines; prints bytes and CPU seconds of each stage, and the constants that docs/scaling.md uses. There are no
+bars: the figures are of this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pipeline import DATA, make_data
+
+__all__ = ["main"]
+
+RUN = """
+import json, logging, resource, sys, time, weakref
+import apache_beam as beam
+from hushgram import ReleaseKey, ReleaseParams
+from hushgram.inputs import Source
+from hushgram.pipelines import progress
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.transforms import blocks, coders
+from hushgram.transforms.records import ReadRecords, plan_records
+from hushgram.transforms.release import ReleaseSparseHistogram
+from hushgram.transforms.sharding import shards_for
+
+sent, seen = {}, weakref.WeakValueDictionary()
+def count(cls):
+    inner = cls.encode
+    def encode(self, value):
+        out = inner(self, value)
+        if seen.get(id(value)) is value:  # Beam encodes a piece more than once: to measure it, to send it
+            return out
+        seen[id(value)] = value
+        cell = sent.setdefault(cls.__name__.strip("_"), [0, 0, 0])
+        cell[0] += 1
+        cell[1] += len(out)
+        cell[2] = max(cell[2], len(out))
+        return out
+    cls.encode = encode
+for cls in (coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.TallyCoder, blocks._BlockCoder):
+    count(cls)
+
+VERBS = ("Publish", "WriteBits", "WriteHeavy", "RandomizeBlocks", "ReleaseShards", "RoundAndHash", "ReleaseSizes-UnKey",
+         "SumGroups", "BoundUsers", "CutBatches")  # the last of them in a fused stage names it
+times, last = {}, [None, 0.0]
+class Stages(logging.Handler):
+    def emit(self, record):
+        if isinstance(record.msg, str) and record.msg.startswith("Running bundle for stage") and record.args:
+            now, name = time.process_time(), str(record.args[0])
+            words = next((verb for verb in VERBS if f"-{verb}" in name), "between stages")
+            if last[0] is not None:
+                times[last[0]] = times.get(last[0], 0.0) + now - last[1]
+            last[:] = [words, now]
+log = logging.getLogger("apache_beam.runners.portability.fn_api_runner.fn_runner")
+log.setLevel(logging.DEBUG)
+log.propagate = False
+log.addHandler(Stages(logging.DEBUG))
+
+plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
+shards = shards_for(plan.bytes)
+began, cpu = time.monotonic(), time.process_time()
+pipeline = new_pipeline(pipeline_options())
+params = ReleaseParams(epsilon="1", max_contributions=8)
+job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], secret=ReleaseKey(bytes(32)),
+                             shards=shards)
+pipeline | ReadRecords(plan) | job
+result = pipeline.run()
+result.wait_until_finish()
+end = time.monotonic()
+times[last[0]] = times.get(last[0], 0.0) + time.process_time() - last[1]
+print(json.dumps({
+    "seconds": end - began, "cpu": time.process_time() - cpu, "stages": times, "sent": sent,
+    "counters": progress.read_counters(result), "bytes": plan.bytes, "users": shards.users, "groups": shards.groups,
+    "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+}))
+"""
+
+
+def run(rows: int) -> dict[str, Any]:
+    """One release of so many rows; what it sent, held and took."""
+    inputs = make_data(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", RUN, f"{inputs}/*.parquet", f"{folder}/out.sketch"],
+            capture_output=True, text=True, check=False, cwd=folder,
+        )  # fmt: skip
+        if done.returncode:
+            raise SystemExit(done.stderr[-4000:])
+        figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        figures["sketch"] = sum(file.stat().st_size for file in Path(folder, "out.sketch").iterdir())
+    return figures
+
+
+def show(rows: int, figures: dict[str, Any]) -> None:
+    """The figures of one run, a row or a key."""
+    counters = figures["counters"]
+    kept, keys = counters.get("records", 0), counters.get("keys", 0)
+    print(f"\n{rows:,} rows: {figures['seconds']:.1f} s ({figures['cpu']:.1f} CPU s)")
+    print(f"  input {figures['bytes'] / rows:.2f} bytes a row; {kept:,} records kept; {keys:,} keys")
+    print(f"  {figures['users']} user shards, {figures['groups']} groups; memory {figures['memory'] / 2**30:.2f} GiB")
+    print(f"  sketch {figures['sketch']:,} bytes, {8 * figures['sketch'] / max(keys, 1):.1f} bits a key")
+    for name, (pieces, size, largest) in sorted(figures["sent"].items()):
+        print(
+            f"  {name:<22} {pieces:>7,} pieces {size / 2**20:>10,.1f} MiB, largest {largest / 2**20:>7,.2f} MiB,"
+            f" {size / rows:>7.2f} bytes a row, {size / max(keys, 1):>7.2f} a key"
+        )
+    for name, seconds in sorted(figures["stages"].items(), key=lambda item: -item[1]):
+        print(f"  {name:<44} {seconds:>8.2f} CPU s {1e9 * seconds / rows:>9.1f} ns a row")
+
+
+def main(arguments: list[str]) -> int:
+    """The runs, smallest first."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    sizes = [1_000_000, 10_000_000]
+    if "--quick" in arguments:
+        sizes = sizes[:1]
+    if "--full" in arguments:
+        sizes.append(100_000_000)
+    for rows in sizes:
+        show(rows, run(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
