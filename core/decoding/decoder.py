@@ -20,7 +20,7 @@ __all__ = ["ESTIMATORS", "INTERVALS", "Decoder"]
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
-MODEL = 2.5e-3  # relative error of the prior's mean that comes from its bins, seen in the benchmark
+MODEL = 1e-3  # relative error of the prior's mean that comes from its bins, seen in the benchmark
 
 Flags = NDArray[np.bool_]
 

@@ -50,12 +50,17 @@ class Evidence:
         )
 
 
-def gather(channel: Channel, bins: Bins, shape: Floats) -> tuple[Evidence, Evidence]:
-    """All evidence, and that of the records alone; ``shape`` is (atoms, bins), how a bin's keys lie in it."""
+def gather(channel: Channel, bins: Bins, shape: Floats, loose: float) -> tuple[Evidence, Evidence]:
+    """All evidence, and that of the records alone.
+
+    ``shape`` is (atoms, bins), how a bin's keys lie in it. ``loose`` is a relative error of n that comes
+    on top, while it is not known where in their bins the counts lie.
+    """
     far = channel.released.listed[channel.released.listed > bins.top].astype(np.float64)
     records = _records(channel, bins, shape, far)
-    profile = _profile(channel, bins, shape, len(far))
-    return profile + records + _loads(channel, bins, shape, len(far)) + _listed(channel, bins, shape), records
+    softened = Evidence.of(records.matrix, records.values, records.floor + (loose * records.values) ** 2)
+    others = _loads(channel, bins, shape, len(far)) + _listed(channel, bins, shape)
+    return _profile(channel, bins, shape, len(far)) + softened + others, records
 
 
 def _profile(channel: Channel, bins: Bins, shape: Floats, beyond: int) -> Evidence:
