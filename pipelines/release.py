@@ -11,7 +11,6 @@ figures of the result are for the operator's terminal alone: they are not differ
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from hushgram.inputs import InputPlan
 from hushgram.params import ReleaseParams
 from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
+from hushgram.pipelines.scratch import scratch_directory
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.batching import Local
 from hushgram.transforms.records import ReadRecords, WriteBadRecords
@@ -147,7 +147,7 @@ def _local(options: PipelineOptions) -> Iterator[Local]:
         yield Local()
         return
     alone = options.view_as(DirectOptions).direct_num_workers == 1
-    with tempfile.TemporaryDirectory(prefix="hushgram-shuffle-") as spill:  # mode 0700
+    with scratch_directory() as spill:
         yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
 
 

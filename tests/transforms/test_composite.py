@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +52,13 @@ def test_every_form_of_records_gives_the_librarys_bytes(expected: dict[str, byte
     step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=path, name="urls", secret=KEY)
     assert collect(lambda p: p | beam.Create(mixed()) | step) == [str(path)]
     assert contents(path) == expected
+
+
+def test_the_example_in_its_docstring_runs() -> None:
+    from hushgram.transforms import release as module
+
+    results = doctest.testmod(module)
+    assert (results.failed, results.attempted > 4) == (0, True)
 
 
 def test_windows_of_the_input_make_no_difference(expected: dict[str, bytes], tmp_path: Path) -> None:
