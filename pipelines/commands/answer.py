@@ -4,6 +4,7 @@ before.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,4 +151,13 @@ def _show(job: AnswerJob) -> None:
     click.echo(
         f"  with probability 95 %, measured answers are within {measured:,.0f} counts, and answers from the hypothesis "
         f"within {threshold + slack:,.0f} while updates last"
+    )
+    width = float(job.params.max_contributions / job.params.epsilon)
+    spread = width * math.sqrt(2 * len(job.cells))
+    rival = max(
+        spread * math.sqrt(2 * math.log(40 * len(job.queries))), width * math.log(40 * len(job.queries))
+    )
+    click.echo(
+        f"  for comparison: a Laplace histogram of the {len(job.cells):,} cells would answer all of them within about "
+        f"{rival:,.0f} (see docs/choosing.md)"
     )

@@ -86,6 +86,7 @@ def test_check_spends_nothing(home):
     assert result.exit_code == 0, result.exception
     assert "epsilon 50, delta 0 for one user" in result.output
     assert "4 queries over 25 cells, at most 10 updates" in result.output
+    assert "a Laplace histogram of the 25 cells would answer all of them within about" in result.output
     assert not (home / "out").exists()
 
 
