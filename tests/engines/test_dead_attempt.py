@@ -9,6 +9,7 @@ import pytest
 
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.pipelines.release import build_release, run_release
+from hushgram.transforms import sketch_sink
 from tests.engines.jobs import contents
 
 PARAMS = ReleaseParams(epsilon="1", max_contributions=2)
@@ -34,3 +35,14 @@ def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
     (work / name).write_bytes(b"half of a fi")
     assert run(target) == clean
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "clean"]
+
+
+def test_the_sweep_is_what_keeps_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken twin: without it the half-written file is published."""
+    monkeypatch.setattr(sketch_sink, "_sweep", lambda directory: None)
+    target = tmp_path / "again"
+    release = build_release(PARAMS, views(), user="user", key="url", path=target, secret=SECRET)
+    work = Path(release.target.work)
+    work.mkdir()
+    (work / "bits-00000.bin.4711.part").write_bytes(b"half of a fi")
+    assert "bits-00000.bin.4711.part" in run(target)
