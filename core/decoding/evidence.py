@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushgram.decoding.channel import Channel
-from hushgram.decoding.released import Floats
+from hushgram.decoding.released import Floats, Ints, Released
 from hushgram.decoding.support import Bins
 
-__all__ = ["Evidence", "gather"]
+__all__ = ["Evidence", "Listing", "gather"]
 
 GUESS = 0.3  # relative standard deviation of n and k that a configuration states
 SLACK = 5e-4  # relative error of n from the atoms' width
@@ -50,17 +50,40 @@ class Evidence:
         )
 
 
-def gather(channel: Channel, bins: Bins, shape: Floats, loose: float) -> tuple[Evidence, Evidence]:
+@dataclass(frozen=True)
+class Listing:
+    """The listed values in short: ranges of values with the keys in each, and what lies beyond the support."""
+
+    cuts: Ints
+    tally: Ints
+    beyond: int
+    beyond_sum: float
+
+    @classmethod
+    def of(cls, released: Released, top: int) -> Listing:
+        step = max(1, int(released.noise / 2.0))
+        cuts = np.arange(released.bound, min(top, released.bound + VALUES * step) + 1, step)
+        place = (released.listed - released.bound) // step
+        inside = released.listed <= top
+        tally = np.bincount(np.clip(place[inside], 0, len(cuts) - 1), minlength=len(cuts))
+        far = released.listed[~inside]
+        return cls(
+            np.append(cuts, top + 1), tally.astype(np.int64), len(far), float(far.sum(dtype=np.float64))
+        )
+
+
+def gather(
+    channel: Channel, bins: Bins, shape: Floats, listing: Listing, loose: float
+) -> tuple[Evidence, Evidence]:
     """All evidence, and that of the records alone.
 
     ``shape`` is (atoms, bins), how a bin's keys lie in it. ``loose`` is a relative error of n that comes
     on top, while it is not known where in their bins the counts lie.
     """
-    far = channel.released.listed[channel.released.listed > bins.top].astype(np.float64)
-    records = _records(channel, bins, shape, far)
+    records = _records(channel, bins, shape, listing)
     softened = Evidence.of(records.matrix, records.values, records.floor + (loose * records.values) ** 2)
-    others = _loads(channel, bins, shape, len(far)) + _listed(channel, bins, shape)
-    return _profile(channel, bins, shape, len(far)) + softened + others, records
+    others = _loads(channel, bins, shape, listing.beyond) + _listed(channel, bins, shape, listing)
+    return _profile(channel, bins, shape, listing.beyond) + softened + others, records
 
 
 def _profile(channel: Channel, bins: Bins, shape: Floats, beyond: int) -> Evidence:
@@ -76,11 +99,11 @@ def _profile(channel: Channel, bins: Bins, shape: Floats, beyond: int) -> Eviden
     return Evidence.of(reach.astype(np.float64) @ shape, released.profile[use] - beyond, noise)
 
 
-def _records(channel: Channel, bins: Bins, shape: Floats, far: Floats) -> Evidence:
+def _records(channel: Channel, bins: Bins, shape: Floats, listing: Listing) -> Evidence:
     released = channel.released
-    body = released.records - float(far.sum())
+    body = released.records - listing.beyond_sum
     if len(released.profile_at):
-        known = 2.0 * released.profile_noise**2 + len(far) * channel.variance
+        known = 2.0 * released.profile_noise**2 + listing.beyond * channel.variance
         variance = known + (SLACK * max(body, 1.0)) ** 2 + 1.0
     else:
         variance = (GUESS * max(released.records, 1.0)) ** 2 + 1.0
@@ -98,13 +121,8 @@ def _loads(channel: Channel, bins: Bins, shape: Floats, beyond: int) -> Evidence
     )
 
 
-def _listed(channel: Channel, bins: Bins, shape: Floats) -> Evidence:
-    released = channel.released
-    step = max(1, int(released.noise / 2.0))
-    cuts = np.arange(released.bound, min(bins.top, released.bound + VALUES * step) + 1, step)
-    cuts = np.append(cuts, bins.top + 1)
-    edges = cuts.astype(np.float64)
+def _listed(channel: Channel, bins: Bins, shape: Floats, listing: Listing) -> Evidence:
+    edges = listing.cuts.astype(np.float64)
     over = np.stack([channel.tail(np.ceil(edge - bins.support.at)) for edge in edges])  # (edges, atoms)
-    zeros = -np.diff(channel.tail(edges)) * (released.cells or 0.0)
-    seen = np.histogram(released.listed, bins=cuts)[0]
-    return Evidence.of(-np.diff(over, axis=0) @ shape, seen - zeros, 1.0 + zeros, poisson=True)
+    zeros = -np.diff(channel.tail(edges)) * (channel.released.cells or 0.0)
+    return Evidence.of(-np.diff(over, axis=0) @ shape, listing.tally - zeros, 1.0 + zeros, poisson=True)

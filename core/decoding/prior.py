@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushgram.decoding.channel import Channel
-from hushgram.decoding.evidence import Evidence, gather
+from hushgram.decoding.evidence import Evidence, Listing, gather
 from hushgram.decoding.released import Floats
 from hushgram.decoding.support import Bins, Support, make_bins
 
@@ -30,7 +30,9 @@ LEAN = 3.0  # standard deviation of the slope about −2
 TAIL = 2.0  # degrees of freedom of the bends: a distribution of a few spikes must be possible
 HUBER = 10.0  # an observation pulls no harder than at this many standard deviations
 PASSES = 3  # the later ones know how counts lie inside the bins
-LOOSE = 0.02  # so far n may be off before the last pass: leaning inside the bins comes before moving keys between
+LOOSE = (
+    0.02  # so far n may be off before the last pass: leaning inside the bins comes before moving keys between
+)
 STEPS = 50
 STRIDE = 1.5  # longest step of a ln μ
 ENOUGH = 1e-3  # gain in the log-likelihood below which the fit is done
@@ -62,6 +64,7 @@ class _Smoothness:
 def fit_prior(channel: Channel) -> Prior:
     """Fit the prior of a release. Input: public numbers. Output: masses over the support, none negative."""
     bins = make_bins(channel.released)
+    listing = Listing.of(channel.released, bins.top)
     atoms = np.arange(len(bins.support.at))
     spread = bins.share(bins.support.width / bins.support.at**2, np.ones(bins.count))
     middle = bins.sums(spread * bins.support.at)
@@ -70,7 +73,7 @@ def fit_prior(channel: Channel) -> Prior:
     theta = np.log(bins.width / middle**2)
     for number in range(PASSES):
         shape[atoms, bins.owner] = spread
-        evidence, records = gather(channel, bins, shape, LOOSE if number < PASSES - 1 else 0.0)
+        evidence, records = gather(channel, bins, shape, listing, LOOSE if number < PASSES - 1 else 0.0)
         if number == 0:
             theta = theta + np.log(max(float(evidence.values[0]), 1.0) / float(np.exp(theta).sum()))
         theta, curvature = _solve(evidence, smooth, theta)

@@ -33,7 +33,7 @@ def releases(draw: Any) -> tuple[Released, np.ndarray, np.ndarray, np.ndarray]:
         sizes=sizes,
         ones=(rng.random(levels) * (sizes + 1)).astype(np.int64),
         bound=bound,
-        noise=draw(st.sampled_from([0.01, 2.0, 16.0, 3e4])),
+        noise=draw(st.sampled_from([0.01, 2.0, 16.0, 3e4, 1e9])),
         listed=bound + rng.integers(0, 10 ** draw(st.integers(0, 12)), draw(st.integers(0, 30))),
         cells=draw(st.sampled_from([None, 1.0, 2.0**40, 2.0**64])),
         records=draw(st.sampled_from([-1e3, 0.0, 1.0, 1e6, 1e12])),
