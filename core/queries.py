@@ -170,19 +170,32 @@ def _bound(value: Any, where: str) -> Fraction | str:
         raise ParameterError(f"{where}: between must be numbers, dates or texts, got {value!r}") from None
 
 
-def read_queries(lines: Iterable[str | bytes], source: str) -> list[Query]:
+def read_queries(lines: Iterable[str], source: str) -> list[Query]:
     """The queries of a JSONL file, checked as one stream and sorted by sequence number."""
     queries: list[Query] = []
+    decode = json.JSONDecoder().decode
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if not line or line.isspace():
             continue
         try:
-            fields = json.loads(line)
+            fields = decode(line)
         except ValueError as problem:
             reason = str(problem).splitlines()[0]
             raise InputError(f"{source}, line {number}: not JSON ({reason})") from None
-        queries.append(parse_query(fields, len(queries), f"{source}, line {number}"))
+        position = len(queries)
+        plain = _plain_key_query(fields, position)
+        queries.append(plain or parse_query(fields, position, f"{source}, line {number}"))
     return check_stream(queries, source)
+
+
+def _plain_key_query(fields: Any, position: int) -> Query | None:
+    """The most frequent form, {"key": ...} with or without an id, without detours; None for all others."""
+    if type(fields) is not dict or len(fields) > 2:
+        return None
+    key, name = fields.get("key"), fields.get("id")
+    if type(key) is not str or not key or len(fields) != 1 + (type(name) is str and name != ""):
+        return None
+    return Query(name or f"q{position}", position, KeyQuery(key))
 
 
 def check_stream(queries: Iterable[Query], source: str) -> list[Query]:

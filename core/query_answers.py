@@ -48,7 +48,8 @@ class QueryPlan:
     def __init__(self, queries: Sequence[Query], schema: pa.Schema, key: str) -> None:
         self.size = len(queries)
         self.key = key
-        self.columns = tuple(dict.fromkeys(name for query in queries for name in query.columns))
+        others = (q for q in queries if not isinstance(q.kind, KeyQuery))
+        self.columns = tuple(dict.fromkeys(name for query in others for name in query.columns))
         kinds = list(enumerate(query.kind for query in queries))
         keys = [(i, kind.key) for i, kind in kinds if isinstance(kind, KeyQuery)]
         prefixes = [(i, kind.prefix.encode()) for i, kind in kinds if isinstance(kind, PrefixQuery)]

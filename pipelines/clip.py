@@ -171,8 +171,9 @@ def _bounding(job: ClipJob, secret: ReleaseKey, local: Local) -> beam.PTransform
         return CountRecords(RECORD, texts=True, local=local)
     shards = shards_for(job.source.bytes, job.config.shards).users
     # equal values are as good as others: a user's records count up to C, however often one value occurs
-    bounds = {"most": most, "most_per_key": most}
-    return BoundContributions(user, RECORD, secret, **bounds, texts=True, shards=shards, local=local)
+    return BoundContributions(
+        user, RECORD, secret, most=most, most_per_key=most, texts=True, shards=shards, local=local
+    )
 
 
 def _write(clipped: Clipped, path: str, header: dict[str, Any]) -> str:

@@ -65,8 +65,14 @@ def test_bad_streams():
         queries_of({"key": "a", "id": "x"}, {"key": "b", "id": "x"})
     with pytest.raises(InputError, match="no queries"):
         read_queries([], "q.jsonl")
-    with pytest.raises(InputError, match="line 2: not JSON"):
-        read_queries(['{"key": "a"}', "{"], "q.jsonl")
+    with pytest.raises(InputError, match="line 3: not JSON"):
+        read_queries(['{"key": "a"}', "", "{"], "q.jsonl")
+    with pytest.raises(InputError, match="line 1: not JSON"):
+        read_queries(['{"key": "a"}, {"key": "b"}'], "q.jsonl")
+    with pytest.raises(InputError, match="line 1: not JSON"):  # two halves of one object
+        read_queries(['{"key": "a"', '"id": "b"}, {"key": "c"}'], "q.jsonl")
+    with pytest.raises(ParameterError, match="line 2: unknown query kind or field 'x'"):
+        read_queries(['{"key": "a"}', '{"key": "a", "x": "y"}'], "q.jsonl")
 
 
 def test_sensitivity_follows_kind_and_bounds():
