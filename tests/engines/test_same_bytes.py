@@ -56,6 +56,14 @@ def test_flink(bench: Bench, by_library: dict[str, bytes], on_flink: list[str], 
     assert bench.release(f"flink-{slots}", [*on_flink, f"--parallelism={slots}"]) == by_library
 
 
+def test_key_texts_on_flink(bench: Bench, on_flink: list[str]) -> None:
+    """δ > 0: the text of keys travels too."""
+    texts = {"privacy.delta": "1e-6"}
+    here = bench.release("texts-local", settings=texts)
+    assert here["heavy.parquet"].count(b"https://e.org/") > 0
+    assert bench.release("texts-flink", [*on_flink, "--parallelism=2"], texts) == here
+
+
 def test_prism(bench: Bench, by_library: dict[str, bytes], prism: Prism, pools: WorkerPools) -> None:
     assert bench.release("prism", [*prism.options, *pools.local_options]) == by_library
 
