@@ -109,7 +109,7 @@ class Decoder:
             return 0.0, 0.0, 0.0
         if estimator == "unbiased":
             each, spread = unbiased(self.channel, words, value, named)
-            return _range(float(each.sum()), float(spread.sum()), 0.0, level, 0.0)
+            return _range(float(each.sum()), float(spread.sum()), 0.0, level, -np.inf)
         posterior = self._posterior(present)
         outcomes, place, far = self._distinct(words, value, named)
         often = np.bincount(place[~far], minlength=len(outcomes.words)).astype(np.float64)

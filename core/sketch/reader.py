@@ -140,8 +140,14 @@ class Sketch:
         text = _as_text(encoded.values).take(pa.array(encoded.codes))
         return pa.table([text, *rows[:3], rows[3].cast(pa.string())], names=names)
 
-    def total(self, keys: Any, level: float = 0.95, present: float = 1.0) -> Total:
-        """The sum over a set of keys (each counted once), with an interval."""
+    def total(
+        self, keys: Any, level: float = 0.95, present: float = 1.0, estimator: str = "posterior"
+    ) -> Total:
+        """The sum over a set of keys (each counted once), with an interval.
+
+        ``posterior`` is the sharpest for sets that were not chosen by their counts (pages of one site, a random
+        sample); ``unbiased`` holds for any fixed set, also the rarest keys, at a wider interval.
+        """
         encoded = encode(keys)
         count = len(encoded.values)
         if self.plan.kind == "public":
@@ -159,7 +165,9 @@ class Sketch:
                 count,
             )
         values, listed, bits = self._look_up(encoded)
-        middle, below, above = self._decoder.total(bits, values, listed, level=level, present=present)
+        middle, below, above = self._decoder.total(
+            bits, values, listed, estimator=estimator, level=level, present=present
+        )
         return Total(float(middle), float(below), float(above), level, count)
 
     # --- inside -------------------------------------------------------------------------------------------------

@@ -25,14 +25,29 @@ __all__ = ["command"]
     show_default=True,
     help="Probability that a looked-up key is in the data at all.",
 )
+@click.option(
+    "--estimator",
+    type=click.Choice(["posterior", "unbiased"]),
+    default="posterior",
+    show_default=True,
+    help="unbiased: for sets that were chosen by how rare or frequent their keys are.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
-    sketch: str, keys: tuple[str, ...], keys_file: str | None, level: float, present: float, as_json: bool
+    sketch: str,
+    keys: tuple[str, ...],
+    keys_file: str | None,
+    level: float,
+    present: float,
+    estimator: str,
+    as_json: bool,
 ) -> None:
     """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget."""
     from hushgram.sketch.reader import Sketch
 
-    result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, present=present)
+    result = Sketch.open(sketch).total(
+        read_keys(keys, keys_file), level=level, present=present, estimator=estimator
+    )
     if as_json:
         fields = {
             "keys": result.keys,
