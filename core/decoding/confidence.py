@@ -28,7 +28,7 @@ from hushgram.decoding.support import atom_edges
 __all__ = ["Confidence"]
 
 ENUMERATE = 15  # columns up to which all 2^m patterns are listed
-PARTS = 4  # groups of columns beyond that
+PARTS = 4  # groups of columns beyond that; 3 beyond 40, so that outcomes stay in the ten thousands
 FREE = 64  # outcomes of the bits of a key that is not listed
 TIED = 8  # outcomes of the bits of a listed key
 RANGES = 0.06  # share of the missing coverage that ranges of counts add to be safe
@@ -44,7 +44,7 @@ class _Bits:
         if levels <= ENUMERATE:
             self.groups = [range(level, level + 1) for level in range(levels)]
         else:
-            cuts = np.linspace(0, levels, PARTS + 1).astype(int)
+            cuts = np.linspace(0, levels, (PARTS if levels <= 40 else 3) + 1).astype(int)
             self.groups = [range(a, b) for a, b in itertools.pairwise(cuts)]
         chance = np.ones((1, levels + 1))  # (outcomes, y)
         for group in self.groups:

@@ -48,7 +48,7 @@ def releases(draw: Any) -> tuple[Released, np.ndarray, np.ndarray, np.ndarray]:
     return released, rng.integers(0, 2, (count, levels)), values, listed
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(releases(), st.sampled_from(["confidence", "credible"]), st.sampled_from([1.0, 0.3]))
 def test_answers_are_sane_for_any_release(case: Any, interval: str, present: float) -> None:
     released, bits, values, listed = case
