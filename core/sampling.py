@@ -35,9 +35,6 @@ __all__ = [
     "uniform_below",
 ]
 
-# A geometric variable is drawn with so many binary digits that more are needed about once in 2^40 draws;
-# then it is extended (memorylessness), so the choice has no effect on the distribution.
-_OVERFLOW_BITS = 40
 # Words of packed bits that one round of randomized response works on: fits the second-level cache.
 _CHUNK_WORDS = 1 << 15
 # Rounds of bit-sliced comparison before the undecided lanes (1 in 2^8) are finished one by one.
@@ -128,14 +125,25 @@ def _settle_words(
 
 def geometric(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
     """P(G = g) = (1 − q) q^g for g ≥ 0, q = e^(−1/scale)."""
-    rate = _rate(scale)
-    top = _top_digit(rate)
-    out = _low_digits(rate, top, size, source)
-    tall = np.flatnonzero(bernoulli(geometric_overflow(rate, top), size, source))
+    digits, overflow = _geometric_digits(scale)
+    out = np.zeros(size, dtype=np.int64)
+    for j, digit in enumerate(digits):  # G given G < 2^top: its binary digits, which are independent
+        out |= bernoulli(digit, size, source).astype(np.int64) << j
+    tall = np.flatnonzero(bernoulli(overflow, size, source))
     while len(tall):  # memoryless: beyond 2^top the rest is geometric again
-        out[tall] += 1 << top
-        tall = tall[bernoulli(geometric_overflow(rate, top), len(tall), source)]
+        out[tall] += 1 << len(digits)
+        tall = tall[bernoulli(overflow, len(tall), source)]
     return out
+
+
+@lru_cache(maxsize=1024)
+def _geometric_digits(scale: Fraction) -> tuple[list[Digits], Digits]:
+    """Probabilities of the binary digits of G below 2^top, and of G ≥ 2^top, where e^(−2^top/scale) < 2^-40."""
+    rate = _rate(scale)
+    top = 0
+    while rate * 2**top < 28:  # a little more than 40 ln 2
+        top += 1
+    return [geometric_digit(rate, j) for j in range(top)], geometric_overflow(rate, top)
 
 
 def _rate(scale: Fraction) -> Fraction:
@@ -144,23 +152,6 @@ def _rate(scale: Fraction) -> Fraction:
     if scale > 1 << 50:
         raise ParameterError(f"noise scale must be at most 2^50, got about {float(scale):.3g}; raise epsilon")
     return 1 / Fraction(scale)
-
-
-@lru_cache(maxsize=4096)
-def _top_digit(rate: Fraction) -> int:
-    """Smallest j with rate · 2^j ≥ 40 ln 2 (28 is a little more)."""
-    j = 0
-    while rate * 2**j < 28:
-        j += 1
-    return j
-
-
-def _low_digits(rate: Fraction, top: int, size: int, source: BitSource) -> NDArray[np.int64]:
-    """G conditioned on G < 2^top: its first ``top`` binary digits, which are independent."""
-    out = np.zeros(size, dtype=np.int64)
-    for j in range(top):
-        out |= bernoulli(geometric_digit(rate, j), size, source).astype(np.int64) << j
-    return out
 
 
 def discrete_laplace(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
