@@ -31,6 +31,7 @@ __all__ = [
     "RangeQuery",
     "WhereQuery",
     "check_stream",
+    "default_id",
     "parse_query",
     "read_queries",
     "sensitivity",
@@ -103,6 +104,11 @@ def sensitivity(queries: Iterable[Query], max_contributions: int, max_per_key: i
     return max(each, default=one_key)
 
 
+def default_id(sequence: int) -> str:
+    """The name of a query that was given none."""
+    return f"q{sequence}"
+
+
 def parse_query(fields: Any, position: int, where: str) -> Query:
     """A query from its JSON object; ``where`` names the line in errors, ``position`` is its default seq.
 
@@ -123,7 +129,7 @@ def parse_query(fields: Any, position: int, where: str) -> Query:
     sequence = fields.get("seq", position)
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= _MAX_SEQUENCE:
         raise ParameterError(f"{where}: seq must be a whole number from 0, got {sequence!r}")
-    name = fields.get("id", f"q{sequence}")
+    name = fields.get("id", default_id(sequence))
     if isinstance(name, bool) or not isinstance(name, str | int) or not str(name):
         raise ParameterError(f"{where}: id must be text, got {name!r}")
     return Query(str(name), sequence, _kind(kinds[0], fields, where))
@@ -195,7 +201,7 @@ def _plain_key_query(fields: Any, position: int) -> Query | None:
     key, name = fields.get("key"), fields.get("id")
     if type(key) is not str or not key or len(fields) != 1 + (type(name) is str and name != ""):
         return None
-    return Query(name or f"q{position}", position, KeyQuery(key))
+    return Query(name or default_id(position), position, KeyQuery(key))
 
 
 def check_stream(queries: Iterable[Query], source: str) -> list[Query]:

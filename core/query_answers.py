@@ -35,7 +35,7 @@ from hushgram.keys import fingerprints
 from hushgram.queries import KeyQuery, PrefixQuery, Query, RangeQuery, WhereQuery
 from hushgram.where import bind, typed_value
 
-__all__ = ["QueryPlan", "pack_records", "queryable", "unpack_records"]
+__all__ = ["QueryPlan", "compact", "pack_records", "queryable", "unpack_records"]
 
 I64 = NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class QueryPlan:
         self.reads_keys = bool(keys or prefixes)
         self.reads_records = len(keys) + len(prefixes) < self.size
         self.record_schema = self._record_schema(schema)
-        self._keys = np.array([i for i, _ in keys], dtype=np.uint32)
+        self._keys = compact([i for i, _ in keys])
         self._wanted, self._key_slot = _distinct_keys([text for _, text in keys], self.texts)
         self._prefix = _Cells([(i, text, _after_prefix(text)) for i, text in prefixes])
         self._ranges = _range_cells(kinds, self.record_schema)
@@ -104,7 +104,7 @@ class QueryPlan:
         """The exact answer of each query, from the sum over all parts."""
         out = np.zeros(self.size, dtype=np.int64)
         parts = self._parts(total)
-        out[self._keys] = parts[0][self._key_slot]
+        out[np.asarray(self._keys, dtype=np.intp)] = parts[0][self._key_slot]
         self._prefix.read(parts[1], out)
         for cells, part in zip(self._ranges.values(), parts[2:-1], strict=True):
             cells.read(part, out)
@@ -115,7 +115,7 @@ class QueryPlan:
     def counting(self) -> QueryPlan:
         """The same plan for those who only count: smaller to send."""
         out = copy(self)
-        out._keys = out._key_slot = np.zeros(0, dtype=np.uint32)
+        out._keys, out._key_slot = range(0), np.zeros(0, dtype=np.uint32)
         return out
 
     def reading(self) -> QueryPlan:
@@ -135,6 +135,13 @@ class QueryPlan:
 
     def _parts(self, vector: I64) -> list[I64]:
         return [vector[low:high] for low, high in zip(self._ends[:-1], self._ends[1:], strict=True)]
+
+
+def compact(numbers: Sequence[int]) -> range | I64:
+    """Ascending whole numbers as a range where they have no gaps: plans travel as pickles."""
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return range(numbers[0], numbers[-1] + 1)
+    return np.array(numbers, dtype=np.int64)
 
 
 def _distinct_keys(texts: list[str], as_text: bool) -> tuple[Any, NDArray[np.uint32]]:

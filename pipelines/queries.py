@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.accounting import Event
@@ -35,8 +34,8 @@ from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtCo
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
-from hushgram.queries import Query, check_stream, parse_query, read_queries, sensitivity
-from hushgram.query_answers import QueryPlan
+from hushgram.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
+from hushgram.query_answers import QueryPlan, compact
 from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.queries import RECORD, AnswerQueries, PackRecords
@@ -59,8 +58,10 @@ class Stream:
     beta: Fraction
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        """The queries' names, in order."""
+    def ids(self) -> tuple[str, ...] | None:
+        """The queries' names, in order; None where all are those that the sequence numbers give."""
+        if all(query.id == default_id(query.sequence) for query in self.queries):
+            return None
         return tuple(query.id for query in self.queries)
 
     @property
@@ -123,7 +124,7 @@ class QueriesJob:
             unit="record" if config.input.user is None else "user",
             max_contributions=config.privacy.contributions,
             max_per_key=config.privacy.max_per_key,
-            streams=tuple(StreamHeader(s.name, s.ids, s.params, s.beta) for s in self.streams),
+            streams=tuple(StreamHeader(s.name, len(s.queries), s.ids, s.params, s.beta) for s in self.streams),
         )
 
 
@@ -225,7 +226,7 @@ def build_queries(
         packed = records | "PackRecords" >> PackRecords(job.plan.record_schema, job.config.input.user)
         bound = _bounding(job, RECORD, secret, True, local)
         parts["records"] = packed | "BoundRecords" >> bound
-    numbers = [(s.name, np.array([q.sequence for q in s.queries], dtype=np.int64)) for s in job.streams]
+    numbers = [(stream.name, compact([q.sequence for q in stream.queries])) for stream in job.streams]
     params = {stream.name: stream.params for stream in job.streams}
     _ = (
         parts

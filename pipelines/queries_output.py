@@ -25,6 +25,7 @@ from hushgram.mechanisms.svt_gap import refine
 from hushgram.mechanisms.svt_mechanism import ABOVE, HALTED
 from hushgram.mechanisms.svt_params import SvtParams
 from hushgram.numbers import show
+from hushgram.queries import default_id
 from hushgram.transforms.svt import Released
 
 __all__ = ["Header", "StreamHeader", "WriteAnswers", "accuracy", "guarantee_words", "lines"]
@@ -34,10 +35,14 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class StreamHeader:
-    """One stream as the header describes it; of its queries only the ids travel to the worker that writes."""
+    """One stream as the header describes it; of its queries only the ids travel to the worker that writes.
+
+    ``ids`` is None where all queries have the name that their sequence number gives.
+    """
 
     name: str
-    ids: tuple[str, ...]
+    size: int
+    ids: tuple[str, ...] | None
     params: SvtParams
     beta: Fraction
 
@@ -71,10 +76,10 @@ class Header:
             "streams": [
                 {
                     "stream": stream.name,
-                    "queries": len(stream.ids),
+                    "queries": stream.size,
                     "mechanism": "above_threshold" if stream.params.cutoff == 1 else "sparse",
                     **stream.params.describe(),
-                    "accuracy": accuracy(stream.params, len(stream.ids), stream.beta),
+                    "accuracy": accuracy(stream.params, stream.size, stream.beta),
                 }
                 for stream in self.streams
             ],
@@ -118,12 +123,14 @@ def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
     params = stream.params
     answered = int(np.sum(released.outcome != HALTED))
     estimates = refine(params, released.gap, released.value) if params.answers == "numeric" else None
+    numbers = released.sequence.tolist()
+    ids = [default_id(number) for number in numbers] if stream.ids is None else stream.ids
     for i in range(answered):
         above = bool(released.outcome[i] == ABOVE)
         fields: dict[str, Any] = {
             "stream": stream.name,
-            "id": stream.ids[i],
-            "seq": int(released.sequence[i]),
+            "id": ids[i],
+            "seq": numbers[i],
             "above": above,
         }
         if above and params.answers != "none":
@@ -133,8 +140,8 @@ def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
             fields["estimate"] = round(float(estimates[i]), 1)
         yield json.dumps(fields, ensure_ascii=False)
     if int(np.sum(released.outcome == ABOVE)) >= params.cutoff:
-        left = len(stream.ids) - answered
-        last = stream.ids[answered - 1]
+        left = stream.size - answered
+        last = ids[answered - 1]
         halted = {"stream": stream.name, "halted": True, "after": last, "unanswered": left}
         yield json.dumps(halted, ensure_ascii=False)
 

@@ -60,7 +60,7 @@ class AnswerQueries(beam.PTransform):
     has them. Either collection may be left out where no query needs it.
     """
 
-    def __init__(self, plan: QueryPlan, streams: Sequence[tuple[str, I64]]) -> None:
+    def __init__(self, plan: QueryPlan, streams: Sequence[tuple[str, I64 | range]]) -> None:
         super().__init__()
         self._plan, self._streams = plan, list(streams)
 
@@ -81,12 +81,12 @@ class AnswerQueries(beam.PTransform):
 
 
 def _read_off(
-    total: I64, plan: QueryPlan, streams: list[tuple[str, I64]]
+    total: I64, plan: QueryPlan, streams: list[tuple[str, I64 | range]]
 ) -> Iterator[tuple[str, tuple[I64, I64]]]:
     answers = plan.answers(total)
     at = 0
     for name, numbers in streams:
-        yield name, (numbers, answers[at : at + len(numbers)])
+        yield name, (np.asarray(numbers, dtype=np.int64), answers[at : at + len(numbers)])
         at += len(numbers)
 
 
