@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,9 @@ class KeyTable:
         tied = np.flatnonzero(np.diff(prints[order]) == 0)
         if len(tied):  # two texts with one fingerprint: order those by their bytes
             text = texts.to_pylist()
-            order = np.array(sorted(range(len(text)), key=lambda i: (int(prints[i]), text[i])), dtype=np.int64)
+            order = np.array(
+                sorted(range(len(text)), key=lambda i: (int(prints[i]), text[i])), dtype=np.int64
+            )
         place = np.empty(len(order), dtype=np.uint64)
         place[order] = np.arange(len(order), dtype=np.uint64)
         return cls(prints[order], texts.take(pa.array(order))), place
@@ -72,7 +75,9 @@ class KeyTable:
 
     def keep(self, used: NDArray[np.bool_]) -> tuple[KeyTable, U64]:
         """The rows marked in ``used``, and the new place of each old row (meaningless where unused)."""
-        return KeyTable(self.fingerprints[used], self.texts.filter(pa.array(used))), (np.cumsum(used) - 1).astype(np.uint64)
+        return KeyTable(self.fingerprints[used], self.texts.filter(pa.array(used))), (
+            np.cumsum(used) - 1
+        ).astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,14 @@ class Contributions:
         key_column, user_column = encode(keys, "keys"), canonical(users, "users")
         rows = len(user_column)
         if len(key_column.codes) != rows:
-            raise InputError(f"users and keys must have the same length, got {rows} and {len(key_column.codes)}")
+            raise InputError(
+                f"users and keys must have the same length, got {rows} and {len(key_column.codes)}"
+            )
         # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
         high, low = user_tokens(user_column, secret.subkey("user-tokens"))
-        table, places = (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
+        table, places = (
+            (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
+        )
         return cls(high, low, places[key_column.codes], np.ones(rows, np.int64), table)
 
     @classmethod
@@ -147,11 +156,13 @@ class Contributions:
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Rows by user shard (a function of the user alone); empty shards are left out."""
         shard = ((self.user_high >> _HALF) * np.uint64(shards)) >> _HALF
-        order = np.argsort(shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable")  # 16 bits: radix sort
+        order = np.argsort(
+            shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable"
+        )  # 16 bits: radix sort
         ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64))
         return [
             (i, self._take(order[low:high])._compact())
-            for i, (low, high) in enumerate(zip(ends[:-1], ends[1:], strict=True))
+            for i, (low, high) in enumerate(pairwise(ends))
             if high > low
         ]
 
@@ -165,7 +176,9 @@ class Contributions:
         return Contributions(self.user_high, self.user_low, places[self.keys], self.counts, table)
 
     def _take(self, rows: NDArray[np.intp]) -> Contributions:
-        return Contributions(self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table)
+        return Contributions(
+            self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
+        )
 
     def _ordered(self) -> tuple[Contributions, NDArray[np.bool_]]:
         """Distinct (user, key) rows by user, priority and key, with the first row of each user marked."""
@@ -192,7 +205,9 @@ class Histogram:
     @classmethod
     def empty(cls, *, texts: bool) -> Histogram:
         """No keys at all."""
-        return cls(np.zeros(0, np.uint64), np.zeros(0, np.int64), pa.array([], pa.large_binary()) if texts else None)
+        return cls(
+            np.zeros(0, np.uint64), np.zeros(0, np.int64), pa.array([], pa.large_binary()) if texts else None
+        )
 
     @classmethod
     def of_keys(cls, keys: U64, counts: I64, table: KeyTable | None) -> Histogram:
@@ -238,7 +253,7 @@ class Histogram:
     def shards(self) -> list[Histogram]:
         """The `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
         ends = np.searchsorted(self.fingerprints >> _SHARD_BITS, np.arange(NOISE_SHARDS + 1, dtype=np.uint64))
-        return [self.part(int(low), int(high)) for low, high in zip(ends[:-1], ends[1:], strict=True)]
+        return [self.part(int(low), int(high)) for low, high in pairwise(ends)]
 
     def part(self, low: int, high: int) -> Histogram:
         """Rows [low, high)."""

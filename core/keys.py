@@ -54,10 +54,14 @@ def as_column(column: Any, what: str = "keys") -> pa.Array:
         try:
             column = pa.array(column)
         except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-            raise InputError(f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})") from None
+            raise InputError(
+                f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
+            ) from None
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-        raise InputError(f"{what}: values must be text, bytes or whole numbers, got {kind}; cast the column to text first")
+        raise InputError(
+            f"{what}: values must be text, bytes or whole numbers, got {kind}; cast the column to text first"
+        )
     return column
 
 

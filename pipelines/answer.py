@@ -44,9 +44,10 @@ from hushgram.pipelines.source import plan_config
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.cells import CountCells, KeepCells
+from hushgram.transforms.files import open_file
 from hushgram.transforms.linear_answers import AnswerLinear
 from hushgram.transforms.most_frequent import MostFrequent
-from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
+from hushgram.transforms.records import ReadRecords, WriteBadRecords
 from hushgram.transforms.sharding import shards_for
 
 __all__ = [

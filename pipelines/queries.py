@@ -38,8 +38,9 @@ from hushgram.queries import Query, check_stream, default_id, parse_query, read_
 from hushgram.query_answers import QueryPlan, compact
 from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
+from hushgram.transforms.files import open_file
 from hushgram.transforms.queries import RECORD, AnswerQueries, PackRecords
-from hushgram.transforms.records import ReadRecords, WriteBadRecords, open_file
+from hushgram.transforms.records import ReadRecords, WriteBadRecords
 from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.svt import SparseVector
 

@@ -34,7 +34,7 @@ from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan, WorkItem, read_item
 from hushgram.mechanisms.linear import LinearParams, randomize
 from hushgram.numbers import show
-from hushgram.transforms.records import open_file
+from hushgram.transforms.files import open_file
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 

@@ -24,12 +24,13 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
 from hushgram.errors import InputError
-from hushgram.inputs import InputFile, InputPlan, Source, WorkItem, open_local, plan_inputs, read_item
+from hushgram.inputs import InputFile, InputPlan, Source, WorkItem, plan_inputs, read_item
+from hushgram.transforms.files import open_file, reason
 
 __all__ = [
     "PROGRESS_FILE",
@@ -37,7 +38,6 @@ __all__ = [
     "ReadRecords",
     "WriteBadRecords",
     "match_files",
-    "open_file",
     "plan_records",
 ]
 
@@ -86,8 +86,7 @@ def _match(path: str) -> list[InputFile]:
     try:
         listed = FileSystems.match([path])[0].metadata_list
     except (BeamIOError, OSError) as problem:
-        reason = _reason(problem)
-        raise InputError(f"input.path {path!r} cannot be listed: {reason}") from None
+        raise InputError(f"input.path {path!r} cannot be listed: {reason(problem)}") from None
     except ValueError:
         scheme = path.split("://", 1)[0]
         extra = {"gs": "gcp", "s3": "aws", "azfs": "azure"}.get(scheme)
@@ -95,23 +94,6 @@ def _match(path: str) -> list[InputFile]:
         raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
     local = FileSystems.get_scheme(path) is None
     return [InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))]
-
-
-def _reason(problem: Exception) -> str:
-    details = getattr(problem, "exception_details", None)
-    first = str(next(iter(details.values())) if details else problem).strip().splitlines()
-    return first[0][:200] if first else type(problem).__name__
-
-
-def open_file(path: str) -> Any:
-    """A seekable pyarrow file over Beam's file systems; local files without Python in between."""
-    if FileSystems.get_scheme(path) is None:
-        return open_local(path)
-    try:
-        stream = FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-    except (BeamIOError, OSError, ValueError) as problem:
-        raise InputError(f"{path}: cannot be opened: {_reason(problem)}") from None
-    return pa.PythonFile(stream, mode="r")
 
 
 class ReadRecords(beam.PTransform):
