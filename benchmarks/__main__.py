@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("core", "error", "pipeline", "svt", "answers", "ledger", "engines")
+NAMES = ("core", "error", "inputs", "pipeline", "svt", "answers", "ledger", "engines")
 
 
 def main(names: list[str]) -> int:
