@@ -60,6 +60,7 @@ class BoundContributions(beam.PTransform):
         self._cut = _CutUsers(
             user, key, secret, most=most, texts=texts, shards=shards, listed=listed, local=local
         )
+        self._threads = local.threads
         self._sent = Contributions if local.spill is None else Parcel
         self._bound = BoundUsers(most, most_per_key, texts=texts)
         self._shown = {"max_contributions": most, "max_per_key": most_per_key}
@@ -68,7 +69,7 @@ class BoundContributions(beam.PTransform):
         return (
             records
             | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, self._sent])  # type: ignore[name-defined]
-            | "BoundUsers" >> CombineShards(self._bound, Histogram)  # (user shard, Histogram)
+            | "BoundUsers" >> CombineShards(self._bound, Histogram, threads=self._threads)  # (shard, Histogram)
             | "DropShard" >> beam.Values().with_output_types(Histogram)
         )
 

@@ -12,33 +12,54 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from hushgram.transforms.ahead import Ahead
 
 __all__ = ["CombineShards"]
 
 
 class CombineShards(beam.PTransform):
-    """(shard, part) → (shard, combined), of type ``output``: CombinePerKey without its table."""
+    """(shard, part) → (shard, combined), of type ``output``: CombinePerKey without its table.
 
-    def __init__(self, fn: beam.CombineFn, output: type) -> None:
+    ``threads`` shards are finished at a time, where more than one.
+    """
+
+    def __init__(self, fn: beam.CombineFn, output: type, *, threads: int = 1) -> None:
         super().__init__()
-        self._fn = fn
+        self._combine = _Combine(fn, threads)
         self._output = output
 
     def expand(self, parts: Any) -> Any:
         return (
             parts
             | "Group" >> beam.GroupByKey()  # (shard, iterable of parts)
-            | "Combine" >> beam.ParDo(_Combine(self._fn)).with_output_types(tuple[int, self._output])  # type: ignore[name-defined]
+            | "Combine" >> beam.ParDo(self._combine).with_output_types(tuple[int, self._output])  # type: ignore[name-defined]
         )
 
 
 class _Combine(beam.DoFn):
-    def __init__(self, fn: beam.CombineFn) -> None:
-        self._fn = fn
+    def __init__(self, fn: beam.CombineFn, threads: int) -> None:
+        self._fn, self._threads = fn, threads
+
+    def start_bundle(self) -> None:
+        self._ahead = Ahead(self._finish, self._threads)
 
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
         held = self._fn.create_accumulator()
         for part in parts:
             held = self._fn.add_input(held, part)
-        yield shard, self._fn.extract_output(held)
+        yield from self._ahead.give((shard, held))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        try:
+            for result in self._ahead.rest():
+                yield WindowedValue(result, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        finally:
+            self._ahead.close()
+
+    def _finish(self, item: tuple[int, Any]) -> tuple[int, Any]:
+        shard, held = item
+        return shard, self._fn.extract_output(held)

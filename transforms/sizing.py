@@ -9,10 +9,10 @@ The noise is drawn where the last tallies are added, so no exact total leaves th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from hushgram.entropy import ReleaseKey
 from hushgram.histogram import Histogram
@@ -61,11 +61,7 @@ def checked_plan(plan: Plan) -> Plan:
 class _Tally(beam.DoFn):
     """Exact n and N_t of a group."""
 
-    def setup(self) -> None:
-        self._keys = Metrics.counter("hushgram", "keys")
-
-    def process(self, shard: tuple[int, Histogram]) -> Any:
-        self._keys.inc(len(shard[1]))
+    def process(self, shard: tuple[int, Histogram]) -> Iterator[Tally]:
         yield Tally.of(shard[1])
 
 

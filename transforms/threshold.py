@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 
 from hushgram.entropy import ReleaseKey
 from hushgram.histogram import Histogram
@@ -37,10 +38,16 @@ class ReleaseThreshold(beam.PTransform):
 
 
 class _Release(beam.DoFn):
+    """Counts the distinct keys too, for the operator alone."""
+
     def __init__(self, secret: ReleaseKey, groups: int) -> None:
         self._secret, self._groups = secret, groups
 
+    def setup(self) -> None:
+        self._keys = Metrics.counter("hushgram", "keys")
+
     def process(self, shard: tuple[int, Histogram], plan: Plan) -> Iterator[tuple[int, Heavy]]:
         group, histogram = shard
+        self._keys.inc(len(histogram))
         parts = noise_parts(group, self._groups, histogram)
         yield group, Heavy.concat([threshold_part(i, part, plan, self._secret) for i, part in parts])
