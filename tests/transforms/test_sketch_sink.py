@@ -22,6 +22,7 @@ from hushgram.transforms import sketch_sink
 from hushgram.transforms.blocks import BlockBits
 from hushgram.transforms.sketch_sink import Target, WriteSketch, discard_work
 from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records
+from tests.transforms.stores import StoreFileSystem
 
 CHOSEN = params(**SMALL)
 PLAN = make_plan(CHOSEN, expected_sizes(CHOSEN))  # type: ignore[arg-type]
@@ -58,6 +59,22 @@ def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch:
     assert len(contents(expected)) > 4
     assert sorted(os.listdir(tmp_path)) == ["job", "library"]
     Sketch.open(tmp_path / "job").verify()
+
+
+def test_on_an_object_store_the_manifest_is_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
+    (tmp_path / "store").mkdir()
+    monkeypatch.setattr(StoreFileSystem, "root", str(tmp_path / "store"))
+    monkeypatch.setattr(StoreFileSystem, "created", [])
+    target = Target.of("store://bucket/day/urls.sketch/", KEY)
+    assert write(target) == ["store://bucket/day/urls.sketch"]
+    assert StoreFileSystem.created[-1] == "store://bucket/day/urls.sketch/manifest.json"
+    stored = {name.split("|")[-1]: content for name, content in contents(tmp_path / "store").items()}
+    assert stored == contents(expected)
+    discard_work(target)
+    assert len(contents(tmp_path / "store")) == len(stored)
+    with pytest.raises(OutputError, match="holds a sketch already"):
+        Target.of("store://bucket/day/urls.sketch", KEY)
 
 
 def test_what_exists_is_refused_before_anything_runs(tmp_path: Path) -> None:
