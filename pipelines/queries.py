@@ -44,7 +44,7 @@ from hushgram.transforms.records import ReadRecords, WriteBadRecords
 from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.svt import SparseVector
 
-__all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries"]
+__all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries", "stream_queries"]
 
 ANYWHERE = Local()
 

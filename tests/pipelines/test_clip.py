@@ -118,3 +118,8 @@ def test_mistakes_are_one_line(ages, overrides, message):
     assert message in str(result.exception)
     assert "\n" not in str(result.exception)
     assert not Path("out").exists()
+
+
+def test_the_config_that_comes_with_hushgram_is_valid():
+    config = load_config(Path(__file__).parents[2] / "configs" / "ages.yaml", [], ClipConfig)
+    assert config.input.column == "age"

@@ -17,7 +17,7 @@ from hushgram.errors import HushgramError
 from hushgram.histogram import Contributions
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import load_config
-from hushgram.pipelines.queries import resolve_queries, run_queries
+from hushgram.pipelines.queries import resolve_queries, run_queries, stream_queries
 from hushgram.pipelines.queries_config import QueriesConfig
 from hushgram.query_answers import pack_records, unpack_records
 
@@ -255,3 +255,9 @@ def test_mistakes_are_one_line_before_anything_runs(job_dir, overrides, message)
     assert message in str(result.exception)
     assert "\n" not in str(result.exception)
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("name", ["alerts", "ranges"])
+def test_the_configs_that_come_with_hushgram_are_valid(name):
+    config = load_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml", [], QueriesConfig)
+    assert stream_queries(config.all_streams[0], "stream")

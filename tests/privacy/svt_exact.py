@@ -87,7 +87,7 @@ class Model:
             tops = [i for i, s in enumerate(output) if s[0] == TOP]
             if len(tops) < self.cutoff:
                 yield output
-            elif len(tops) == self.cutoff and all(s[0] != BOTTOM for s in output[tops[-1] + 1 :]):
+            elif len(tops) == self.cutoff:  # what follows is ⊥ in the product, each such output once
                 yield (*output[: tops[-1] + 1], *[(HALT,)] * (n - tops[-1] - 1))
 
     def factor(self, symbol, values, t):

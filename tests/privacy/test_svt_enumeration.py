@@ -46,7 +46,7 @@ def test_loss_is_within_epsilon(epsilon, variant, monotone, cutoff, answers):
     params = SvtParams(
         epsilon=epsilon, threshold=0, cutoff=cutoff, variant=variant, monotone=monotone, answers=answers
     )
-    lengths = (1, 2, 3, 4) if answers == "none" else (4,) if answers == "gap" else (3,)
+    lengths = (1, 2, 3, 4) if answers == "none" else (4,)
     window = range(3) if answers == "gap" else range(2)
     for n in lengths:
         loss = worst_loss(model_of(params, top_window=window), n, VALUES, 1, monotone)
@@ -174,3 +174,13 @@ def test_code_and_model_agree_for_every_noise(variant, thresholds, answers):
     for output, probability in found.items():
         assert model.probabilities(output, values)[where] == pytest.approx(probability, abs=1e-12)
     assert sum(found.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("cutoff", "redraw"), [(1, False), (2, False), (2, True), (3, True), (9, False)])
+def test_the_outputs_are_all_there_are(cutoff, redraw):
+    """Without gaps or values the probabilities of all outputs add up to one, for every answer vector."""
+    model = Model(Laplace(2), Laplace(3), cutoff, redraw)
+    outputs = list(model.outputs(4))
+    assert len(set(outputs)) == len(outputs)
+    total = sum(model.probabilities(output, VALUES) for output in outputs)
+    assert np.allclose(total, 1, atol=1e-12)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import FormatError
 from hushgram.svt import ABOVE, BELOW, HALTED, StreamState, SvtParams, advance, begin, recall
+from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -60,3 +64,29 @@ def test_redrawn_threshold_is_kept_in_state():
 def test_unreadable_state():
     with pytest.raises(FormatError, match="another version"):
         StreamState.from_bytes(b"[1]")
+
+
+RUNS, REJECT_AT = 800, 40.0  # χ² with 4 degrees of freedom exceeds 40 with probability 4e-8
+
+
+def test_online_outcomes_have_the_exact_distribution():
+    """The stream draws its noise number by number; its outcomes follow the same model as the batch."""
+    params = SvtParams(epsilon="4", threshold=0, cutoff=1, monotone=True)
+    answers, values = [-4, -1, -4], np.arange(-4, 1)
+    seen = Counter(
+        tuple(one.outcome for one in play(params, answers, stream=f"run {run}")[1]) for run in range(RUNS)
+    )
+    mark = {BOTTOM: BELOW, TOP: ABOVE, HALT: HALTED}
+
+    def statistic(factor):
+        laws = (Laplace(float(scale) * factor) for scale in (params.noise.threshold, params.noise.query))
+        model = Model(*laws, 1, False)
+        total = 0.0
+        for output in model.outputs(3):
+            expected = RUNS * float(model.probabilities(output, values)[0, 3, 0])
+            total += (seen[tuple(mark[s[0]] for s in output)] - expected) ** 2 / expected
+        return total
+
+    assert statistic(1.0) < REJECT_AT
+    assert statistic(0.5) > REJECT_AT
+    assert statistic(2.0) > REJECT_AT
