@@ -264,8 +264,10 @@ def queryable(name: str, kind: pa.DataType) -> pa.DataType:
     """The type in which a queried column travels; refuses nested values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_null(kind):
+    if pa.types.is_null(kind) or str(kind) == "string_view":
         return pa.string()
+    if pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
+        return pa.binary()
     plain = (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)

@@ -18,6 +18,7 @@ that a mistake shows before any budget is spent, with the character it is at.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 from collections.abc import Callable
@@ -361,12 +362,21 @@ def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return pa.scalar(value if text else value.encode(), kind)
     elif pa.types.is_temporal(kind):
-        try:
-            return pa.scalar(value).cast(kind)
-        except pa.ArrowException:
-            raise ValueError(f"{value!r} is not a {kind} such as 2026-11-16") from None
+        return _moment(value, kind)
     found = {Fraction: "a number", bool: "true or false", str: "text"}[type(value)]
     raise ValueError(f"expected a value for a column of type {kind}, found {found}")
+
+
+def _moment(value: str, kind: pa.DataType) -> pa.Scalar:
+    """A date or time from its ISO text."""
+    try:
+        if pa.types.is_time(kind):
+            return pa.scalar(datetime.time.fromisoformat(value), kind)
+        return pa.scalar(value).cast(kind)
+    except (ValueError, pa.ArrowException):
+        zoned = pa.types.is_timestamp(kind) and kind.tz
+        example = "09:30:00" if pa.types.is_time(kind) else "2026-11-16" + ("T00:00:00Z" if zoned else "")
+        raise ValueError(f"{value!r} is not a {kind} such as {example}") from None
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -196,6 +196,37 @@ def test_ends_of_the_ordered_types():
     assert plan.answers(total).tolist() == [2, 2, 3, 2, 2, 1, 3]
 
 
+def test_every_plain_type_can_be_queried():
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5)
+    columns = {
+        "f16": (pa.array(np.array([1.5, 9], np.float16)), [1, 2]),
+        "tz": (
+            pa.array([moment, None], pa.timestamp("ns", tz="UTC")),
+            ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"],
+        ),
+        "t": (
+            pa.array([datetime.time(1, 2, 3), datetime.time(9)], pa.time64("us")),
+            ["00:00:00", "02:00:00"],
+        ),
+        "d": (pa.array([datetime.date(2026, 1, 2), None], pa.date64()), ["2026-01-01", "2026-01-03"]),
+        "fixed": (pa.array([b"ab", b"zz"], pa.binary(2)), ["aa", "bb"]),
+        "view": (pa.array(["ab", "zz"], pa.string_view()), ["aa", "bb"]),
+        "dict": (pa.array(["ab", "zz"]).dictionary_encode(), ["aa", "bb"]),
+        "null": (pa.nulls(2), ["a", "b"]),
+    }
+    table = pa.table({"k": ["x", "y"], **{name: column for name, (column, _) in columns.items()}})
+    fields = [{"column": name, "between": ends} for name, (_, ends) in columns.items()]
+    plan = QueryPlan(queries_of(*fields), table.schema, "k")
+    total = plan.zeros()
+    records = unpack_records(pack_records(table, plan.record_schema), plan.record_schema)
+    plan.add_records(total, records, np.ones(2, np.int64))
+    assert plan.answers(total).tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    with pytest.raises(ParameterError, match="such as 2026-11-16T00:00:00Z"):
+        QueryPlan(queries_of({"column": "tz", "between": ["x", "y"]}), table.schema, "k")
+    with pytest.raises(ParameterError, match="such as 09:30:00"):
+        QueryPlan(queries_of({"column": "t", "between": ["x", "y"]}), table.schema, "k")
+
+
 def test_plans_refuse_what_does_not_fit():
     with pytest.raises(ParameterError, match="no column 'age'"):
         QueryPlan(queries_of({"column": "age", "between": [1, 2]}), SCHEMA, "url")
