@@ -266,6 +266,8 @@ def queryable(name: str, kind: pa.DataType) -> pa.DataType:
         kind = kind.value_type
     if pa.types.is_null(kind) or str(kind) == "string_view":
         return pa.string()
+    if pa.types.is_float16(kind):
+        return pa.float32()
     if pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
         return pa.binary()
     plain = (

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -329,19 +330,31 @@ _FUNCTIONS = {
 
 def _compare(operator: str, value: Value, kind: pa.DataType, text: str, at: int) -> Callable[[Any], Mask]:
     """``column operator value`` without rounding: a fraction beside whole numbers becomes a whole one."""
-    if pa.types.is_integer(kind) and isinstance(value, Fraction) and value.denominator != 1:
-        if operator in ("=", "!="):
-            always = operator == "!="
+    if pa.types.is_integer(kind) and isinstance(value, Fraction):
+        if value.denominator != 1 and operator not in ("=", "!="):
+            floor = value.numerator // value.denominator
+            value = Fraction(floor + 1 if operator in ("<", ">=") else floor)
+        always = _always(operator, value, kind)
+        if always is not None:
             return lambda column: pc.if_else(pc.is_valid(column), always, None)
-        up = operator in ("<", ">=")
-        floor = value.numerator // value.denominator
-        value = Fraction(floor + 1 if up else floor)
     try:
         scalar = typed_value(value, kind)
     except ValueError as problem:
         _complain(text, at, str(problem))
     function = _FUNCTIONS[operator]
     return lambda column: function(column, scalar)
+
+
+def _always(operator: str, value: Fraction, kind: pa.DataType) -> bool | None:
+    """What a comparison says about every whole number, where the value is none or lies outside all of them."""
+    limits = np.iinfo(np.uint64 if kind == pa.uint64() else np.int64)
+    if value.denominator != 1:
+        return operator == "!="
+    if value < int(limits.min):
+        return operator in (">", ">=", "!=")
+    if value > int(limits.max):
+        return operator in ("<", "<=", "!=")
+    return None
 
 
 def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
@@ -352,12 +365,9 @@ def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
             return pa.scalar(value)
     elif isinstance(value, Fraction):
         if pa.types.is_integer(kind) and value.denominator == 1:
-            try:
-                return pa.scalar(value.numerator, kind)
-            except (OverflowError, pa.ArrowInvalid):
-                raise ValueError(f"{value.numerator} is outside the range of {kind}") from None
+            return pa.scalar(value.numerator, pa.uint64() if kind == pa.uint64() else pa.int64())
         if numeric:
-            return pa.scalar(float(value), pa.float64())
+            return pa.scalar(_float(value, single=pa.types.is_float32(kind)), pa.float64())
     elif _is_text(kind):
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return pa.scalar(value if text else value.encode(), kind)
@@ -365,6 +375,16 @@ def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
         return _moment(value, kind)
     found = {Fraction: "a number", bool: "true or false", str: "text"}[type(value)]
     raise ValueError(f"expected a value for a column of type {kind}, found {found}")
+
+
+def _float(value: Fraction, *, single: bool) -> float:
+    """As the column would hold it: in single precision, 0.1 is the column's 0.1."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    with np.errstate(over="ignore"):
+        return float(np.float32(number)) if single else number
 
 
 def _moment(value: str, kind: pa.DataType) -> pa.Scalar:

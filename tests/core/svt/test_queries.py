@@ -200,6 +200,7 @@ def test_every_plain_type_can_be_queried():
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5)
     columns = {
         "f16": (pa.array(np.array([1.5, 9], np.float16)), [1, 2]),
+        "f32": (pa.array([0.2, 0.3], pa.float32()), [0.1, 0.2]),
         "tz": (
             pa.array([moment, None], pa.timestamp("ns", tz="UTC")),
             ["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"],
@@ -220,7 +221,7 @@ def test_every_plain_type_can_be_queried():
     total = plan.zeros()
     records = unpack_records(pack_records(table, plan.record_schema), plan.record_schema)
     plan.add_records(total, records, np.ones(2, np.int64))
-    assert plan.answers(total).tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    assert plan.answers(total).tolist() == [1, 1, 1, 1, 1, 1, 1, 1, 0]
     with pytest.raises(ParameterError, match="such as 2026-11-16T00:00:00Z"):
         QueryPlan(queries_of({"column": "tz", "between": ["x", "y"]}), table.schema, "k")
     with pytest.raises(ParameterError, match="such as 09:30:00"):
