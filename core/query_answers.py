@@ -33,7 +33,8 @@ from hushgram.errors import ParameterError
 from hushgram.histogram import Histogram
 from hushgram.keys import fingerprints
 from hushgram.queries import KeyQuery, PrefixQuery, Query, RangeQuery, WhereQuery
-from hushgram.where import bind, typed_value
+from hushgram.where import bind
+from hushgram.where_values import typed_value
 
 __all__ = ["QueryPlan", "compact", "pack_records", "queryable", "unpack_records"]
 

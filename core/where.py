@@ -18,9 +18,7 @@ that a mistake shows before any budget is spent, with the character it is at.
 
 from __future__ import annotations
 
-import datetime
 import difflib
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +32,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.where_values import Value, always, is_text, typed_value
 
-__all__ = ["Bound", "Condition", "bind", "parse", "typed_value"]
+__all__ = ["Bound", "Condition", "bind", "parse"]
 
 _MAX_TEXT, _MAX_DEPTH = 10_000, 50
 _TOKEN = re.compile(
@@ -51,7 +50,6 @@ _TOKEN = re.compile(
 _SIGNS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _WORDS = {"and", "or", "not", "in", "between", "like", "is", "null", "true", "false"}
 
-Value = Fraction | str | bool
 Mask = Any  # a boolean pyarrow.Array
 Columns = Callable[[str], Any]
 
@@ -304,7 +302,7 @@ def _compile_test(test: _Test, text: str, schema: pa.Schema) -> Callable[[Column
     if test.operator == "null":
         return lambda columns: pc.is_null(columns(name))
     if test.operator == "like":
-        if not _is_text(kind):
+        if not is_text(kind):
             _complain(text, test.at, f"LIKE needs a text column, and {name!r} is {kind}")
         return lambda columns: pc.match_like(columns(name), test.values[0])
     if test.operator == "in":
@@ -334,75 +332,12 @@ def _compare(operator: str, value: Value, kind: pa.DataType, text: str, at: int)
         if value.denominator != 1 and operator not in ("=", "!="):
             floor = value.numerator // value.denominator
             value = Fraction(floor + 1 if operator in ("<", ">=") else floor)
-        always = _always(operator, value, kind)
-        if always is not None:
-            return lambda column: pc.if_else(pc.is_valid(column), always, None)
+        constant = always(operator, value, kind)
+        if constant is not None:
+            return lambda column: pc.if_else(pc.is_valid(column), constant, None)
     try:
         scalar = typed_value(value, kind)
     except ValueError as problem:
         _complain(text, at, str(problem))
     function = _FUNCTIONS[operator]
     return lambda column: function(column, scalar)
-
-
-def _always(operator: str, value: Fraction, kind: pa.DataType) -> bool | None:
-    """What a comparison says about every whole number, where the value is none or lies outside all of them."""
-    limits = np.iinfo(np.uint64 if kind == pa.uint64() else np.int64)
-    if value.denominator != 1:
-        return operator == "!="
-    if value < int(limits.min):
-        return operator in (">", ">=", "!=")
-    if value > int(limits.max):
-        return operator in ("<", "<=", "!=")
-    return None
-
-
-def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
-    """A literal as a scalar of the column's type; ValueError where the types do not fit."""
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if isinstance(value, bool):
-        if pa.types.is_boolean(kind):
-            return pa.scalar(value)
-    elif isinstance(value, Fraction):
-        if pa.types.is_integer(kind) and value.denominator == 1:
-            return pa.scalar(value.numerator, pa.uint64() if kind == pa.uint64() else pa.int64())
-        if numeric:
-            return pa.scalar(_float(value, single=pa.types.is_float32(kind)), pa.float64())
-    elif _is_text(kind):
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return pa.scalar(value if text else value.encode(), kind)
-    elif pa.types.is_temporal(kind):
-        return _moment(value, kind)
-    found = {Fraction: "a number", bool: "true or false", str: "text"}[type(value)]
-    raise ValueError(f"expected a value for a column of type {kind}, found {found}")
-
-
-def _float(value: Fraction, *, single: bool) -> float:
-    """As the column would hold it: in single precision, 0.1 is the column's 0.1."""
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf if value > 0 else -math.inf
-    with np.errstate(over="ignore"):
-        return float(np.float32(number)) if single else number
-
-
-def _moment(value: str, kind: pa.DataType) -> pa.Scalar:
-    """A date or time from its ISO text."""
-    try:
-        if pa.types.is_time(kind):
-            return pa.scalar(datetime.time.fromisoformat(value), kind)
-        return pa.scalar(value).cast(kind)
-    except (ValueError, pa.ArrowException):
-        zoned = pa.types.is_timestamp(kind) and kind.tz
-        example = "09:30:00" if pa.types.is_time(kind) else "2026-11-16" + ("T00:00:00Z" if zoned else "")
-        raise ValueError(f"{value!r} is not a {kind} such as {example}") from None
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
