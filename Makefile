@@ -14,13 +14,15 @@ help:           ## this list
 setup: $(STAMP) ## virtual environment with locked dependencies and hushgram itself
 
 $(STAMP): requirements.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $(STAMP)
+	@echo "setting up $(VENV) with locked dependencies: once, a minute or two"
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hushgram needs Python 3.11 or later; run make with PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
 
 demo: setup     ## generate page views, release them privately, look keys up beside the truth
-	$(BIN)/hushgram demo
+	@$(BIN)/hushgram demo
 
 test: setup     ## all tests (engines are started by the tests that need them)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
