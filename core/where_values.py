@@ -44,7 +44,8 @@ def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
     elif pa.types.is_temporal(kind):
         return _moment(value, kind)
     found = {Fraction: "a number", bool: "true or false", str: "text"}[type(value)]
-    raise ValueError(f"expected a value for a column of type {kind}, found {found}")
+    hint = "; text goes in single quotes" if is_text(kind) or pa.types.is_temporal(kind) else ""
+    raise ValueError(f"expected a value for a column of type {kind}, found {found}{hint}")
 
 
 def _float(value: Fraction, *, single: bool) -> float:

@@ -75,10 +75,10 @@ def _show(job: QueriesJob) -> None:
 
     click.echo(f"{job.config.job_name}: {guarantee_words(job.header)}")
     for stream in job.streams:
-        _show_stream(stream)
+        _show_stream(stream, job.config.privacy.max_per_key)
 
 
-def _show_stream(stream: Stream) -> None:
+def _show_stream(stream: Stream, max_per_key: int) -> None:
     from hushgram.numbers import show
     from hushgram.pipelines.queries_output import accuracy
 
@@ -96,7 +96,7 @@ def _show_stream(stream: Stream) -> None:
     click.echo(f"\n{stream.name}: {len(stream.queries):,} queries ({said}), {cost}")
     click.echo(f"  threshold {p.threshold:,}, halts after {p.cutoff:,} yes-answers, answers: {p.answers}")
     click.echo(f"  sensitivity {p.sensitivity}, monotone: derived from query kinds and bounds")
-    if len(kinds) > 1 and kinds["key"] and p.sensitivity > 1:
+    if len(kinds) > 1 and kinds["key"] and p.sensitivity > max_per_key:
         click.echo("  (key queries have a lower sensitivity: in a stream of their own they need less noise)")
     click.echo(f"  {form}")
     click.echo(

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
 from hushgram.entropy import ReleaseKey
@@ -94,7 +94,7 @@ def test_display_data_has_the_guarantee_and_no_secret():
 
 def online(events, params, first=0):
     """Released answers in the order in which the stage gives them."""
-    stream = TestStream()
+    stream = test_stream.TestStream()
     for event in events:
         stream = stream.advance_processing_time(1) if event is None else stream.add_elements([event])
     stream = stream.advance_watermark_to_infinity()
