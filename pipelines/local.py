@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
 from hushgram.pipelines.runners import is_local
+from hushgram.pipelines.scratch import scratch_directory
 from hushgram.transforms.batching import Local
 
 __all__ = ["local_means"]
@@ -22,5 +22,5 @@ def local_means(options: PipelineOptions) -> Iterator[Local]:
         yield Local()
         return
     alone = options.view_as(DirectOptions).direct_num_workers == 1
-    with tempfile.TemporaryDirectory(prefix="hushgram-shuffle-") as spill:  # mode 0700
+    with scratch_directory() as spill:
         yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)

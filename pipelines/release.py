@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.entropy import ReleaseKey
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.params import ReleaseParams
+from hushgram.pipelines.local import local_means
 from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
-from hushgram.pipelines.scratch import scratch_directory
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.batching import Local
 from hushgram.transforms.records import ReadRecords, WriteBadRecords
@@ -83,7 +81,7 @@ def run_release(
     options = pipeline_options() if options is None else options
     size = source.bytes if isinstance(source, InputPlan) else None
     started = time.monotonic()
-    with _local(options) as local:
+    with local_means(options) as local:
         release = build_release(
             params,
             source,
@@ -138,17 +136,6 @@ def build_release(
         shards=chosen,
         local=local,
     )
-
-
-@contextmanager
-def _local(options: PipelineOptions) -> Iterator[Local]:
-    """On one machine: a private directory for the shuffle, and a second thread if one process does it all."""
-    if not is_local(options):
-        yield Local()
-        return
-    alone = options.view_as(DirectOptions).direct_num_workers == 1
-    with scratch_directory() as spill:
-        yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
 
 
 def key_from_environment() -> ReleaseKey | None:

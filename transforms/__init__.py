@@ -1,16 +1,25 @@
 """Beam stages: each wires core functions on arrays, and none imports another; `release` alone joins them.
 
-from hushgram.transforms import ReleaseSparseHistogram
+from hushgram.transforms import ReleaseSparseHistogram, SparseVector
 """
 
+from importlib import import_module
 from typing import Any
 
-__all__ = ["ReleaseSparseHistogram"]
+# Imported when asked for: a stage of its own should not load all others.
+_HOMES = {
+    "AnswerLinear": "linear_answers",
+    "MostFrequent": "most_frequent",
+    "RandomizeResponses": "randomize_responses",
+    "ReadRecords": "records",
+    "ReleaseSparseHistogram": "release",
+    "SparseVector": "svt",
+}
+
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:  # imported when asked for: a stage of its own should not load all others
-        from hushgram.transforms import release
-
-        return getattr(release, name)
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
