@@ -270,7 +270,7 @@ def _first_share(moves: int) -> Fraction:
 
 def _restarts(params: SvtParams, epsilon: Fraction, delta: Fraction, value: Fraction | None) -> Noise:
     """c calibrated runs of AboveThreshold, each split optimally; never wider than the notes' (δ > 0)."""
-    from hushgram.accounting_svt import calibrated_run_epsilon
+    from hushgram.accounting.runs import calibrated_run_epsilon
 
     run = calibrated_run_epsilon(epsilon, delta, params.cutoff)
     if epsilon <= 4 * _log_inverse(delta)[0]:
@@ -289,7 +289,7 @@ def _value_scale(params: SvtParams, epsilon: Fraction, delta: Fraction) -> Fract
             _check_notes(epsilon, delta)
             each = _notes_run_epsilon(params.cutoff, epsilon, delta)
         else:
-            from hushgram.accounting_svt import calibrated_run_epsilon
+            from hushgram.accounting.runs import calibrated_run_epsilon
 
             each = calibrated_run_epsilon(epsilon, delta, params.cutoff)
     return params.sensitivity / each

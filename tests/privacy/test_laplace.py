@@ -99,7 +99,7 @@ def below(t):
 
 
 def test_composition_with_delta_is_tighter_and_sound():
-    from hushgram.accounting_svt import composed_delta
+    from hushgram.accounting.runs import composed_delta
 
     answers = LaplaceAnswers(1, 400, 1, KEY, delta="1e-6")
     each = 1 / answers.scale

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from hushgram.accounting_svt import calibrated_run_epsilon, composed_delta
+from hushgram.accounting.runs import calibrated_run_epsilon, composed_delta
 from hushgram.errors import ParameterError
 from hushgram.svt import SvtParams, alpha, privacy_loss, run_loss
 
