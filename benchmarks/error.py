@@ -230,7 +230,7 @@ def set_figures(report: Report) -> None:
 
 
 def held_out(report: Report) -> None:
-    """Distributions and seeds that played no part in choosing the decoder's constants."""
+    """Distributions other than those on which the decoder's constants were chosen (see `data.HELD_OUT`)."""
     for contributions in (1, 3, 8):
         for name, make in HELD_OUT.items():
             counts = make()
