@@ -31,6 +31,8 @@ loaded = []
 for transform in proto.components.transforms.values():
     if transform.spec.urn == "beam:transform:pardo:v1":
         fn = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload).do_fn
+        if fn.urn != "beam:dofn:pickled_python_info:v1":  # one of Beam's own, by its name
+            continue
         got = pickler.loads(fn.payload)
         loaded.append([transform.unique_name, type(got[0] if isinstance(got, tuple) else got).__module__])
     elif transform.spec.urn.startswith("beam:transform:combine"):
