@@ -25,7 +25,7 @@ def payloads(proto: Any) -> Iterator[tuple[str, bytes]]:
             yield f"{transform.unique_name or name}", combine.combine_fn.payload
     for name, coder in proto.components.coders.items():
         if coder.spec.urn == "beam:coder:pickled_python:v1":
-            yield f"coder {name}", coder.spec.payload
+            yield f"coder {name}", coder.spec.payload.split(b"$", 1)[-1]  # its name, and the pickle
     for name, strategy in proto.components.windowing_strategies.items():
         if "pickled" in strategy.window_fn.urn:
             yield f"windows {name}", strategy.window_fn.payload

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import json, pathlib, sys
 import apache_beam as beam
-from apache_beam.coders import Coder
+from apache_beam.coders.coders import deserialize_coder
 from apache_beam.internal import pickler
 from apache_beam.portability.api import beam_runner_api_pb2
 
@@ -41,7 +41,7 @@ for transform in proto.components.transforms.values():
         loaded.append([transform.unique_name, "combine"])
 for coder in proto.components.coders.values():
     if coder.spec.urn == "beam:coder:pickled_python:v1":
-        pickler.loads(coder.spec.payload)
+        deserialize_coder(coder.spec.payload)
 homes = sorted({m.__file__ for n, m in sys.modules.items() if n.startswith("hushgram") and m.__file__})
 print(json.dumps({"loaded": loaded, "homes": homes, "path": sys.path}))
 """
