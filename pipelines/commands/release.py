@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,7 +125,7 @@ def execute(
     Returns the result of the job, or None where this release had been published before.
     """
     from hushgram.pipelines.budget import open_budget
-    from hushgram.pipelines.public_list import read_list, run_public
+    from hushgram.pipelines.public_list import read_list
     from hushgram.pipelines.release import key_from_environment, run_release
     from hushgram.pipelines.runners import pipeline_options
     from hushgram.pipelines.source import plan_config
@@ -154,10 +153,10 @@ def execute(
             if plan is None:
                 out.result(summary=run.summary)
                 return None
-            job = run_release if listed is None else partial(run_public, listed=listed)
-            result = job(
+            result = run_release(
                 params,
                 plan,
+                public_keys=listed,
                 user=config.input.user,
                 key=config.input.key,
                 path=run.output,

@@ -13,7 +13,8 @@ from hushgram.errors import HushgramError, InputError
 from hushgram.inputs import InputPlan, Source
 from hushgram.pipelines.commands.release import execute
 from hushgram.pipelines.config import ConfigError, load_config
-from hushgram.pipelines.public_list import read_list, run_public
+from hushgram.pipelines.public_list import read_list
+from hushgram.pipelines.release import run_release
 from hushgram.pipelines.release_config import ReleaseConfig
 from hushgram.transforms.records import plan_records
 
@@ -37,8 +38,15 @@ def plan(tmp_path: Path) -> InputPlan:
 
 @pytest.mark.parametrize("user", ["user", None])
 def test_the_bytes_are_those_of_the_library(tmp_path: Path, plan: InputPlan, user: str | None) -> None:
-    made = run_public(
-        PARAMS, plan, LISTED, user=user, key="key", path=tmp_path / "job", secret=SECRET, name="n"
+    made = run_release(
+        PARAMS,
+        plan,
+        public_keys=LISTED,
+        user=user,
+        key="key",
+        path=tmp_path / "job",
+        secret=SECRET,
+        name="n",
     )
     users = USERS if user else None
     hg.release_public(users, KEYS, LISTED, PARAMS, path=tmp_path / "library", key=SECRET, name="n")
