@@ -20,6 +20,9 @@ __all__ = ["Outcomes", "Posterior", "near_limit"]
 
 CHUNK = 1 << 21  # elements of a table that is in memory at a time
 NEAR = 15.0  # values within this many noise scales of the bound are weighed with the prior
+ENUMERATE = 12  # columns up to which credible intervals are calibrated over all patterns
+SPARE = 3.0  # a credible interval leaves out at most so many times 1 − level for any one outcome
+MARGIN = 0.2  # share of 1 − level that the average of credible intervals keeps in hand: the prior is a fit
 LEAN = 2.0  # exponent of the power law that stands for the prior far above the bound
 
 
@@ -48,6 +51,7 @@ class Posterior:
         self.mass = np.append(1.0 - present, present * prior.mass)
         self.rounding = channel.rounding(self.at)  # (X, m + 1)
         self.hidden = channel.hidden(self.at)
+        self._spares: dict[float, float] = {}
 
     def weights(self, values: Ints) -> Floats:
         """(V,) values (−1: not listed) → (V, X) prior × P(value | x), each row scaled to a largest of 1."""
@@ -78,16 +82,57 @@ class Posterior:
         return first + shift[place], variance, skew
 
     def interval(self, outcomes: Outcomes, level: float) -> tuple[Floats, Floats]:
-        """Short ranges of counts that hold at least ``level`` of the posterior of each outcome."""
+        """Short ranges of counts that hold ``level`` of the posterior on average over keys.
+
+        Counts are whole, so a range that must hold ``level`` for each outcome holds more on average, much
+        more where few counts occur. What may be dropped is therefore raised until the average is right,
+        to at most SPARE times as much for any outcome.
+        """
         low = np.empty(len(outcomes.words))
         high = np.empty(len(outcomes.words))
-        likely = self._likely(outcomes.words)
+        spare = self._spare(level)
         for part in _chunks(len(low), len(self.at)):
-            weight = self.weights(outcomes.values[part]) * (likely[part] @ self.rounding.T)
+            weight = self._rows(Outcomes(outcomes.words[part], outcomes.values[part]))
             weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-            first, last = _trim(weight, self.high - self.low + 1.0, 1.0 - level)
+            first, last = _trim(weight, self.high - self.low + 1.0, spare)
             low[part], high[part] = self.low[first], self.high[last]
         return low, high
+
+    def _rows(self, outcomes: Outcomes) -> Floats:
+        """(D, X) posterior weights, each row up to a factor."""
+        return np.asarray(self.weights(outcomes.values) * (self._likely(outcomes.words) @ self.rounding.T))
+
+    def _spare(self, level: float) -> float:
+        """Posterior that an interval may leave out, so that over keys that are not listed it is 1 − ``level``."""
+        if level not in self._spares:
+            self._spares[level] = self._found_spare(level)
+        return self._spares[level]
+
+    def _found_spare(self, level: float) -> float:
+        least, most = 1.0 - level, SPARE * (1.0 - level)
+        if self.channel.levels > ENUMERATE:
+            return least
+        words = np.arange(1 << self.channel.levels, dtype=np.int64)
+        logs = self.channel.log_patterns(words)  # (D, m + 1), not scaled: rows add up to the marginal
+        weight = (np.exp(logs) @ self.rounding.T) * (self.mass * self.hidden)
+        weight /= max(float(weight.sum()), 1e-300)
+        marginal = weight.sum(axis=1)
+        each = weight / np.maximum(marginal[:, None], 1e-300)
+        held = np.cumsum(each, axis=1)
+        target = level + MARGIN * (1.0 - level)
+
+        def average(spare: float) -> float:
+            first, last = _trim(each, self.high - self.low + 1.0, spare)
+            rows = np.arange(len(each))
+            inside = held[rows, last] - np.where(first > 0, held[rows, np.maximum(first - 1, 0)], 0.0)
+            return float(marginal @ inside)
+
+        if average(most) >= target:
+            return most
+        for _ in range(12):
+            middle = (least + most) / 2.0
+            least, most = (middle, most) if average(middle) >= target else (least, middle)
+        return least
 
     def far(self, values: Ints) -> tuple[Floats, Floats]:
         """Mean and variance for values above the near limit, where the prior is a power law."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hushgram.decoding.channel import Channel, pack_bits
-from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
+from hushgram.decoding.posterior import SPARE, Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import fit_prior
 
 from .worlds import made, patterns
@@ -33,6 +33,8 @@ def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | 
         outcomes = Outcomes(pack_bits(rows), np.full(len(rows), value))
         mean, variance, third = posterior.moments(outcomes)
         low, high = posterior.interval(outcomes, 0.9)
+        least = 1.0 - posterior._spare(0.9)  # what a range must hold, so that the average is right
+        assert 1.0 - SPARE * 0.1 - 1e-9 <= least <= 0.9
         for index, bits in enumerate(rows):
             weight = by_hand(posterior, bits, value)
             centre = weight @ posterior.at
@@ -40,9 +42,25 @@ def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | 
             assert variance[index] == pytest.approx(weight @ (posterior.at - centre) ** 2)
             assert third[index] == pytest.approx(weight @ (posterior.at - centre) ** 3, abs=1e-6)
             inside = (posterior.low >= low[index]) & (posterior.high <= high[index])
-            assert weight[inside].sum() >= 0.9 - 1e-9
+            assert weight[inside].sum() >= least - 1e-9
             ends = np.flatnonzero(inside)[[0, -1]]
-            assert weight[inside].sum() - weight[ends].min() < 0.9  # not one atom more than needed
+            assert weight[inside].sum() - weight[ends].min() < least  # not one atom more than needed
+
+
+def test_credible_intervals_hold_their_level_on_average() -> None:
+    """Over all patterns of keys that are not listed, weighted as the prior expects them."""
+    channel = Channel(made())
+    posterior = Posterior(channel, fit_prior(channel), 1.0)
+    rows = patterns(4)
+    outcomes = Outcomes(pack_bits(rows), np.full(len(rows), -1))
+    low, high = posterior.interval(outcomes, 0.9)
+    held = total = 0.0
+    for index, bits in enumerate(rows):
+        likely = channel.rounding(posterior.at) @ np.exp(channel.log_patterns(pack_bits(bits[None, :]))[0])
+        weight = posterior.mass * posterior.hidden * likely
+        inside = (posterior.low >= low[index]) & (posterior.high <= high[index])
+        held, total = held + weight[inside].sum(), total + weight.sum()
+    assert 0.9 <= held / total <= 0.97
 
 
 def test_a_key_that_may_be_absent_counts_less() -> None:
