@@ -24,8 +24,8 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup     ## generate page views, release them privately, look keys up beside the truth
 	@$(BIN)/hushgram demo
 
-test: setup     ## all tests (engines are started by the tests that need them)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+test: setup     ## all tests; those on engines say how to run them (ARGS goes to pytest)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests $(ARGS)
 
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
 	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines
