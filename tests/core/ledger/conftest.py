@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,28 +56,56 @@ def postgres_server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="hushgram-pg-"))
     if account:
         os.chown(folder, account["user"], account["group"])
-    data, log = folder / "data", folder / "log"
+    data = folder / "data"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=60"
-    run = {"check": True, "capture_output": True, "cwd": "/", "timeout": 60, **account}
+    run: dict[str, Any] = {"cwd": "/", **account}
     try:
         initdb = [programs / "initdb", "-D", data, "-U", "hushgram", "-A", "trust", "-E", "UTF8"]
-        subprocess.run([*initdb, "--no-sync"], **run)
-        subprocess.run(
-            [programs / "pg_ctl", "-D", data, "-l", log, "-o", options, "-w", "start"],
-            **{**run, "capture_output": False, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
-        )
+        subprocess.run([*initdb, "--no-sync"], check=True, capture_output=True, timeout=120, **run)
+        options = ["-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
+        with open(folder / "log", "wb") as log:
+            server = subprocess.Popen(
+                [programs / "postgres", "-D", data, *options],
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_us,
+                **run,
+            )
     except (subprocess.SubprocessError, OSError) as problem:
         shutil.rmtree(folder, ignore_errors=True)
         _missing(f"it did not start ({problem})")
+    url = f"postgresql://hushgram@127.0.0.1:{port}"
     try:
-        yield f"postgresql://hushgram@127.0.0.1:{port}"
+        if not _answers(url, server):
+            _missing(f"it did not start: {(folder / 'log').read_text()[-300:]}")
+        yield url
     finally:
-        stop = [programs / "pg_ctl", "-D", data, "-m", "immediate", "-W", "stop"]
-        subprocess.run(stop, **{**run, "check": False})
+        server.send_signal(signal.SIGQUIT)  # immediate shutdown
+        server.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _die_with_us() -> None:
+    """The kernel ends the server if the test process is killed (Linux; elsewhere it would stay)."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
+
+
+def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:
+    import psycopg
+
+    for _ in range(300):
+        try:
+            psycopg.connect(f"{url}/postgres", connect_timeout=5).close()
+            return True
+        except psycopg.OperationalError:
+            if server.poll() is not None:
+                return False
+            time.sleep(0.2)
+    return False
 
 
 @pytest.fixture
