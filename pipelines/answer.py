@@ -47,7 +47,7 @@ from hushgram.transforms.cells import CountCells, KeepCells
 from hushgram.transforms.files import open_file
 from hushgram.transforms.linear_answers import AnswerLinear
 from hushgram.transforms.most_frequent import MostFrequent
-from hushgram.transforms.records import ReadRecords, WriteBadRecords
+from hushgram.transforms.records import read_records
 from hushgram.transforms.sharding import shards_for
 
 __all__ = [
@@ -280,11 +280,7 @@ def _bounded(
     pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, secret: ReleaseKey, cells: Cells
 ) -> Any:
     """Files → parts of the bounded histogram of the domain's keys."""
-    records = pipeline | "Read" >> ReadRecords(source)
-    if source.source.keep_bad:
-        if config.input.bad_records is not None:
-            _ = records.bad | "SetAside" >> WriteBadRecords(config.input.bad_records)
-        records = records.records
+    records = read_records(pipeline, source, config.input.bad_records)
     records = records | "KeepCells" >> KeepCells(cells, config.input.key)
     if config.input.user is None:
         return records | "CountRecords" >> CountRecords(config.input.key, texts=cells.texts)

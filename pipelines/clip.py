@@ -35,7 +35,7 @@ from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.clipping import KeepNumbers, ReleaseClipped
 from hushgram.transforms.queries import RECORD, PackRecords
-from hushgram.transforms.records import ReadRecords, WriteBadRecords, plan_records
+from hushgram.transforms.records import plan_records, read_records
 from hushgram.transforms.sharding import shards_for
 
 __all__ = ["ClipJob", "build_clip", "resolve_clip", "run_clip"]
@@ -150,11 +150,7 @@ def build_clip(
 ) -> None:
     """The job's stages, from the files to the result."""
     config = job.config
-    records = pipeline | "Read" >> ReadRecords(job.source)
-    if job.source.source.keep_bad:
-        if config.input.bad_records is not None:
-            _ = records.bad | "SetAside" >> WriteBadRecords(config.input.bad_records)
-        records = records.records
+    records = read_records(pipeline, job.source, config.input.bad_records)
     _ = (
         records
         | "KeepNumbers" >> KeepNumbers(config.input.column)

@@ -40,7 +40,7 @@ from hushgram.transforms.batching import Local
 from hushgram.transforms.bounding import BoundContributions, CountRecords
 from hushgram.transforms.files import open_file
 from hushgram.transforms.queries import RECORD, AnswerQueries, PackRecords
-from hushgram.transforms.records import ReadRecords, WriteBadRecords
+from hushgram.transforms.records import read_records
 from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.svt import SparseVector
 
@@ -214,11 +214,7 @@ def build_queries(
     pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: ReleaseKey, local: Local = ANYWHERE
 ) -> None:
     """The job's stages, from the files to the answers."""
-    records = pipeline | "Read" >> ReadRecords(job.source)
-    if job.source.source.keep_bad:
-        if job.config.input.bad_records is not None:
-            _ = records.bad | "SetAside" >> WriteBadRecords(job.config.input.bad_records)
-        records = records.records
+    records = read_records(pipeline, job.source, job.config.input.bad_records)
     parts = {}
     if job.plan.reads_keys:
         bound = _bounding(job, job.config.input.key, secret, job.plan.texts, local)

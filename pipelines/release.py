@@ -28,7 +28,7 @@ from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.batching import Local
-from hushgram.transforms.records import ReadRecords, WriteBadRecords
+from hushgram.transforms.records import read_records
 from hushgram.transforms.release import ReleaseSparseHistogram
 from hushgram.transforms.sharding import shards_for
 from hushgram.transforms.sketch_sink import discard_work
@@ -154,9 +154,4 @@ def key_from_environment() -> ReleaseKey | None:
 def _records(pipeline: beam.Pipeline, source: InputPlan | beam.PTransform, bad_records: str | None) -> Any:
     if not isinstance(source, InputPlan):
         return pipeline | "Records" >> source
-    read = pipeline | "Read" >> ReadRecords(source)
-    if not source.source.keep_bad:
-        return read
-    if bad_records is not None:
-        read.bad | "SetAside" >> WriteBadRecords(bad_records)
-    return read.records
+    return read_records(pipeline, source, bad_records)

@@ -7,7 +7,7 @@ mechanism.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hushgram.histogram import Histogram
 from hushgram.mechanisms.cells import Cells
+from hushgram.transforms.vectors import SumVectors
 
 __all__ = ["CountCells", "KeepCells"]
 
@@ -57,7 +58,7 @@ class CountCells(beam.PTransform):
         return (
             parts
             | "CountParts" >> beam.ParDo(_CountParts(self._cells))
-            | "SumCells" >> beam.CombineGlobally(_Sum(len(self._cells)))
+            | "SumCells" >> beam.CombineGlobally(SumVectors(len(self._cells)))
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -81,25 +82,3 @@ class _CountParts(beam.DoFn):
         if self._vector is not None:
             window = GlobalWindow()
             yield WindowedValue(self._vector, window.max_timestamp(), (window,))
-
-
-class _Sum(beam.CombineFn):
-    """Sum of vectors of one length; zeros where there is nothing."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def create_accumulator(self) -> I64:
-        return np.zeros(self._size, dtype=np.int64)
-
-    def add_input(self, total: I64, vector: I64) -> I64:
-        return total + vector
-
-    def merge_accumulators(self, totals: Iterable[I64]) -> I64:
-        out = self.create_accumulator()
-        for total in totals:
-            out = out + total
-        return out
-
-    def extract_output(self, total: I64) -> I64:
-        return total

@@ -39,6 +39,7 @@ __all__ = [
     "WriteBadRecords",
     "match_files",
     "plan_records",
+    "read_records",
 ]
 
 #: Environment variable with the path of a local file to which readers append a TICK for each batch. The
@@ -94,6 +95,16 @@ def _match(path: str) -> list[InputFile]:
         raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
     local = FileSystems.get_scheme(path) is None
     return [InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))]
+
+
+def read_records(pipeline: beam.Pipeline, plan: InputPlan, bad_records: str | None = None) -> Any:
+    """The records of a plan; those that are set aside go to ``bad_records``, where a job keeps them."""
+    read = pipeline | "Read" >> ReadRecords(plan)
+    if not plan.source.keep_bad:
+        return read
+    if bad_records is not None:
+        _ = read.bad | "SetAside" >> WriteBadRecords(bad_records)
+    return read.records
 
 
 class ReadRecords(beam.PTransform):
