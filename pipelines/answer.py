@@ -35,10 +35,8 @@ from hushgram.mechanisms.pmw import PmwParams, prior_weights
 from hushgram.mechanisms.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
 from hushgram.numbers import show
 from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile, TopConfig
-from hushgram.pipelines.budget import Run
 from hushgram.pipelines.config import JobConfig
 from hushgram.pipelines.progress import run_pipeline
-from hushgram.pipelines.release import key_from_environment
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.sketch.reader import Sketch
@@ -54,7 +52,6 @@ __all__ = [
     "AnswerJob",
     "TopJob",
     "read_key_list",
-    "release_key",
     "resolve_answer",
     "resolve_top",
     "run_answer",
@@ -227,11 +224,6 @@ def _params(config: AnswerConfig, cells: int, queries: int) -> PmwParams:
         queries=queries,
         **given,
     )
-
-
-def release_key(run: Run) -> ReleaseKey:
-    """The key of this run; tests may set one where no ledger holds it."""
-    return run.key if run.tracked else key_from_environment() or run.key
 
 
 def run_answer(

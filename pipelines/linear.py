@@ -1,7 +1,7 @@
 """The job of ``hushgram linear randomize``: records in, a released table of randomized responses out.
 
-    config = load_config("configs/survey.yaml", [], LinearConfig)
-    run_linear(config, path="out/survey", secret=key)
+    job = LinearJob(load_config("configs/survey.yaml", [], LinearConfig))
+    run_linear(job, path="out/survey", secret=key)
 
     read an item ─► flip secret bits ─► write its part      (one step, on the worker that reads)
     all parts ─► manifest                                   (last)
@@ -11,6 +11,7 @@ For one release key and one input the table has the same bytes on every runner a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +29,33 @@ from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
 
-__all__ = ["linear_events", "linear_parameters", "run_linear"]
+__all__ = ["LinearJob", "run_linear"]
 
 
-def linear_events(config: LinearConfig) -> list[Event]:
-    """What the ledger charges: one randomized response for each secret bit."""
-    params = config.params()
-    return [Event("rr", params.bit_epsilon, details={"secret": name}) for name in config.secrets]
+@dataclass(frozen=True)
+class LinearJob:
+    """A config made exact: what it costs, and what the ledger writes down."""
 
+    config: LinearConfig
 
-def linear_parameters(config: LinearConfig) -> dict[str, Any]:
-    """All public choices that can change the output, for the ledger."""
-    return {
-        "privacy": {"epsilon": config.privacy.epsilon},
-        "secrets": {name: secret.model_dump() for name, secret in config.secrets.items()},
-        "public": list(config.public),
-    }
+    @property
+    def events(self) -> list[Event]:
+        """What the ledger charges: one randomized response for each secret bit."""
+        params = self.config.params()
+        return [Event("rr", params.bit_epsilon, details={"secret": name}) for name in self.config.secrets]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All public choices that can change the output."""
+        return {
+            "privacy": {"epsilon": self.config.privacy.epsilon},
+            "secrets": {name: secret.model_dump() for name, secret in self.config.secrets.items()},
+            "public": list(self.config.public),
+        }
 
 
 def run_linear(
-    config: LinearConfig,
+    job: LinearJob,
     *,
     path: str | Path,
     secret: ReleaseKey,
@@ -55,6 +63,7 @@ def run_linear(
     quiet: bool = True,
 ) -> Any:
     """Runs the job and writes the table under ``path``; returns Beam's result."""
+    config = job.config
     options = pipeline_options(workers=config.workers) if options is None else options
     secrets = [
         Secret(name, held.column, held.equals, None if held.at_least is None else float(held.at_least))

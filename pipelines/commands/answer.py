@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hushgram.pipelines.commands.job_command import execute
+from hushgram.pipelines.logs import log_options
+
 if TYPE_CHECKING:
     from hushgram.pipelines.answer import AnswerJob
 
@@ -25,6 +28,7 @@ __all__ = ["command"]
 @click.option("--date", metavar="DATE", help="Date for {date} in the config: YYYY-MM-DD, today or yesterday.")
 @click.option("--check", is_flag=True, help="Show guarantee, noise and accuracy; spend nothing.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")
+@log_options
 @click.option(
     "--queries", type=click.Path(), help="With a DIRECTORY: a file of queries to ask, one JSON object a line."
 )
@@ -39,6 +43,8 @@ def command(
     date: str | None,
     check: bool,
     quiet: bool,
+    log: str,
+    metrics: str | None,
     queries: str | None,
     keys: tuple[str, ...],
     style: str,
@@ -57,13 +63,25 @@ def command(
 
     config = load_config(source, overrides, AnswerConfig, date)
     import_beam()
-    from hushgram.pipelines.answer import resolve_answer
+    from hushgram.pipelines.answer import resolve_answer, run_answer
 
     job = resolve_answer(config)
     if check:
         _show(job)
         return
-    _run(job, beam_options, quiet)
+    new = execute(
+        "answer",
+        job,
+        run_answer,
+        beam_options,
+        quiet=quiet,
+        log=log,
+        metrics=metrics,
+        shape="directory",
+        fetch=False,
+    )
+    if new and not quiet and log == "text":
+        _close(job.config.output.path)
 
 
 def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str) -> None:
@@ -86,33 +104,6 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str)
             raise InputError(f"--queries {queries}: {error.strerror}") from None
     answers = synthetic.answer(asked)
     print_table(pa.table({"id": [query.id for query in asked], "answer": answers}), style)
-
-
-def _run(job: AnswerJob, beam_options: tuple[str, ...], quiet: bool) -> None:
-    from hushgram.pipelines.answer import release_key, run_answer
-    from hushgram.pipelines.budget import open_budget
-    from hushgram.pipelines.runners import pipeline_options
-
-    options = pipeline_options(list(beam_options), job.config.workers)
-    with open_budget(
-        job="answer",
-        dataset=job.config.dataset,
-        ledger=job.config.ledger,
-        release=job.config.job_name,
-        events=job.events,
-        parameters=job.parameters,
-        inputs=job.config.input.path,
-        users=job.config.user_partition,
-        target=job.config.output.path,
-    ) as run:
-        for note in run.notes:
-            click.echo(note, err=True)
-        if run.done:
-            return
-        run_answer(job, path=run.output, secret=release_key(run), options=options, quiet=quiet)
-        run.publish()
-    if not quiet:
-        _close(job.config.output.path)
 
 
 def _close(path: str) -> None:

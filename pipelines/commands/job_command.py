@@ -1,10 +1,10 @@
-"""What ``hushgram queries`` and ``hushgram clip`` share: their options, and a run inside its budget."""
+"""What the commands that run a job share: their options, and a run inside its budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import click
 
@@ -22,10 +22,6 @@ class Job(Protocol):
     @property
     def config(self) -> Any:
         """The job's config."""
-
-    @property
-    def source(self) -> Any:
-        """The plan of its input."""
 
     @property
     def events(self) -> list[Any]:
@@ -76,11 +72,14 @@ def execute(
     quiet: bool = False,
     log: str = "text",
     metrics: str | None = None,
+    shape: Literal["file", "directory"] = "file",
+    fetch: bool = True,
 ) -> bool:
-    """Reserves the budget, runs ``run_job(job, path=, secret=, options=, quiet=)``, publishes one file.
+    """Reserves the budget, runs ``run_job(job, path=, secret=, options=, quiet=)``, publishes what it wrote.
 
     False where this release had been published before. Workers of a remote runner cannot see this machine's
-    disk: they write beside the target, and the file is fetched before it is published.
+    disk: with ``fetch`` they write one file beside the target, which is fetched before it is published; without,
+    the job itself writes through Beam's file systems.
     """
     from hushgram.pipelines.budget import open_budget
     from hushgram.pipelines.progress import read_counters
@@ -101,17 +100,17 @@ def execute(
             parameters=job.parameters,
             inputs=config.input.path,
             users=config.user_partition,
-            shape="file",
+            shape=shape,
         ) as run:
             if not quiet or log == "json":
                 out.notes(run.notes)
             if run.done:
                 return False
             secret = run.key if run.tracked else key_from_environment() or run.key
-            local = is_local(options)
-            work = str(run.path) if local else f"{config.output.path}.work"
+            away = fetch and not is_local(options)
+            work = f"{config.output.path}.work" if away else str(run.path if fetch else run.output)
             result = run_job(job, path=work, secret=secret, options=options, quiet=silent)
-            if not local:
+            if away:
                 _fetch(work, run.path)
             run.publish()
             out.result(rows=read_counters(result).get("rows"), summary=run.summary)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from hushgram.pipelines.commands.job_command import execute, job_options
+
 __all__ = ["command"]
 
 
@@ -15,14 +17,7 @@ def command() -> None:
 
 
 @command.command("randomize")
-@click.argument("config", type=click.Path())
-@click.argument("beam_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_OPTIONS]...")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a field of the config."
-)
-@click.option("--date", metavar="DATE", help="Date for {date} in the config: YYYY-MM-DD, today or yesterday.")
-@click.option("--check", is_flag=True, help="Show guarantee and accuracy; spend nothing.")
-@click.option("--quiet", is_flag=True, help="No progress and no summary.")
+@job_options
 def randomize(
     config: str,
     beam_options: tuple[str, ...],
@@ -30,6 +25,8 @@ def randomize(
     date: str | None,
     check: bool,
     quiet: bool,
+    log: str,
+    metrics: str | None,
 ) -> None:
     """Flip every secret bit of the records in CONFIG and publish the table."""
     from hushgram.pipelines.config import load_config
@@ -42,30 +39,20 @@ def randomize(
     from hushgram.pipelines.quiet import import_beam
 
     import_beam()
-    from hushgram.pipelines.answer import release_key
-    from hushgram.pipelines.budget import open_budget
-    from hushgram.pipelines.linear import linear_events, linear_parameters, run_linear
-    from hushgram.pipelines.runners import pipeline_options
+    from hushgram.pipelines.linear import LinearJob, run_linear
 
-    options = pipeline_options(list(beam_options), loaded.workers)
-    with open_budget(
-        job="linear",
-        dataset=loaded.dataset,
-        ledger=loaded.ledger,
-        release=loaded.job_name,
-        events=linear_events(loaded),
-        parameters=linear_parameters(loaded),
-        inputs=loaded.input.path,
-        users=loaded.user_partition,
-        target=loaded.output.path,
-    ) as run:
-        for note in run.notes:
-            click.echo(note, err=True)
-        if run.done:
-            return
-        run_linear(loaded, path=run.output, secret=release_key(run), options=options, quiet=quiet)
-        run.publish()
-    if not quiet:
+    new = execute(
+        "linear",
+        LinearJob(loaded),
+        run_linear,
+        beam_options,
+        quiet=quiet,
+        log=log,
+        metrics=metrics,
+        shape="directory",
+        fetch=False,
+    )
+    if new and not quiet and log == "text":
         click.echo(f"randomized responses of {loaded.job_name} in {loaded.output.path}")
 
 
