@@ -82,3 +82,12 @@ def test_empty_and_repeating_lists(home):
     assert "holds no key" in str(call("top.yaml").exception)
     (home / "pages.txt").write_text("/1\n/2\n/1\n/3\n")
     assert "'/1' is listed twice" in str(call("top.yaml").exception)
+
+
+def test_logs_and_metrics(home):
+    result = call("top.yaml", "--log", "json", "--metrics", "m.prom")
+    assert result.exit_code == 0, result.exception
+    events = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+    assert events[-1]["event"] == "finished"
+    assert events[-1]["job"] == "top"
+    assert "hushgram_" in (home / "m.prom").read_text()
