@@ -223,5 +223,6 @@ def test_models_are_frozen_and_other_jobs_can_derive(file: Path) -> None:
 def test_ready_configs_are_valid(path: Path) -> None:
     kinds = (ReleaseConfig, QueriesConfig, ClipConfig, AnswerConfig, TopConfig, LinearConfig)
     text = path.read_text()
-    model = next(kind for kind in kinds if kind.NAME in yaml.safe_load(text))
+    first = next(iter(yaml.safe_load(text)))  # a config begins with its kind and name
+    model = next(kind for kind in kinds if first == kind.NAME)
     load_config(path, [], model, "2026-11-15" if "{date}" in text else None)
