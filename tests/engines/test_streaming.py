@@ -89,7 +89,7 @@ class Dropped:
 @pytest.fixture
 def stream(bench: Bench, flink: FlinkCluster, on_flink: list[str]) -> Iterator[Dropped]:
     # Without the last option the output of a bundle that a checkpoint cuts short waits for the next bundle,
-    # and of the first bundle there is no next: the stream never starts (apache/beam #12345).
+    # and of the first bundle there is no next: the stream never starts (the option came with apache/beam #11678).
     options = ["--streaming", "--parallelism=2", "--checkpointing_interval=1000"]
     job = Dropped(bench, [*on_flink, *options, "--finish_bundle_before_checkpointing"])
     yield job
