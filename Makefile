@@ -28,7 +28,7 @@ test: setup     ## all tests; those on engines say how to run them (ARGS goes to
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests $(ARGS)
 
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
-	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines
+	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
 
 # The three folders as one import root, as a tree of links: mypy and import-linter read this.
 tree:
