@@ -169,7 +169,8 @@ def test_one_charge(bench: Bench, flink: FlinkCluster, pools: WorkerPools, on_fl
     before = flink.connected_workers()
     job = bench.start(command, bench.root / "charged.log")
     try:
-        # Not earlier: Beam waits without end for a worker that dies before it reports for work.
+        # Not earlier: Beam waits without end for a worker that dies before it reports for work, and three
+        # minutes for one that dies between that and its first data.
         wait_until(lambda: flink.connected_workers() > before, 90, "a worker of the job")
         for pid in pools.workers():
             with contextlib.suppress(ProcessLookupError):

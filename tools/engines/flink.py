@@ -209,9 +209,9 @@ class FlinkCluster:
         return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
 
     def connected_workers(self) -> int:
-        """How many Python workers have ever reported for work, by the logs of the TaskManagers."""
+        """How many Python workers have ever been given data, by the logs of the TaskManagers."""
         logs = self._work.glob("taskmanager-*.log")
-        return sum(log.read_text(errors="replace").count("Fn Control client connected") for log in logs)
+        return sum(log.read_text(errors="replace").count("Fn Data client connected") for log in logs)
 
     def cancel(self, job: str) -> None:
         request = urllib.request.Request(f"http://{self.address}/jobs/{job}?mode=cancel", method="PATCH")
