@@ -156,7 +156,7 @@ def table(name: str, scores: Scores, names: tuple[str, ...]) -> None:
 
 
 def main_bars(report: Report) -> None:
-    """The issue's two settings with C = 1, in full."""
+    """The two main settings with C = 1, in full."""
     for name, most, room in (("Zipf 1.1", 0.4, 0.12), ("Zipf 1.1 × 10", 0.5, 0.15)):
         counts = HISTOGRAMS[name]()
         paper = measure(counts, paper_setting(counts), ("argmax", "posterior"))
