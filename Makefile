@@ -38,7 +38,7 @@ tree:
 	@cp -rs $(CURDIR)/pipelines $(TREE)/hushgram/pipelines
 
 lint: setup tree ## ruff, mypy --strict, import contracts
-	$(BIN)/ruff check core transforms pipelines tests benchmarks
+	$(BIN)/ruff check core transforms pipelines tests benchmarks tools packaging
 	$(BIN)/mypy -p hushgram
 	PYTHONPATH=$(TREE) $(BIN)/lint-imports
 
