@@ -26,9 +26,7 @@ from hushgram.inputs import InputPlan, Source
 from hushgram.mechanisms.clipping import ClipParams, Clipped
 from hushgram.numbers import show
 from hushgram.pipelines.clip_config import ClipConfig
-from hushgram.pipelines.local import local_means
-from hushgram.pipelines.progress import run_pipeline
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.local import run_stages
 from hushgram.pipelines.source import source_of
 from hushgram.query_answers import queryable
 from hushgram.transforms.batching import Local
@@ -136,13 +134,7 @@ def run_clip(
     quiet: bool = True,
 ) -> Any:
     """Runs the job and writes its result to ``path``; returns Beam's result."""
-    options = pipeline_options(workers=job.config.workers) if options is None else options
-    with local_means(options) as local:
-        pipeline = new_pipeline(options)
-        build_clip(pipeline, job, str(path), secret, local)
-        return run_pipeline(
-            pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
-        )
+    return run_stages(job, build_clip, path=path, secret=secret, options=options, quiet=quiet)
 
 
 def build_clip(

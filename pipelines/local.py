@@ -1,18 +1,22 @@
-"""What a job may use where all its workers share one machine."""
+"""What a job may use where all its workers share one machine, and a run that uses it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from hushgram.pipelines.runners import is_local
+from hushgram.entropy import ReleaseKey
+from hushgram.pipelines.progress import run_pipeline
+from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
 from hushgram.pipelines.scratch import scratch_directory
 from hushgram.transforms.batching import Local
 
-__all__ = ["local_means"]
+__all__ = ["local_means", "run_stages"]
 
 
 @contextmanager
@@ -24,3 +28,25 @@ def local_means(options: PipelineOptions) -> Iterator[Local]:
     alone = options.view_as(DirectOptions).direct_num_workers == 1
     with scratch_directory() as spill:
         yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
+
+
+def run_stages(
+    job: Any,
+    build: Callable[[Any, Any, str, ReleaseKey, Local], None],
+    *,
+    path: str | Path,
+    secret: ReleaseKey,
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> Any:
+    """Builds the stages of a job, runs them and waits; returns Beam's result.
+
+    ``build(pipeline, job, path, secret, local)`` adds the stages from the job's input to the file at ``path``.
+    """
+    options = pipeline_options(workers=job.config.workers) if options is None else options
+    with local_means(options) as local:
+        pipeline = new_pipeline(options)
+        build(pipeline, job, str(path), secret, local)
+        return run_pipeline(
+            pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
+        )

@@ -28,11 +28,9 @@ from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.mechanisms.svt_params import SvtParams
-from hushgram.pipelines.local import local_means
-from hushgram.pipelines.progress import run_pipeline
+from hushgram.pipelines.local import run_stages
 from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtConfig
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
 from hushgram.query_answers import QueryPlan, compact
@@ -201,13 +199,7 @@ def run_queries(
     quiet: bool = True,
 ) -> Any:
     """Runs the job and writes its answers to ``path``; returns Beam's result."""
-    options = pipeline_options(workers=job.config.workers) if options is None else options
-    with local_means(options) as local:
-        pipeline = new_pipeline(options)
-        build_queries(pipeline, job, str(path), secret, local)
-        return run_pipeline(
-            pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
-        )
+    return run_stages(job, build_queries, path=path, secret=secret, options=options, quiet=quiet)
 
 
 def build_queries(
