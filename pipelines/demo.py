@@ -163,7 +163,7 @@ def _add_up(
     sets = (
         ("all pages of /wiki/", visited[visited % 8 == 2]),
         ("every 100th page", visited[::100]),
-        ("the 1,000 rarest pages (unbiased)", visited[-1000:]),  # chosen by count: no sample of all keys
+        ("the 1,000 rarest pages (unbiased: may be negative)", visited[-1000:]),  # chosen by count
     )
     lines = []
     for what, chosen in sets:
