@@ -38,6 +38,7 @@ tree:
 	@cp -rs $(CURDIR)/pipelines $(TREE)/hushgram/pipelines
 
 lint: setup tree ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff format --check --quiet core transforms pipelines tests benchmarks tools packaging
 	$(BIN)/ruff check core transforms pipelines tests benchmarks tools packaging
 	$(BIN)/mypy -p hushgram
 	PYTHONPATH=$(TREE) $(BIN)/lint-imports

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 import hushgram as hg
 from benchmarks.bars import Report, best_of
-from hushgram.entropy import ReleaseKey
-from hushgram.laplace import LaplaceAnswers, LaplaceParams, release_listed
-from hushgram.linear import LinearParams, answer, randomize
-from hushgram.noisy_max import NoisyMaxParams, distribution, noisy_max
+from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import GRID, HALTED, MEASURED, OnlinePMW, PmwParams, Workload, prior_weights
+from hushgram.randomized_response.mechanism import LinearParams, answer, randomize
+from hushgram.selection.permute_and_flip import NoisyMaxParams, distribution, noisy_max
 from hushgram.svt import ABOVE, NumericSparse
 
 KEY = ReleaseKey(bytes(range(32)))

@@ -13,14 +13,14 @@ import numpy as np
 
 import hushgram as hg
 from benchmarks.bars import Report, best_of
-from hushgram import sampling
-from hushgram.entropy import ReleaseKey
-from hushgram.hashing import draw_seeds
-from hushgram.histogram import Histogram
-from hushgram.mechanisms import alp
-from hushgram.mechanisms.sizing import Tally, release_sizes
-from hushgram.plan import make_plan
-from hushgram.reference import project_part
+from hushgram.encodings import alp
+from hushgram.exact.hashing import draw_seeds
+from hushgram.exact.histogram import Histogram
+from hushgram.noise import sampling
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.release_in_memory import project_part
+from hushgram.sparse_histogram.plan import make_plan
+from hushgram.sparse_histogram.sizing import Tally, release_sizes
 
 KEY = ReleaseKey(bytes(range(32)))
 KEYS = 222_722

@@ -35,7 +35,7 @@ from hushgram import ReleaseKey, ReleaseParams
 from hushgram.inputs import Source
 from hushgram.pipelines.release import run_release
 from hushgram.pipelines.runners import pipeline_options
-from hushgram.transforms.records import plan_records
+from hushgram.transforms.read_records import plan_records
 began, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
 params = ReleaseParams(epsilon="1", max_contributions=8)

@@ -21,15 +21,15 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from benchmarks.bars import Report
-from hushgram.entropy import ReleaseKey
 from hushgram.inputs import InputPlan, Source, read_item
-from hushgram.params import ReleaseParams
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
 from hushgram.pipelines.quiet import import_beam
+from hushgram.sparse_histogram.params import ReleaseParams
 
 import_beam()
 from hushgram.pipelines.release import run_release  # noqa: E402
-from hushgram.transforms.records import plan_records  # noqa: E402
+from hushgram.transforms.read_records import plan_records  # noqa: E402
 
 ROWS = 3_000_000
 LINE = '10.0.0.{} - - [16/Nov/2026:10:00:00 +0000] "GET {} HTTP/1.1" 200 512 "-" "Mozilla/5.0 (X11; Linux)"\n'

@@ -39,7 +39,7 @@ began = time.time()
 from hushgram import ReleaseParams
 from hushgram.inputs import Source
 from hushgram.pipelines.release import run_release
-from hushgram.transforms.records import plan_records
+from hushgram.transforms.read_records import plan_records
 loaded, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
 params = ReleaseParams(epsilon="1", delta=sys.argv[3], max_contributions=8)
@@ -122,7 +122,9 @@ def against_pyarrow(report: Report, rows: int, tries: int) -> dict[str, float]:
     pairs = [(measure(GROUP, folder), release(folder)) for _ in range(tries)]
     floor, ours = least(*(pair[0] for pair in pairs)), least(*(pair[1] for pair in pairs))
     best = min(mine["seconds"] / other["seconds"] for other, mine in pairs)
-    report.note(f"pyarrow reads and groups {rows:,} rows, s (CPU s)", f"{floor['seconds']:.2f} ({floor['cpu']:.2f})")
+    report.note(
+        f"pyarrow reads and groups {rows:,} rows, s (CPU s)", f"{floor['seconds']:.2f} ({floor['cpu']:.2f})"
+    )
     report.note(f"release of {rows:,} rows, s (CPU s)", f"{ours['seconds']:.2f} ({ours['cpu']:.2f})")
     report.bar("release: times the wall time of pyarrow read + group_by", best, 5, at_most=True, unit="x")
     report.bar(f"peak memory at {rows:,} rows", ours["memory"], 3, at_most=True, unit="GiB")
@@ -179,7 +181,9 @@ def small(report: Report) -> None:
     """A thousand rows, with all imports."""
     began = time.monotonic()
     run = release(make_data(1_000))
-    report.bar("1,000 rows, from start to end of the process", time.monotonic() - began, 10, at_most=True, unit="s")
+    report.bar(
+        "1,000 rows, from start to end of the process", time.monotonic() - began, 10, at_most=True, unit="s"
+    )
     report.note("the job alone, CPU s", run["cpu"])
 
 

@@ -27,11 +27,11 @@ from hushgram import ReleaseKey, ReleaseParams
 from hushgram.inputs import Source
 from hushgram.pipelines import progress
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.transforms import blocks, coders
-from hushgram.transforms.batching import Local
-from hushgram.transforms.records import ReadRecords, plan_records
-from hushgram.transforms.release import ReleaseSparseHistogram
-from hushgram.transforms.sharding import shards_for
+from hushgram.transforms.shuffle import blocks, coders
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.read_records import ReadRecords, plan_records
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle.sharding import shards_for
 
 sent, seen = {}, weakref.WeakValueDictionary()
 def count(cls):
@@ -109,7 +109,9 @@ def show(rows: int, figures: dict[str, Any]) -> None:
     kept, keys = counters.get("records", 0), counters.get("keys", 0)
     print(f"\n{rows:,} rows: {figures['seconds']:.1f} s ({figures['cpu']:.1f} CPU s)")
     print(f"  input {figures['bytes'] / rows:.2f} bytes a row; {kept:,} records kept; {keys:,} keys")
-    print(f"  {figures['users']} user shards, {figures['groups']} groups; memory {figures['memory'] / 2**30:.2f} GiB")
+    print(
+        f"  {figures['users']} user shards, {figures['groups']} groups; memory {figures['memory'] / 2**30:.2f} GiB"
+    )
     print(f"  sketch {figures['sketch']:,} bytes, {8 * figures['sketch'] / max(keys, 1):.1f} bits a key")
     for name, (pieces, size, largest) in sorted(figures["sent"].items()):
         print(

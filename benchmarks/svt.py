@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.bars import Report, best_of
-from hushgram.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.svt import (
     ABOVE,
     Sparse,
@@ -83,7 +83,9 @@ def throughput(report: Report) -> None:
     slowest = float("inf")
     for variant in ("optimal", "dwork-roth"):
         params = SvtParams(epsilon="1", threshold=100_000, cutoff=LARGE, monotone=True, variant=variant)
-        seconds, released = best_of(3, lambda p=params: Sparse.from_params(p, KEY.source("b")).ask_many(answers))
+        seconds, released = best_of(
+            3, lambda p=params: Sparse.from_params(p, KEY.source("b")).ask_many(answers)
+        )
         assert len(released.above) == 40
         slowest = min(slowest, size / seconds)
         report.bar(f"core, vectorised, {variant}", size / seconds / 1e6, 5, unit="M/s")
@@ -91,7 +93,9 @@ def throughput(report: Report) -> None:
     for name, loop in (("random.expovariate", plain_loop), ("numpy.random.laplace", numpy_loop)):
         seconds, _ = best_of(3, lambda f=loop: f(few, 100_000, LARGE, 1.0))
         rate = len(few) / seconds
-        report.bar(f"times a plain Python loop with {name} ({rate / 1e6:.2f} M/s)", slowest / rate, 10, unit="x")
+        report.bar(
+            f"times a plain Python loop with {name} ({rate / 1e6:.2f} M/s)", slowest / rate, 10, unit="x"
+        )
 
 
 def failures(params: SvtParams, width: int, queries: int, runs: int) -> float:
@@ -199,11 +203,21 @@ def plot(f1_curves: dict[str, list[float]], gap_curves: dict[str, list[float]]) 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
     for name in VARIANTS:
         left.plot(f1_curves["sizes"], f1_curves[name], marker="o", markersize=3, label=name)
-    left.set(xscale="log", xlabel="records (Zipf, 10,000 queries, c = 50, ε = 1)", ylabel="F1 at the threshold")
+    left.set(
+        xscale="log", xlabel="records (Zipf, 10,000 queries, c = 50, ε = 1)", ylabel="F1 at the threshold"
+    )
     left.legend(fontsize=7)
     for name in ("monotone", "general"):
-        (line,) = right.plot(gap_curves["cutoffs"], gap_curves[name], "o", markersize=4, label=f"{name}, measured")
-        right.plot(gap_curves["cutoffs"], gap_curves[f"{name}, formula"], color=line.get_color(), lw=1, label="formula")
+        (line,) = right.plot(
+            gap_curves["cutoffs"], gap_curves[name], "o", markersize=4, label=f"{name}, measured"
+        )
+        right.plot(
+            gap_curves["cutoffs"],
+            gap_curves[f"{name}, formula"],
+            color=line.get_color(),
+            lw=1,
+            label="formula",
+        )
     right.set(xscale="log", ylim=(0, 1), xlabel="cutoff c", ylabel="error with gap / without")
     right.legend(fontsize=7)
     path = Path(__file__).parent / "out" / "svt.png"
@@ -215,11 +229,13 @@ def plot(f1_curves: dict[str, list[float]], gap_curves: dict[str, list[float]]) 
 
 def clipping(report: Report) -> None:
     """Ages of 32,000 people, and a column with values up to 10^5, with the same parameters."""
-    from hushgram.mechanisms.clipping import ClipParams, clip_column
+    from hushgram.clipping import ClipParams, clip_column
 
     rng = np.random.default_rng(3)
     ages = np.clip(rng.gamma(8.5, 4.58, 32_000), 17, 90).astype(int)
-    gains = np.where(rng.random(32_000) < 0.08, np.minimum(rng.lognormal(8.8, 1, 32_000), 99_999).astype(int), 0)
+    gains = np.where(
+        rng.random(32_000) < 0.08, np.minimum(rng.lognormal(8.8, 1, 32_000), 99_999).astype(int), 0
+    )
     for name, column in ((f"ages, mean {ages.mean():.2f}", ages), ("values up to 10^5, 92 % zero", gains)):
         close = 0
         for run in range(100):
@@ -243,12 +259,12 @@ def jobs(report: Report) -> None:
     from hushgram.pipelines.quiet import import_beam
 
     import_beam()
-    from hushgram.params import ReleaseParams
     from hushgram.pipelines.config import load_config
     from hushgram.pipelines.queries import resolve_queries, run_queries
     from hushgram.pipelines.queries_config import QueriesConfig
     from hushgram.pipelines.release import run_release
     from hushgram.pipelines.source import plan_config
+    from hushgram.sparse_histogram.params import ReleaseParams
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)

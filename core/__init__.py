@@ -14,11 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hushgram import sampling
-    from hushgram.entropy import ReleaseKey, os_entropy
-    from hushgram.params import ReleaseParams
-    from hushgram.reference import release, release_histogram, release_public
+    from hushgram.noise import sampling
+    from hushgram.noise.entropy import ReleaseKey, os_entropy
+    from hushgram.release_in_memory import release, release_histogram, release_public
     from hushgram.sketch.reader import Sketch
+    from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
     "ReleaseKey",
@@ -35,21 +35,21 @@ __version__ = "0.1.0"
 
 # Loaded on first use: `hushgram query` must not wait for what it does not need.
 _HOMES = {
-    "ReleaseKey": "hushgram.entropy",
-    "os_entropy": "hushgram.entropy",
-    "ReleaseParams": "hushgram.params",
-    "release": "hushgram.reference",
-    "release_histogram": "hushgram.reference",
-    "release_public": "hushgram.reference",
+    "ReleaseKey": "hushgram.noise.entropy",
+    "os_entropy": "hushgram.noise.entropy",
+    "ReleaseParams": "hushgram.sparse_histogram.params",
+    "release": "hushgram.release_in_memory",
+    "release_histogram": "hushgram.release_in_memory",
+    "release_public": "hushgram.release_in_memory",
     "Sketch": "hushgram.sketch.reader",
 }
 _MODULES = {
-    "sampling": "hushgram.sampling",
+    "sampling": "hushgram.noise.sampling",
     "svt": "hushgram.svt",
     "pmw": "hushgram.pmw",
-    "noisy_max": "hushgram.noisy_max",
-    "linear": "hushgram.linear",
-    "laplace": "hushgram.laplace",
+    "noisy_max": "hushgram.selection.permute_and_flip",
+    "randomized_response": "hushgram.randomized_response.mechanism",
+    "laplace": "hushgram.laplace_mechanism",
 }
 
 

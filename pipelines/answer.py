@@ -26,27 +26,27 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from numpy.typing import NDArray
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey, digest
+from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
-from hushgram.mechanisms.cells import Cells, HashCells, KeyCells, RangeCells
-from hushgram.mechanisms.noisy_max import NoisyMaxParams
-from hushgram.mechanisms.pmw import PmwParams, prior_weights
-from hushgram.mechanisms.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile, TopConfig
 from hushgram.pipelines.config import JobConfig
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
+from hushgram.pmw.mechanism import PmwParams, prior_weights
+from hushgram.pmw.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
+from hushgram.selection.permute_and_flip import NoisyMaxParams
 from hushgram.sketch.reader import Sketch
-from hushgram.transforms.bounding import BoundContributions, CountRecords
-from hushgram.transforms.cells import CountCells, KeepCells
+from hushgram.transforms.answer_linear_queries import AnswerLinear
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.count_domain import CountCells, KeepCells
 from hushgram.transforms.files import open_file
-from hushgram.transforms.linear_answers import AnswerLinear
-from hushgram.transforms.most_frequent import MostFrequent
-from hushgram.transforms.records import read_records
-from hushgram.transforms.sharding import shards_for
+from hushgram.transforms.read_records import read_records
+from hushgram.transforms.select_top import MostFrequent
+from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = [
     "AnswerJob",

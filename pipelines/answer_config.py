@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from hushgram.errors import ParameterError
-from hushgram.mechanisms.noisy_max import NoisyMaxParams
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.selection.permute_and_flip import NoisyMaxParams
 
 __all__ = ["AnswerConfig", "AnswerDomain", "PmwConfig", "QueriesFile", "TopConfig"]
 

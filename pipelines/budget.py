@@ -34,8 +34,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import OutputError, ParameterError
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.fingerprints import flatten
 from hushgram.pipelines.publishing import Place, Shape, digest_work

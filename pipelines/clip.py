@@ -1,9 +1,9 @@
 """The clip job: a clipping bound for a numeric column, then sum, count and average.
 
-    job = resolve_clip(load_config("configs/ages.yaml", [], ClipConfig))      # checks everything, reads no
-    data run_clip(job, path="out/ages.json", secret=key)
+job = resolve_clip(load_config("configs/ages.yaml", [], ClipConfig))      # checks everything, reads no
+data run_clip(job, path="out/ages.json", secret=key)
 
-    read ─► keep numbers ─► bound by (user, value) ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
+read ─► keep numbers ─► bound by (user, value) ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey
+from hushgram.clipping import ClipParams, Clipped
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Source
-from hushgram.mechanisms.clipping import ClipParams, Clipped
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.clip_config import ClipConfig
 from hushgram.pipelines.local import run_stages
 from hushgram.pipelines.source import source_of
-from hushgram.query_answers import queryable
-from hushgram.transforms.batching import Local
-from hushgram.transforms.bounding import BoundContributions, CountRecords
-from hushgram.transforms.clipping import KeepNumbers, ReleaseClipped
-from hushgram.transforms.queries import RECORD, PackRecords
-from hushgram.transforms.records import plan_records, read_records
-from hushgram.transforms.sharding import shards_for
+from hushgram.svt.exact_answers import queryable
+from hushgram.transforms.answer_queries import RECORD, PackRecords
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.read_records import plan_records, read_records
+from hushgram.transforms.release_clipped import KeepNumbers, ReleaseClipped
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = ["ClipJob", "build_clip", "resolve_clip", "run_clip"]
 

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import ParameterError
-from hushgram.histogram import Contributions, Histogram
-from hushgram.keys import fingerprints
-from hushgram.params import ReleaseParams
+from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.keys import fingerprints
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
-from hushgram.reference import bind
+from hushgram.release_in_memory import bind
 from hushgram.sketch.reader import Sketch
+from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = ["DemoResult", "Line", "TotalLine", "run_demo"]
 
@@ -93,7 +93,7 @@ def run_demo(
     from hushgram.inputs import Source
     from hushgram.pipelines.release import run_release
     from hushgram.pipelines.runners import pipeline_options
-    from hushgram.transforms.records import plan_records
+    from hushgram.transforms.read_records import plan_records
 
     data, target = folder / "pageviews", folder / "urls.sketch"
     if target.exists() or data.exists():

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import hushgram
-from hushgram.entropy import ReleaseKey
-from hushgram.mechanisms.sizing import Sizes
-from hushgram.params import ReleaseParams
-from hushgram.plan import Plan, make_plan
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import Plan, make_plan
+from hushgram.sparse_histogram.sizing import Sizes
 
 __all__ = ["Expectation", "expect", "plan_for"]
 

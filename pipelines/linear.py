@@ -20,13 +20,13 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey
-from hushgram.mechanisms.linear import LinearParams
-from hushgram.mechanisms.responses import manifest_text
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.linear_config import LinearConfig
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
+from hushgram.randomized_response.mechanism import LinearParams
+from hushgram.randomized_response.table import manifest_text
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
 
 __all__ = ["LinearJob", "run_linear"]

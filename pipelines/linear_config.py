@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from hushgram.errors import ParameterError
-from hushgram.mechanisms.linear import LinearParams
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
+from hushgram.randomized_response.mechanism import LinearParams
 
 __all__ = ["LinearConfig", "LinearInput", "SecretConfig"]
 

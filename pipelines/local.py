@@ -10,11 +10,11 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
-from hushgram.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
 from hushgram.pipelines.scratch import scratch_directory
-from hushgram.transforms.batching import Local
+from hushgram.transforms.shuffle.batching import Local
 
 __all__ = ["local_means", "run_stages"]
 

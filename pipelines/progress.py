@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import hushgram.errors as errors
 from hushgram.pipelines.runners import is_local
-from hushgram.transforms.records import PROGRESS_FILE, TICK
+from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
 __all__ = ["EXACT", "Progress", "read_counters", "run_pipeline", "stage_words"]
 

@@ -24,23 +24,23 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
-from hushgram.mechanisms.svt_params import SvtParams
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.pipelines.local import run_stages
 from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtConfig
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
 from hushgram.pipelines.source import plan_config
-from hushgram.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
-from hushgram.query_answers import QueryPlan, compact
-from hushgram.transforms.batching import Local
-from hushgram.transforms.bounding import BoundContributions, CountRecords
+from hushgram.svt.exact_answers import QueryPlan, compact
+from hushgram.svt.params import SvtParams
+from hushgram.svt.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
+from hushgram.transforms.answer_queries import RECORD, AnswerQueries, PackRecords
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.files import open_file
-from hushgram.transforms.queries import RECORD, AnswerQueries, PackRecords
-from hushgram.transforms.records import read_records
-from hushgram.transforms.sharding import shards_for
-from hushgram.transforms.svt import SparseVector
+from hushgram.transforms.read_records import read_records
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.sharding import shards_for
+from hushgram.transforms.sparse_vector import SparseVector
 
 __all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries", "stream_queries"]
 
@@ -123,7 +123,9 @@ class QueriesJob:
             unit="record" if config.input.user is None else "user",
             max_contributions=config.privacy.contributions,
             max_per_key=config.privacy.max_per_key,
-            streams=tuple(StreamHeader(s.name, len(s.queries), s.ids, s.params, s.beta) for s in self.streams),
+            streams=tuple(
+                StreamHeader(s.name, len(s.queries), s.ids, s.params, s.beta) for s in self.streams
+            ),
         )
 
 
@@ -174,7 +176,7 @@ def _stream(config: QueriesConfig, i: int, stream: StreamConfig, queries: tuple[
         threshold=svt.threshold,
         cutoff=svt.halts_after,
         sensitivity=_sensitivity(config, queries),
-        monotone=True,  # counts under add/remove: see hushgram.queries
+        monotone=True,  # counts under add/remove: see hushgram.svt.queries
         variant=svt.variant,
         answers=svt.answers,
         value_share=svt.value_share,

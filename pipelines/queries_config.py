@@ -53,7 +53,8 @@ class StreamConfig(Model):
     name: Name | None = Field(default=None, description="the name of this stream in the output")
     path: str | None = Field(default=None, description="JSON lines, one query each, such as queries.jsonl")
     queries: tuple[dict[str, Any], ...] | None = Field(
-        default=None, description='the queries themselves, such as [{key: "https://a/b"}, {prefix: "https://a/"}]'
+        default=None,
+        description='the queries themselves, such as [{key: "https://a/b"}, {prefix: "https://a/"}]',
     )
     share: Exact | None = Field(
         default=None, description="share of the budget where there are several streams; equal if left out"
@@ -97,9 +98,7 @@ class QueriesConfig(JobConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.stream is None) == (not self.streams):
-            raise refuse(
-                ("stream",), "or streams is needed, such as stream: {path: queries.jsonl}"
-            )
+            raise refuse(("stream",), "or streams is needed, such as stream: {path: queries.jsonl}")
         if self.svt is None and any(stream.svt is None for stream in self.all_streams):
             raise refuse(("svt",), "is missing; such as {threshold: 1000, cutoff: 20}")
         names = [stream.name or f"stream-{i}" for i, stream in enumerate(self.all_streams, start=1)]

@@ -20,13 +20,13 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystems import FileSystems
 
-from hushgram.mechanisms.svt_accuracy import alpha, theorem_alpha
-from hushgram.mechanisms.svt_gap import refine
-from hushgram.mechanisms.svt_mechanism import ABOVE, HALTED
-from hushgram.mechanisms.svt_params import SvtParams
 from hushgram.numbers import show
-from hushgram.queries import default_id
-from hushgram.transforms.svt import Released
+from hushgram.svt.accuracy import alpha, theorem_alpha
+from hushgram.svt.gap import refine
+from hushgram.svt.mechanism import ABOVE, HALTED
+from hushgram.svt.params import SvtParams
+from hushgram.svt.queries import default_id
+from hushgram.transforms.sparse_vector import Released
 
 __all__ = ["Header", "StreamHeader", "WriteAnswers", "accuracy", "guarantee_words", "lines"]
 

@@ -19,19 +19,19 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
-from hushgram.params import ReleaseParams
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.local import local_means
 from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
-from hushgram.transforms.batching import Local
-from hushgram.transforms.records import read_records
-from hushgram.transforms.release import ReleaseSparseHistogram
-from hushgram.transforms.sharding import shards_for
-from hushgram.transforms.sketch_sink import discard_work
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.transforms.read_records import read_records
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.sharding import shards_for
+from hushgram.transforms.write_sketch import discard_work
 
 __all__ = ["KEY_FILE", "ReleaseResult", "build_release", "key_from_environment", "run_release"]
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from hushgram.errors import ParameterError
-from hushgram.params import ReleaseParams
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = ["DomainConfig", "ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig"]
 

@@ -28,6 +28,6 @@ def source_of(config: InputConfig, columns: Iterable[str] = ()) -> Source:
 
 def plan_config(config: InputConfig, columns: Iterable[str] = ()) -> InputPlan:
     """Finds and checks all input files of a config; an `InputError` says what is wrong with them."""
-    from hushgram.transforms.records import plan_records
+    from hushgram.transforms.read_records import plan_records
 
     return plan_records(config.path, source_of(config, columns))

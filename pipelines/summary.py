@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hushgram.inputs import InputPlan
-    from hushgram.params import ReleaseParams
     from hushgram.pipelines.expectation import Expectation
     from hushgram.pipelines.release import ReleaseResult
     from hushgram.pipelines.release_config import ReleaseConfig
     from hushgram.sketch.reader import Sketch
+    from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
     "check_lines",
@@ -93,7 +93,7 @@ def expectation_lines(expected: Expectation) -> Iterator[tuple[str, str]]:
 
 def listed_lines(params: ReleaseParams, keys: int) -> Iterator[tuple[str, str]]:
     """(name, text) of a release over a public list."""
-    from hushgram.mechanisms.laplace import LaplaceParams, max_error
+    from hushgram.laplace_mechanism import LaplaceParams, max_error
 
     noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
     yield "listed", f"{keys:,} public keys, each with Laplace noise of scale {float(noise.scale):g}"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushgram.accounting import Event
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import HushgramError, InputError, LedgerError, OutputError
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.owner import Owner
 from hushgram.pipelines.fingerprints import fingerprint_inputs
 from hushgram.pipelines.publishing import Place, Shape, place_for
+from hushgram.processes import Owner
 
 if TYPE_CHECKING:
     from hushgram.ledger import Ledger, Release, Reservation, Summary

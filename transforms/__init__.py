@@ -8,12 +8,12 @@ from typing import Any
 
 # Imported when asked for: a stage of its own should not load all others.
 _HOMES = {
-    "AnswerLinear": "linear_answers",
-    "MostFrequent": "most_frequent",
+    "AnswerLinear": "answer_linear_queries",
+    "MostFrequent": "select_top",
     "RandomizeResponses": "randomize_responses",
-    "ReadRecords": "records",
-    "ReleaseSparseHistogram": "release",
-    "SparseVector": "svt",
+    "ReadRecords": "read_records",
+    "ReleaseSparseHistogram": "release_sparse_histogram",
+    "SparseVector": "sparse_vector",
 }
 
 __all__ = [*_HOMES]

@@ -29,11 +29,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 from numpy.typing import NDArray
 
-from hushgram.entropy import ReleaseKey, digest
 from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan, WorkItem, read_item
-from hushgram.mechanisms.linear import LinearParams, randomize
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
+from hushgram.randomized_response.mechanism import LinearParams, randomize
 from hushgram.transforms.files import open_file
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from hushgram.reals import enclose, ratio_interval
+from hushgram.noise.intervals import enclose, ratio_interval
 
 __all__ = ["calibrated_run_epsilon", "composed_delta"]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from hushgram.errors import InputError
 from hushgram.inputs.blocks import COMPRESSIONS, open_text
 from hushgram.inputs.columns import ACCEPTED, common_type, id_type
-from hushgram.inputs.csv_files import csv_header, infer_csv
-from hushgram.inputs.json_lines import infer_jsonl
-from hushgram.inputs.log_lines import infer_log
-from hushgram.inputs.parquet_files import plan_parquet
+from hushgram.inputs.formats.csv import csv_header, infer_csv
+from hushgram.inputs.formats.jsonl import infer_jsonl
+from hushgram.inputs.formats.log import infer_log
+from hushgram.inputs.formats.parquet import plan_parquet
 from hushgram.inputs.source import (
     InputFile,
     InputPlan,

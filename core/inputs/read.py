@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hushgram.errors import InputError
-from hushgram.inputs.csv_files import read_csv
-from hushgram.inputs.json_lines import read_jsonl
-from hushgram.inputs.log_lines import read_log
-from hushgram.inputs.parquet_files import read_parquet
+from hushgram.inputs.formats.csv import read_csv
+from hushgram.inputs.formats.jsonl import read_jsonl
+from hushgram.inputs.formats.log import read_log
+from hushgram.inputs.formats.parquet import read_parquet
 from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, first_line, open_local
 
 __all__ = ["read_item"]

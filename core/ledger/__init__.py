@@ -18,7 +18,7 @@ from hushgram.ledger.ledger import LEASE_SECONDS, Ledger
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
 from hushgram.ledger.store import DEFAULT_URL, ledger_url
 from hushgram.ledger.summary import Summary, summarise
-from hushgram.owner import Owner
+from hushgram.processes import Owner
 
 __all__ = [
     "DEFAULT_URL",

@@ -74,5 +74,3 @@ def _copy_table(source: sa.Connection, sink: sa.Connection, table: sa.Table) -> 
         sink.execute(table.insert(), [{**row, **blank} for row in batch])
         copied += len(batch)
     return copied
-
-

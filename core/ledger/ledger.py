@@ -21,13 +21,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from hushgram.accounting import Budget, Event, Spending
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import LedgerError
 from hushgram.ledger import limits, schema, store
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent, differences
 from hushgram.ledger.schema import datasets, events, releases
 from hushgram.ledger.secrets import unwrap, wrap
-from hushgram.owner import Owner
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.processes import Owner
 
 __all__ = ["LEASE_SECONDS", "Ledger"]
 
@@ -288,9 +288,7 @@ class Ledger:
                 found.setdefault(row.release_id, []).append(event)
         return found
 
-    def _insert(
-        self, connection: sa.Connection, request: Request, owner: Owner, attempt: int
-    ) -> Reservation:
+    def _insert(self, connection: sa.Connection, request: Request, owner: Owner, attempt: int) -> Reservation:
         secret = wrap(ReleaseKey.generate(), _context(request.dataset, request.release, attempt))
         insert = releases.insert().values(
             dataset=request.dataset,
@@ -327,9 +325,7 @@ class Ledger:
         row = connection.execute(sa.select(releases).where(releases.c.id == key)).one()
         return Reservation(Release.from_row(row, request.events), "new", owner.token)
 
-    def _take_up(
-        self, connection: sa.Connection, row: Any, request: Request, owner: Owner
-    ) -> Reservation:
+    def _take_up(self, connection: sa.Connection, row: Any, request: Request, owner: Owner) -> Reservation:
         """The id was used before: the same again goes on from there, anything else is refused."""
         found = Release.from_row(row, request.events)
         if found.status == "abandoned":
@@ -379,9 +375,7 @@ class Ledger:
         return row
 
     def _set(self, connection: sa.Connection, reservation: Reservation, **values: Any) -> None:
-        connection.execute(
-            releases.update().where(releases.c.id == reservation.release.id).values(**values)
-        )
+        connection.execute(releases.update().where(releases.c.id == reservation.release.id).values(**values))
 
 
 def _closed() -> dict[str, Any]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hushgram.entropy import ReleaseKey, os_entropy
 from hushgram.errors import LedgerError
+from hushgram.noise.entropy import ReleaseKey, os_entropy
 
 __all__ = ["unwrap", "wrap"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.encodings.alp import BLOCK_BITS
 from hushgram.errors import FormatError, HushgramError
-from hushgram.mechanisms.alp import BLOCK_BITS
 from hushgram.numbers import show
-from hushgram.plan import Plan
+from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
     "BLOCKS_PER_FILE",

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from hushgram.decoding import Decoder, Released
 from hushgram.decoding.laplace import laplace_interval
 from hushgram.errors import FormatError, ParameterError
-from hushgram.hashing import column_positions
-from hushgram.keys import Encoded, encode, hash_bytes
-from hushgram.mechanisms.sizing import PROFILE_GRID
-from hushgram.plan import Guarantee, Plan
+from hushgram.exact.hashing import column_positions
+from hushgram.exact.keys import Encoded, encode, hash_bytes
 from hushgram.sketch.manifest import BLOCKS_PER_FILE, HEAVY_NAME, MANIFEST_NAME, FileEntry, Manifest
+from hushgram.sparse_histogram.plan import Guarantee, Plan
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 __all__ = ["Sketch", "Total"]
 

@@ -18,10 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hushgram.encodings.alp import Block
 from hushgram.errors import OutputError
-from hushgram.mechanisms.alp import Block
-from hushgram.mechanisms.threshold import Heavy
-from hushgram.plan import Plan
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
@@ -30,6 +28,8 @@ from hushgram.sketch.manifest import (
     Manifest,
     bits_name,
 )
+from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = ["check_free", "count_ones", "heavy_bytes", "publish_directory", "write_sketch"]
 

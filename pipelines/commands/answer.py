@@ -89,8 +89,8 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str)
     import pyarrow as pa
 
     from hushgram.errors import InputError
-    from hushgram.mechanisms.synthetic import LinearQuery, SyntheticHistogram, read_queries
     from hushgram.pipelines.tables import print_table
+    from hushgram.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
 
     synthetic = SyntheticHistogram.open(directory)
     if queries is None and not keys:
@@ -107,7 +107,7 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str)
 
 
 def _close(path: str) -> None:
-    from hushgram.mechanisms.synthetic import SyntheticHistogram
+    from hushgram.pmw.synthetic import SyntheticHistogram
 
     if "://" in path:
         click.echo(f"answers in {path}")
@@ -123,8 +123,8 @@ def _close(path: str) -> None:
 
 
 def _show(job: AnswerJob) -> None:
-    from hushgram.mechanisms.workload import GRID
     from hushgram.numbers import show
+    from hushgram.pmw.workload import GRID
 
     epsilon, delta = job.params.guarantee()
     noise = job.params.svt.noise

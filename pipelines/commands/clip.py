@@ -51,8 +51,8 @@ def command(
 def _show(job: ClipJob) -> None:
     import math
 
-    from hushgram.mechanisms.svt_accuracy import alpha, theorem_alpha
     from hushgram.numbers import show
+    from hushgram.svt.accuracy import alpha, theorem_alpha
 
     p = job.params
     size = len(p.bounds)

@@ -41,8 +41,8 @@ def command(
     rows: int, epsilon: str, delta: str, max_contributions: int, workers: int, seed: int, keep: str | None
 ) -> None:
     """Make up page views, release them, and compare lookups with the truth. About a minute."""
-    from hushgram.params import ReleaseParams
     from hushgram.pipelines.generate import PageViews
+    from hushgram.sparse_histogram.params import ReleaseParams
 
     views = PageViews(rows=rows, seed=seed)
     params = ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=max_contributions)

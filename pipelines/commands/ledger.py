@@ -216,5 +216,3 @@ def _clear(release: Release) -> None:
 
     if release.target:
         place_for(release.target, f"{release.dataset}\n{release.name}", "directory").clear()
-
-

@@ -57,9 +57,9 @@ def randomize(
 
 
 def _show(config: object) -> None:
-    from hushgram.mechanisms.linear import hoeffding
     from hushgram.numbers import show
     from hushgram.pipelines.linear_config import LinearConfig
+    from hushgram.randomized_response.mechanism import hoeffding
 
     assert isinstance(config, LinearConfig)
     params = config.params()
@@ -105,8 +105,8 @@ def ask(
     """How many records of TABLE have a secret bit, with a Hoeffding interval. Costs nothing."""
     import pyarrow as pa
 
-    from hushgram.mechanisms.responses import Condition, ResponseTable
     from hushgram.pipelines.tables import print_table
+    from hushgram.randomized_response.table import Condition, ResponseTable
 
     opened = ResponseTable.open(table)
     where = [Condition.parse(text) for text in conditions]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hushgram.entropy import digest
 from hushgram.errors import HushgramError, OutputError
+from hushgram.noise.entropy import digest
 from hushgram.pipelines.logs import JobLog, log_options
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from typing import Any
 import apache_beam as beam
 
 import hushgram.transforms
-from hushgram.entropy import ReleaseKey
 from hushgram.inputs.source import Source
-from hushgram.params import ReleaseParams
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.release import run_release
 from hushgram.pipelines.runners import pipeline_options
-from hushgram.transforms.records import plan_records
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.transforms.read_records import plan_records
 
 WAIT_SECONDS = 30.0
 

@@ -18,10 +18,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io import fileio
 
-from hushgram.entropy import ReleaseKey
-from hushgram.mechanisms.svt_params import SvtParams
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.transforms.svt import Released, SparseVector
+from hushgram.svt.params import SvtParams
+from hushgram.transforms.sparse_vector import Released, SparseVector
 
 
 class Look(beam.DoFn):

@@ -27,12 +27,12 @@ from apache_beam.transforms.environments import DockerEnvironment
 
 from hushgram import ReleaseKey, ReleaseParams, release
 from hushgram.inputs.source import Source
-from hushgram.mechanisms.svt_params import SvtParams
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.reference import bind
-from hushgram.transforms.records import ReadRecords, plan_records
-from hushgram.transforms.svt import SparseVector
+from hushgram.release_in_memory import bind
+from hushgram.svt.params import SvtParams
+from hushgram.transforms.read_records import ReadRecords, plan_records
+from hushgram.transforms.sparse_vector import SparseVector
 from tests.engines.fake_store import FakeStore
 from tests.engines.jobs import contents
 from tests.engines.proto import payloads, pickles

@@ -9,7 +9,7 @@ import pytest
 
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.pipelines.release import build_release, run_release
-from hushgram.transforms import sketch_sink
+from hushgram.transforms import write_sketch as sketch_sink
 from tests.engines.jobs import contents
 
 PARAMS = ReleaseParams(epsilon="1", max_contributions=2)

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.mechanisms.svt_params import SvtParams
-from hushgram.mechanisms.svt_stream import advance, begin
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.svt.online import advance, begin
+from hushgram.svt.params import SvtParams
 from tests.engines.jobs import KEY, Bench
 from tools.engines.flink import FlinkCluster
 from tools.engines.processes import wait_until

@@ -93,8 +93,8 @@ def test_every_function_loads_from_the_wheel_alone(engines: Engines, store: Path
     told = json.loads(done.stdout.splitlines()[-1])
     assert len(told["loaded"]) > 15
     assert {module for _, module in told["loaded"]} >= {
-        "hushgram.transforms.sketch_sink",
-        "hushgram.transforms.svt",
+        "hushgram.transforms.write_sketch",
+        "hushgram.transforms.sparse_vector",
     }
     assert told["homes"]
     assert all("site-packages/hushgram/" in home for home in told["homes"])

@@ -1,4 +1,4 @@
-"""Releases of every job under a fixed key: what their bytes were, so that a change of the house cannot change them unseen.
+"""Releases of every job under a fixed key: their bytes, so that a change of the house cannot change them unseen.
 
 python -m tests.pipelines.pinned DIR     prints the hashes as JSON
 
@@ -22,7 +22,10 @@ import pyarrow.parquet as pq
 from hushgram.pipelines.cli import cli
 
 KEY = "5a" * 32
-RELEASE = "release: urls\ninput: {path: in/*.parquet, %skey: url}\nprivacy: {epsilon: 1.0, delta: %s, max_contributions: %d, max_per_key: 2%s}\noutput: {path: out/%s}\n"
+RELEASE = (
+    "release: urls\ninput: {path: in/*.parquet, %skey: url}\n"
+    "privacy: {epsilon: 1.0, delta: %s, max_contributions: %d, max_per_key: 2%s}\noutput: {path: out/%s}\n"
+)
 CONFIGS = {
     "pure": ("release", RELEASE % ("user: user, ", "0", 8, "", "pure")),
     "text": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "text")),
@@ -50,7 +53,8 @@ CONFIGS = {
     ),
     "linear": (
         "linear randomize",
-        "linear: survey\ninput: {path: in/*.parquet}\nsecrets:\n  smoker: {column: smokes}\n  rich: {column: age, at_least: 60}\n"
+        "linear: survey\ninput: {path: in/*.parquet}\nsecrets:\n"
+        "  smoker: {column: smokes}\n  rich: {column: age, at_least: 60}\n"
         "public: [city]\nprivacy: {epsilon: 2.0}\noutput: {path: out/linear}\n",
     ),
     "top": (
@@ -119,7 +123,9 @@ def _strip(value: Any) -> Any:
     if isinstance(value, dict):
         if isinstance(value.get("guarantee"), str):
             value = {**value, "guarantee": ""}
-        return {k: _strip(v) for k, v in value.items() if k not in ("sentence", "words", "checksum", "hushgram")}
+        return {
+            k: _strip(v) for k, v in value.items() if k not in ("sentence", "words", "checksum", "hushgram")
+        }
     return [_strip(v) for v in value] if isinstance(value, list) else value
 
 

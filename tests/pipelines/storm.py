@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from hushgram.accounting import Budget
 from hushgram.accounting.composition import basic
-from hushgram.entropy import ReleaseKey
 from hushgram.ledger import Ledger
+from hushgram.noise.entropy import ReleaseKey
 
 FORK = multiprocessing.get_context("fork")
 CONFIG = """\

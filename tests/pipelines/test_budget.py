@@ -278,7 +278,7 @@ def test_two_runs_of_one_id_at_once(job: Job) -> None:
 
 
 def test_a_run_that_was_taken_over_publishes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hushgram.owner import Owner
+    from hushgram.processes import Owner
 
     with pytest.raises(LedgerError, match="taken over"), job.open() as slow:  # noqa: PT012
         slow.key

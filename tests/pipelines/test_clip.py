@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.entropy import ReleaseKey
+from hushgram.clipping import clip_column
 from hushgram.errors import HushgramError
-from hushgram.mechanisms.clipping import clip_column
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.clip import resolve_clip, run_clip
 from hushgram.pipelines.clip_config import ClipConfig

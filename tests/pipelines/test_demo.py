@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import HushgramError, ParameterError
-from hushgram.params import ReleaseParams
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines import generate
 from hushgram.pipelines.commands.demo import command
 from hushgram.pipelines.demo import run_demo
 from hushgram.pipelines.generate import PageViews, write_page_views
+from hushgram.sparse_histogram.params import ReleaseParams
 
 KEY = ReleaseKey(bytes(range(32)))
 

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hushgram.accounting import Budget, Event
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import BudgetExceeded, HushgramError, LedgerError, OutputError
 from hushgram.ledger import Ledger, Owner, Request, summarise
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.logs import JobLog, log_options
 

@@ -14,7 +14,7 @@ from hushgram.errors import HushgramError, InputError, OutputError, ParameterErr
 from hushgram.pipelines import progress as module
 from hushgram.pipelines.progress import EXACT, Progress, job_link, run_pipeline, stage_words
 from hushgram.pipelines.runners import LOCAL, is_local, new_pipeline, pipeline_options
-from hushgram.transforms.records import PROGRESS_FILE, TICK
+from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
 
 class Terminal(io.StringIO):

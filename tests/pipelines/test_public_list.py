@@ -16,7 +16,7 @@ from hushgram.pipelines.config import ConfigError, load_config
 from hushgram.pipelines.public_list import read_list
 from hushgram.pipelines.release import run_release
 from hushgram.pipelines.release_config import ReleaseConfig
-from hushgram.transforms.records import plan_records
+from hushgram.transforms.read_records import plan_records
 
 USERS = [f"u{i % 50}" for i in range(2000)]
 KEYS = [f"k{i % 37}" for i in range(2000)]

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import HushgramError
-from hushgram.histogram import Contributions
+from hushgram.exact.histogram import Contributions
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import load_config
 from hushgram.pipelines.queries import resolve_queries, run_queries, stream_queries
 from hushgram.pipelines.queries_config import QueriesConfig
-from hushgram.query_answers import pack_records, unpack_records
+from hushgram.svt.exact_answers import pack_records, unpack_records
 
 KEY = ReleaseKey(bytes(range(32)))
 CONFIG = """

@@ -22,9 +22,9 @@ from hushgram.errors import HushgramError, InputError, OutputError, ParameterErr
 from hushgram.inputs import Source
 from hushgram.pipelines.release import KEY_FILE, build_release, key_from_environment, run_release
 from hushgram.pipelines.runners import pipeline_options
-from hushgram.reference import release, release_public
-from hushgram.transforms import bounding
-from hushgram.transforms.records import plan_records
+from hushgram.release_in_memory import release, release_public
+from hushgram.transforms import bound_contributions as bounding
+from hushgram.transforms.read_records import plan_records
 from tests.transforms.releases import KEY, SMALL, contents, params, records
 
 TABLE = records(2500, users=100)
@@ -37,7 +37,9 @@ def library(path: Path, table: pa.Table, chosen: Any, users: bool = True) -> dic
 
 
 def job(path: Path, inputs: str, chosen: Any, users: bool = True, **more: Any) -> dict[str, bytes]:
-    plan = plan_records([inputs], Source(ids=IDS if users else IDS[1:], item_bytes=more.pop("item_bytes", 1 << 26)))
+    plan = plan_records(
+        [inputs], Source(ids=IDS if users else IDS[1:], item_bytes=more.pop("item_bytes", 1 << 26))
+    )
     result = run_release(
         chosen, plan, user="user" if users else None, key="url", path=path, name="urls", secret=KEY, **more
     )
@@ -49,7 +51,9 @@ def write_parquet(folder: Path, table: pa.Table, files: int) -> str:
     folder.mkdir()
     step = -(-table.num_rows // files)
     for i in range(files):
-        pq.write_table(table.slice(i * step, step), folder / f"{i:02}.parquet", row_group_size=max(step // 3, 1))
+        pq.write_table(
+            table.slice(i * step, step), folder / f"{i:02}.parquet", row_group_size=max(step // 3, 1)
+        )
     return f"{folder}/*.parquet"
 
 
@@ -73,7 +77,7 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_batch_sizes_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a few rows, accumulators that are cut all the time."""
-    from hushgram.transforms import batching
+    from hushgram.transforms.shuffle import batching
 
     chosen = params(**SMALL)
     expected = library(tmp_path / "library", TABLE, chosen)
@@ -122,7 +126,9 @@ def test_the_edges_release_like_anything_else(edge: str, delta: str, tmp_path: P
 def test_file_sizes_tell_nothing_of_the_data(tmp_path: Path) -> None:
     """With public sizes, the bits of an empty input take the room of a full one."""
     chosen = params(**SMALL)
-    one, two = (library(tmp_path / str(i), table, chosen) for i, table in enumerate((TABLE, EDGES["nothing"])))
+    one, two = (
+        library(tmp_path / str(i), table, chosen) for i, table in enumerate((TABLE, EDGES["nothing"]))
+    )
     assert len(one["bits-00000.bin"]) == len(two["bits-00000.bin"])
 
 
@@ -193,6 +199,13 @@ def test_a_key_file_is_for_tests_and_recovery(tmp_path: Path, monkeypatch: pytes
 
 
 def test_stages_pickle(tmp_path: Path) -> None:
-    step = build_release(params("1e-6"), beam.Create([]), user="user", key="url", path=tmp_path / "a", secret=KEY)
-    for part in (step._bounding()._cut, step.target, bounding.BoundUsers(4, 2, texts=True), ReleaseKey(bytes(32))):
+    step = build_release(
+        params("1e-6"), beam.Create([]), user="user", key="url", path=tmp_path / "a", secret=KEY
+    )
+    for part in (
+        step._bounding()._cut,
+        step.target,
+        bounding.BoundUsers(4, 2, texts=True),
+        ReleaseKey(bytes(32)),
+    ):
         assert pickle.loads(pickle.dumps(part)).__class__ is part.__class__

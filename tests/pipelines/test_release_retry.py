@@ -12,19 +12,17 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hushgram.inputs import Source
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runners import pipeline_options
-from hushgram.reference import release
-from hushgram.transforms import (
-    bounding,
-    combining,
-    histogram,
-    projection,
-    records,
-    sizing,
-    sketch_sink,
-    threshold,
-)
-from hushgram.transforms.batching import Local
-from hushgram.transforms.records import ReadRecords, plan_records
+from hushgram.release_in_memory import release
+from hushgram.transforms import bound_contributions as bounding
+from hushgram.transforms import encode_counts as projection
+from hushgram.transforms import merge_histograms as histogram
+from hushgram.transforms import plan_release as sizing
+from hushgram.transforms import read_records as records
+from hushgram.transforms import release_threshold as threshold
+from hushgram.transforms import write_sketch as sketch_sink
+from hushgram.transforms.read_records import ReadRecords, plan_records
+from hushgram.transforms.shuffle import combining
+from hushgram.transforms.shuffle.batching import Local
 from tests.pipelines.retries import RetryingRunner, failing
 from tests.transforms.releases import KEY, contents, params
 from tests.transforms.releases import records as make_records
@@ -50,7 +48,9 @@ METHODS = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for i in range(3):
-        pq.write_table(TABLE.slice(i * 800, 800 if i < 2 else None), tmp_path / f"part-{i}.parquet", row_group_size=300)
+        pq.write_table(
+            TABLE.slice(i * 800, 800 if i < 2 else None), tmp_path / f"part-{i}.parquet", row_group_size=300
+        )
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
 
 def test_the_harness_fails_where_noise_is_drawn_afresh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin: with noise that is an event, a second computation shows."""
-    from hushgram.entropy import BitSource, ReleaseKey, os_entropy
+    from hushgram.noise.entropy import BitSource, ReleaseKey, os_entropy
 
     def fresh(self: ReleaseKey, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
         return os_entropy()

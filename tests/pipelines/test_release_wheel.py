@@ -41,7 +41,18 @@ def test_the_wheel_alone_runs_a_release(tmp_path: Path) -> None:
     shutil.rmtree(source)
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env/bin/python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        wheel,
+        cwd=tmp_path,
+    )
 
     work = tmp_path / "work"
     work.mkdir()

@@ -12,9 +12,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.histogram import Histogram
-from hushgram.mechanisms import alp
+from hushgram.encodings import alp
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
 from tests.statistics import fits
 
 ALPHA = Fraction(3)

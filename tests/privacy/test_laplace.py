@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.laplace import LaplaceAnswers, LaplaceParams, privacy_map, release_listed
-from hushgram.mechanisms import laplace as module
+from hushgram import laplace_mechanism as module
+from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, privacy_map, release_listed
+from hushgram.noise.entropy import ReleaseKey
 from tests.statistics import fits, laplace_pmf
 
 KEY = ReleaseKey(bytes(range(32)))

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.linear import LinearParams, answer, privacy_map, randomize
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.randomized_response.mechanism import LinearParams, answer, privacy_map, randomize
 from tests.statistics import fits
 
 KEY = ReleaseKey(bytes(range(32)))

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.noisy_max import NoisyMaxParams, distribution, noisy_max, privacy_map, top
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.selection.permute_and_flip import NoisyMaxParams, distribution, noisy_max, privacy_map, top
 from tests.statistics import fits
 
 KEY = ReleaseKey(bytes(range(32)))

@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.mechanisms import hypothesis as hypothesis_module
-from hushgram.mechanisms import pmw as pmw_module
-from hushgram.mechanisms import workload as workload_module
-from hushgram.mechanisms.hypothesis import Hypothesis
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import HALTED, MEASURED, OnlinePMW, PmwParams, Workload
+from hushgram.pmw import hypothesis as hypothesis_module
+from hushgram.pmw import mechanism as pmw_module
+from hushgram.pmw import workload as workload_module
+from hushgram.pmw.hypothesis import Hypothesis
 from tests.privacy.svt_exact import Finite, Laplace
 
 KEY = ReleaseKey(bytes(range(32)))

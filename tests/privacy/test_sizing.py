@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from hushgram.entropy import ReleaseKey
-from hushgram.histogram import Histogram
-from hushgram.mechanisms.sizing import PROFILE_GRID, Tally, privacy, release_sizes, sensitivity
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Tally, privacy, release_sizes, sensitivity
 from tests.statistics import fits, laplace_pmf
 
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.entropy import ReleaseKey
-from hushgram.histogram import Contributions, Histogram
-from hushgram.mechanisms.clipping import ClipParams, Tally, count_cells, to_units
-from hushgram.queries import check_stream, parse_query, sensitivity
-from hushgram.query_answers import QueryPlan, pack_records, unpack_records
+from hushgram.clipping import ClipParams, Tally, count_cells, to_units
+from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.svt.queries import check_stream, parse_query, sensitivity
 
 KEY = ReleaseKey(bytes(range(32)))
 SCHEMA = pa.schema([("user", pa.string()), ("url", pa.string()), ("n", pa.int64())])

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushgram.entropy import ReleaseKey
-from hushgram.histogram import NOISE_SHARDS, Histogram
-from hushgram.mechanisms import threshold
+from hushgram.exact.histogram import NOISE_SHARDS, Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram import threshold
 from tests.statistics import fits, laplace_pmf, laplace_tail
 
 

@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that
 from numpy.typing import NDArray
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.histogram import Contributions, Histogram
+from hushgram.exact.histogram import Contributions, Histogram
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
@@ -23,7 +23,9 @@ SMALL = {"expected_records": 2000, "expected_keys": 400}
 
 def params(delta: str = "0", **changes: Any) -> ReleaseParams:
     """Parameters of a quick release."""
-    return ReleaseParams(**{"epsilon": "2", "delta": delta, "max_contributions": 4, "max_per_key": 2, **changes})
+    return ReleaseParams(
+        **{"epsilon": "2", "delta": delta, "max_contributions": 4, "max_per_key": 2, **changes}
+    )
 
 
 def records(rows: int = 3000, users: int = 150, seed: int = 1) -> pa.Table:

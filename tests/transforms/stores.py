@@ -43,7 +43,9 @@ class StoreFileSystem(FileSystem):
             if path.startswith(dir_or_prefix):
                 yield FileMetadata(path, self.size(path))
 
-    def create(self, path: str, mime_type: str = "", compression_type: Any = CompressionTypes.AUTO) -> BinaryIO:
+    def create(
+        self, path: str, mime_type: str = "", compression_type: Any = CompressionTypes.AUTO
+    ) -> BinaryIO:
         type(self).created.append(path)
         return open(self._place(path), "wb")
 

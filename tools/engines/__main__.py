@@ -34,7 +34,9 @@ def main() -> int:
         options = ["--runner=FlinkRunner", f"--flink_master={cluster.address}", "--parallelism=2"]
         options += [*server.options, *pools.options, "--environment_cache_millis=1000"]
         print(f"Flink runs at http://{cluster.address}, logs in {work}. A job, from another terminal:\n")
-        print(f"{engines.hushgram} release CONFIG -- {' '.join(options)}\n\nCtrl-C stops all of it.", flush=True)
+        print(
+            f"{engines.hushgram} release CONFIG -- {' '.join(options)}\n\nCtrl-C stops all of it.", flush=True
+        )
         with contextlib.suppress(KeyboardInterrupt):
             ended.wait()
     return 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hushgram.decoding import Decoder, Released
 from hushgram.errors import ParameterError
-from hushgram.mechanisms.sizing import PROFILE_GRID
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 from .worlds import made, simulate, zipf
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.decoding import Decoder, Released
-from hushgram.mechanisms.sizing import PROFILE_GRID
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 
 def made(**changes: Any) -> Released:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hushgram.accounting import Budget, Event
-from hushgram.entropy import ReleaseKey
 from hushgram.errors import LedgerError
 from hushgram.ledger import Ledger, Owner, Request
 from hushgram.ledger.secrets import unwrap, wrap
+from hushgram.noise.entropy import ReleaseKey
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -76,7 +76,7 @@ def test_owner_knows_the_living_and_the_dead() -> None:
     assert not me.is_dead()
     assert Owner.read(me.write()) == me
     assert not Owner.is_dead_mark(me.mark())
-    code = "from hushgram.owner import Owner; o = Owner.this(); print(o.write()); print(o.mark())"
+    code = "from hushgram.processes import Owner; o = Owner.this(); print(o.write()); print(o.mark())"
     text, mark = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split("\n")[:2]

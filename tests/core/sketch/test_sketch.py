@@ -13,7 +13,7 @@ import pytest
 
 import hushgram as hg
 from hushgram.errors import FormatError, HushgramError, InputError, OutputError
-from hushgram.hashing import column_positions
+from hushgram.exact.hashing import column_positions
 from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
 

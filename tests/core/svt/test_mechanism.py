@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushgram.entropy import BitSource, ReleaseKey
 from hushgram.errors import ParameterError
+from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.svt import (
     ABOVE,
     BELOW,

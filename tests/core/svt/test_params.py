@@ -130,7 +130,9 @@ def test_description_is_exact_text():
 @pytest.mark.parametrize("cutoff", [1, 2, 10, 200])
 def test_the_constant_of_the_notes_holds_up_to_its_limit(delta, cutoff):
     """Their proof takes e^ε' − 1 for ε'; the exact composition at ε = 4 ln(1/δ) shows that the result stands."""
-    epsilon = Fraction(4 * math.log(1 / float(Fraction(delta)))).limit_denominator(10**6) * Fraction(999, 1000)
+    epsilon = Fraction(4 * math.log(1 / float(Fraction(delta)))).limit_denominator(10**6) * Fraction(
+        999, 1000
+    )
     params = make(epsilon=epsilon, delta=delta, cutoff=cutoff, variant="dwork-roth")
     run = run_loss(params.noise, 1, monotone=False)
     assert composed_delta(run, cutoff, epsilon) <= params.delta

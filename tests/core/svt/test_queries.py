@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.histogram import Histogram
-from hushgram.queries import KeyQuery, check_stream, parse_query, read_queries, sensitivity
-from hushgram.query_answers import QueryPlan, pack_records, unpack_records
+from hushgram.exact.histogram import Histogram
+from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.svt.queries import KeyQuery, check_stream, parse_query, read_queries, sensitivity
 
 
 def queries_of(*fields):

@@ -1,0 +1,1 @@
+"""Encodings of the counts below the threshold: one module each."""

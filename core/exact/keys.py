@@ -1,0 +1,188 @@
+"""Keys and users as columns: canonical bytes, public fingerprints, secret user tokens.
+
+A value means the same wherever it came from: text is its UTF-8 bytes, bytes are themselves, and a whole
+number is its decimal text, so that user 123 of a CSV file and user 123 of a Parquet file are one user.
+
+* `fingerprints`: 64 bits of MurmurHash3 (x64, 128 bits, seed 0), which anyone can compute from a key. At δ = 0
+  the fingerprint *is* the key: collisions cost accuracy, never privacy.
+* `user_tokens`: 128 bits of a keyed pseudo-random function, AES-256-CBC-MAC over length ‖ bytes (a prefix-free
+  code, for which CBC-MAC is a PRF: Bellare, Kilian, Rogaway 2000). Two users that share a token would be bounded
+  as one, so a collision must not be something that anyone can arrange: the key is secret and the width 128 bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from hushgram.errors import InputError
+from hushgram.exact.key_words import Packed
+
+__all__ = ["Encoded", "as_column", "canonical", "encode", "fingerprints", "hash_bytes", "user_tokens"]
+
+_BLOCK = 16
+# Longer values enter the MAC by their HMAC-SHA256, so that one huge value does not mean a million rounds.
+_LONG = 240
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A column as distinct canonical values and, for each row, the index of its value."""
+
+    values: pa.LargeBinaryArray
+    codes: NDArray[np.int64]
+
+
+def as_column(column: Any, what: str = "keys") -> pa.Array:
+    """An Arrow, numpy or Python sequence as one Arrow array; refuses what has no canonical bytes."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # no chunks, or too large for one
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if isinstance(column, np.ndarray) and column.dtype.kind == "S":
+        column = column.tolist()
+    if not isinstance(column, pa.Array):
+        try:
+            column = pa.array(column)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+            raise InputError(
+                f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
+            ) from None
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise InputError(
+            f"{what}: values must be text, bytes or whole numbers, got {kind}; cast the column to text first"
+        )
+    return column
+
+
+def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:
+    """The canonical value of each row; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.string())
+    return array.cast(pa.large_binary())
+
+
+def _no_nulls(array: pa.Array, what: str) -> pa.Array:
+    if array.null_count:
+        row = pc.index(array.is_null(), pa.scalar(True)).as_py()
+        raise InputError(f"{what}: row {row} is null; drop or fill nulls first")
+    return array
+
+
+def encode(column: Any, what: str = "keys") -> Encoded:
+    """Distinct canonical values and codes; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
+    if pa.types.is_null(array.type):
+        return Encoded(pa.array([], pa.large_binary()), np.zeros(0, np.int64))
+    given = pa.types.is_dictionary(array.type)
+    if not given:
+        array = array.dictionary_encode()
+    values = array.dictionary
+    if pa.types.is_integer(values.type):
+        values = values.cast(pa.string())
+    values = values.cast(pa.large_binary())
+    codes = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if given:  # a dictionary that came from outside may repeat itself or hold unused values
+        again = values.dictionary_encode()
+        values, codes = again.dictionary, again.indices.to_numpy(zero_copy_only=False).astype(np.int64)[codes]
+        used = np.unique(codes)
+        values, codes = values.take(pa.array(used)), np.searchsorted(used, codes)
+    return Encoded(values, codes)
+
+
+def hash_bytes(values: pa.LargeBinaryArray) -> NDArray[np.uint64]:
+    """Fingerprints of canonical values.
+
+    >>> import pyarrow as pa
+    >>> hex(hash_bytes(pa.array([b"hello"], pa.large_binary()))[0])
+    '0xcbd8a7b341bd9b02'
+    """
+    if not len(values):
+        return np.zeros(0, dtype=np.uint64)
+    joined = b"".join(map(mmh3.mmh3_x64_128_digest, values.to_pylist()))
+    return np.frombuffer(joined, dtype="<u8")[::2].astype(np.uint64)
+
+
+def fingerprints(column: Any, what: str = "keys") -> NDArray[np.uint64]:
+    """The 64-bit fingerprint of each row; each distinct value is hashed once.
+
+    >>> fingerprints(["7", "7"]).tolist() == fingerprints([7, 7]).tolist()
+    True
+    """
+    encoded = encode(column, what)
+    return hash_bytes(encoded.values)[encoded.codes]
+
+
+def user_tokens(values: pa.LargeBinaryArray, key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """128-bit tokens of canonical values under a 32-byte secret key, as two 64-bit halves."""
+    values, tags = _shorten(values, key)
+    packed = Packed(values)
+    high, low = np.empty(len(packed), np.uint64), np.empty(len(packed), np.uint64)
+    ecb = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # CBC-MAC, all messages side by side
+    for rows in packed.chunks():
+        state = _mac(packed, rows, tags[rows], ecb)
+        high[rows], low[rows] = state[:, 0], state[:, 1]
+    return high, low
+
+
+def _mac(packed: Packed, rows: slice, tags: NDArray[np.uint8], ecb: Any) -> NDArray[np.uint64]:
+    """CBC-MAC of length (7 bytes) ‖ tag (1 byte: whether shortened) ‖ bytes ‖ zeros, as two words a message."""
+    lengths = packed.lengths[rows]
+    state = np.empty((len(lengths), 2), dtype="<u8")
+    state[:, 0] = lengths.astype(np.uint64) | (tags.astype(np.uint64) << np.uint64(56))
+    state[:, 1] = packed.words(rows, 0, 1)[0]
+    state = _permute(ecb, state)
+    active = np.flatnonzero(lengths > 8)
+    at = 8
+    while len(active):
+        block = state[active]
+        for half, word in enumerate(packed.words(active + rows.start, at, 2)):
+            block[:, half] ^= word
+        state[active] = _permute(ecb, block)
+        at += _BLOCK
+        active = active[lengths[active] > at]
+    return state
+
+
+def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArray, NDArray[np.uint8]]:
+    """Values over the limit replaced by their HMAC, with a tag that keeps both kinds apart."""
+    long = pc.greater(pc.binary_length(values), _LONG).to_numpy(zero_copy_only=False)
+    tags = np.asarray(long, dtype=np.uint8)
+    if tags.any():
+        short = values.to_pylist()
+        for i in np.flatnonzero(tags):
+            short[i] = hmac.new(key, short[i], hashlib.sha256).digest()
+        values = pa.array(short, pa.large_binary())
+    return values, tags
+
+
+def _permute(ecb: Any, blocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.frombuffer(ecb.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape).copy()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or str(kind) in ("string_view", "binary_view")
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

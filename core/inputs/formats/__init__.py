@@ -1,0 +1,1 @@
+"""Input formats: one module each."""

@@ -1,1 +1,0 @@
-"""The mechanisms: one file each, privacy map beside the release function."""

@@ -1,0 +1,29 @@
+"""Private multiplicative weights: many linear queries over a finite domain, from one budget. See docs/answers.md."""
+
+from __future__ import annotations
+
+from hushgram.pmw.mechanism import (
+    FROM_HYPOTHESIS,
+    GRID,
+    HALTED,
+    MEASURED,
+    Domain,
+    OnlinePMW,
+    PmwAnswers,
+    PmwParams,
+    Workload,
+    prior_weights,
+)
+
+__all__ = [
+    "FROM_HYPOTHESIS",
+    "GRID",
+    "HALTED",
+    "MEASURED",
+    "Domain",
+    "OnlinePMW",
+    "PmwAnswers",
+    "PmwParams",
+    "Workload",
+    "prior_weights",
+]

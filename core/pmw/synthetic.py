@@ -1,0 +1,251 @@
+"""A released stream of linear answers on disk: the answers, and the hypothesis, which can be asked again
+for free.
+
+    answers/
+      manifest.json        last: guarantee, parameters, domain, what was released, files with sizes and
+      SHA-256 answers.jsonl        id, answer and where it came from: measured, hypothesis, or hypothesis
+      alone hypothesis.parquet   the synthetic histogram: label, fingerprint where there is one, units
+
+Everything in it is public.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
+from hushgram.errors import FormatError, InputError, ParameterError
+from hushgram.numbers import show
+from hushgram.pmw.hypothesis import Hypothesis
+from hushgram.pmw.mechanism import FROM_HYPOTHESIS, HALTED, MEASURED, PmwAnswers, PmwParams
+from hushgram.pmw.workload import GRID, Workload
+
+__all__ = [
+    "ANSWERS",
+    "HYPOTHESIS",
+    "MANIFEST",
+    "LinearQuery",
+    "Outcome",
+    "SyntheticHistogram",
+    "read_queries",
+    "workloads",
+]
+
+ANSWERS, HYPOTHESIS, MANIFEST = "answers.jsonl", "hypothesis.parquet", "manifest.json"
+_FORMAT, _VERSION = "hushgram answers", 1
+_ORIGINS = {FROM_HYPOTHESIS: "hypothesis", MEASURED: "measured", HALTED: "hypothesis alone"}
+# Queries become rows of weights in batches of about this many weights.
+_BATCH = 1 << 24
+
+
+@dataclass(frozen=True)
+class LinearQuery:
+    """One query as it was written, with its name for the output."""
+
+    id: str
+    fields: Mapping[str, Any]
+
+
+def read_queries(lines: Iterable[str | bytes], source: str) -> list[LinearQuery]:
+    """Queries from JSON lines such as {"id": "docs", "keys": ["/a", "/b"]} or {"weights": {"/a": 0.5}}."""
+    out: list[LinearQuery] = []
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            raise InputError(f"{source}, line {number}: not JSON; write one object a line") from None
+        if not isinstance(fields, dict):
+            raise InputError(f'{source}, line {number}: must be an object such as {{"keys": ["/a"]}}')
+        name = str(fields.get("id", len(out)))
+        if name in seen:
+            raise InputError(f"{source}, line {number}: id {name!r} occurs twice")
+        seen.add(name)
+        out.append(LinearQuery(name, fields))
+    if not out:
+        raise InputError(f"{source}: holds no query; write one JSON object a line")
+    return out
+
+
+def workloads(queries: Sequence[LinearQuery], cells: Cells) -> Iterator[Workload]:
+    """Batches of query rows: a function of the queries and the domain alone."""
+    step = max(1, _BATCH // len(cells))
+    for start in range(0, len(queries), step):
+        part = queries[start : start + step]
+        yield Workload(np.stack([cells.row(query.fields, f"query {query.id}") for query in part]))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one stream released."""
+
+    answers: PmwAnswers
+    units: NDArray[np.int64]
+    shift: int
+    total: int
+    updates: int
+
+    def files(
+        self, queries: Sequence[LinearQuery], cells: Cells, params: PmwParams, name: str, unit: str
+    ) -> dict[str, bytes]:
+        """The files of the directory; the manifest comes last."""
+        out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(cells)}
+        epsilon, delta = params.guarantee()
+        kind = f"{show(epsilon)}-differentially private"
+        if delta:
+            kind = f"({show(epsilon)}, {show(delta)})-differentially private"
+        slack, measured = params.slack()
+        manifest = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "name": name,
+            "guarantee": {
+                "epsilon": show(epsilon),
+                "delta": show(delta),
+                "unit": unit,
+                "max_contributions": params.max_contributions,
+                "words": f"Answers and hypothesis together are {kind} for one {unit} added or removed.",
+            },
+            "parameters": {
+                "max_updates": params.max_updates,
+                "queries": params.queries,
+                "threshold": show(Fraction(params.svt.threshold, GRID)),
+                "replay": params.replay,
+                "noise": params.svt.describe()["noise"],
+                "grid": GRID,
+            },
+            "accuracy": {
+                "beta": "0.05",
+                "hypothesis": round(params.svt.threshold / GRID + slack, 1),
+                "measured": round(measured, 1),
+            },
+            "domain": domain_fields(cells),
+            "total": self.total,
+            "shift": self.shift,
+            "updates": self.updates,
+            "answers": {words: int((self.answers.origin == code).sum()) for code, words in _ORIGINS.items()},
+            "files": {
+                file: {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+                for file, body in out.items()
+            },
+        }
+        out[MANIFEST] = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
+        return out
+
+    def _answer_lines(self, queries: Sequence[LinearQuery]) -> bytes:
+        values, origins = self.answers.values, self.answers.origin
+        lines = (
+            json.dumps({"id": query.id, "answer": round(float(value), 4), "from": _ORIGINS[int(origin)]})
+            for query, value, origin in zip(queries, values, origins, strict=True)
+        )
+        return "".join(line + "\n" for line in lines).encode()
+
+    def _histogram(self, cells: Cells) -> bytes:
+        columns: dict[str, Any] = {"label": pa.array(cells.labels, pa.string()), "units": self.units}
+        if isinstance(cells, KeyCells):
+            columns["fingerprint"] = pa.array(cells.prints, pa.uint64())
+        sink = io.BytesIO()
+        pq.write_table(pa.table(columns), sink)
+        return sink.getvalue()
+
+
+def domain_fields(cells: Cells) -> dict[str, Any]:
+    """The domain, for the manifest."""
+    if isinstance(cells, KeyCells):
+        return {"kind": "keys", "bits": cells.bits, "hashed": cells.hashed, "cells": len(cells)}
+    if isinstance(cells, RangeCells):
+        return {"kind": "edges", "edges": cells.edges, "cells": len(cells)}
+    return {"kind": "buckets", "cells": len(cells)}
+
+
+class SyntheticHistogram:
+    """A released hypothesis, ready for any number of further queries at no cost.
+
+    Its answers carry no error bound of their own: where it was not corrected by an update, it is as good as
+    what it learnt. Answers "measured" in the same directory are better for the queries that were asked.
+    """
+
+    def __init__(
+        self, cells: Cells, units: NDArray[np.int64], shift: int, manifest: Mapping[str, Any]
+    ) -> None:
+        self.cells, self.units, self.shift, self.manifest = cells, units, shift, manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> SyntheticHistogram:
+        """Open a released directory; sizes and digests are checked."""
+        directory = Path(path)
+        try:
+            manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        except OSError:
+            raise InputError(
+                f"answers: {directory} has no {MANIFEST}; it is not a released directory"
+            ) from None
+        except ValueError:
+            raise FormatError(f"answers: {directory / MANIFEST} is not JSON") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise FormatError(f"answers: {directory / MANIFEST} is not of released answers")
+        if manifest.get("version") != _VERSION:
+            raise FormatError(
+                f"answers: version {manifest.get('version')!r} is not known; this reads {_VERSION}"
+            )
+        try:
+            return cls._read(directory, manifest)
+        except (KeyError, TypeError, AttributeError, ParameterError):
+            raise FormatError(f"answers: {directory / MANIFEST} lacks a field or has a wrong one") from None
+
+    @classmethod
+    def _read(cls, directory: Path, manifest: Mapping[str, Any]) -> SyntheticHistogram:
+        stated, path = manifest["files"][HYPOTHESIS], directory / HYPOTHESIS
+        try:
+            body = path.read_bytes()
+        except OSError:
+            raise FormatError(f"answers: {path} is missing") from None
+        if len(body) != stated["bytes"] or hashlib.sha256(body).hexdigest() != stated["sha256"]:
+            raise FormatError(f"answers: {path} differs from what the manifest states")
+        table = pq.read_table(io.BytesIO(body))
+        domain = manifest["domain"]
+        cells: Cells
+        if domain["kind"] == "keys":
+            prints = table.column("fingerprint").to_numpy()
+            labels = table.column("label").to_pylist()
+            cells = KeyCells(labels, prints, int(domain["bits"]), hashed=bool(domain["hashed"]))
+        elif domain["kind"] == "edges":
+            cells = RangeCells(domain["edges"])
+        else:
+            cells = HashCells(int(domain["cells"]))
+        return cls(cells, table.column("units").to_numpy(), int(manifest["shift"]), manifest)
+
+    def answer(self, queries: Sequence[LinearQuery]) -> NDArray[np.float64]:
+        """Answers in counts."""
+        parts = [
+            work.exact(self.units) / float(GRID << self.shift) for work in workloads(queries, self.cells)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def histogram(self) -> pa.Table:
+        """label and count of every cell."""
+        return pa.table(
+            {"label": self.cells.labels, "count": np.ldexp(self.units.astype(float), -self.shift)}
+        )
+
+
+def outcome_of(hypothesis: Hypothesis, parts: Sequence[PmwAnswers], updates: int) -> Outcome:
+    """Released numbers of a finished stream."""
+    answers = PmwAnswers(
+        np.concatenate([part.scaled for part in parts]), np.concatenate([part.origin for part in parts])
+    )
+    return Outcome(answers, hypothesis.units, hypothesis.shift, hypothesis.total, updates)

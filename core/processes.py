@@ -1,0 +1,100 @@
+"""Who runs a release: a process, named so that another one can tell whether it is still alive.
+
+A run that was killed must be resumed at once on the same machine, not after a time-out; and a run that is
+alive must never be joined by a second one. A process id alone does not tell (ids are used again), so an owner
+is host, boot, namespace of process ids, process id and its start time, plus a random token for this run. On
+another machine (or boot, or container) nothing can be known: there the lease has to run out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hushgram.noise.entropy import os_entropy
+
+__all__ = ["Owner"]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One run of one release by one process."""
+
+    host: str
+    realm: str
+    pid: int
+    started: str
+    token: str
+
+    @classmethod
+    def this(cls) -> Owner:
+        """This process, with a fresh token."""
+        token = os_entropy().take(8).tobytes().hex()
+        return cls(platform.node() or "?", _realm(), os.getpid(), _start_of(os.getpid()), token)
+
+    @classmethod
+    def read(cls, text: str) -> Owner:
+        """What `write` wrote."""
+        found = json.loads(text)
+        return cls(found["host"], found["realm"], int(found["pid"]), found["started"], found["token"])
+
+    def write(self) -> str:
+        """A text for the ledger."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def mark(self) -> str:
+        """A short name for files of this run, from which a later one can tell whether it has ended."""
+        return f"{_hash(self.realm)}-{self.pid}-{self.started}-{self.token}"
+
+    @staticmethod
+    def is_dead_mark(mark: str) -> bool:
+        """True only where it is certain that the run which made this mark has ended."""
+        realm, _, rest = mark.partition("-")
+        pid, _, rest = rest.partition("-")
+        started = rest.partition("-")[0]
+        return realm == _hash(_realm()) and pid.isdigit() and _start_of(int(pid)) not in (started, "?")
+
+    def is_dead(self) -> bool:
+        """True only where it is certain that this process has ended."""
+        return self.realm == _realm() and _start_of(self.pid) not in (self.started, "?")
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@functools.cache
+def _realm() -> str:
+    """Where a process id means the same: one boot of one machine, one namespace of ids."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return f"host/{platform.node()}"
+
+
+def _start_of(pid: int) -> str:
+    """When the process started, as the kernel counts; "" where it has ended, "?" unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] in ("Z", "X") else fields[19]
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return ""
+    except OSError:
+        return "?"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        return "?"
+    return "alive"

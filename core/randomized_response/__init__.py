@@ -1,0 +1,1 @@
+"""Randomized response: the local model, and linear queries over its table."""

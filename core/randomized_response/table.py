@@ -1,0 +1,238 @@
+"""A released table of randomized responses: a directory of Parquet parts, and the questions it answers.
+
+    table/
+      manifest.json           last: parameters, guarantee, columns, parts with sizes and SHA-256
+      part-00000-00000.parquet …   public columns as they are, secret columns flipped (one part for each
+      batch read)
+
+Everything here is public and reading it costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hushgram.errors import FormatError, InputError, OutputError, ParameterError
+from hushgram.numbers import Number, show
+from hushgram.randomized_response.mechanism import LinearAnswer, LinearParams, estimate
+
+__all__ = ["Condition", "ResponseTable", "manifest_text", "write_manifest"]
+
+_FORMAT = "hushgram responses"
+_VERSION = 1
+_CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(==|!=|>=|<=|=|>|<)\s*(.*?)\s*")
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "==": pc.equal,
+    "!=": pc.not_equal,
+    ">=": pc.greater_equal,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    "<": pc.less,
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of a public column with a constant, as in ``city=Paris`` or ``age>=30``."""
+
+    column: str
+    compare: str
+    constant: str
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read ``column=value`` and the like.
+
+        >>> Condition.parse("age >= 30")
+        Condition(column='age', compare='>=', constant='30')
+        """
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise ParameterError(
+                f"where: cannot read {text[:80]!r}; write column=value, column>=number or the like"
+            )
+        return cls(*match.groups())
+
+    def mask(self, table: pa.Table) -> NDArray[np.bool_]:
+        """Which rows satisfy it; an empty value satisfies nothing."""
+        column = table.column(self.column)
+        try:
+            constant = pa.scalar(self.constant).cast(column.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise ParameterError(
+                f"where: column {self.column} holds {column.type}, which {self.constant[:80]!r} is not"
+            ) from None
+        return _booleans(_COMPARE[self.compare](column, constant))
+
+
+def _booleans(column: Any) -> NDArray[np.bool_]:
+    filled = pc.fill_null(column, False)
+    return np.asarray(
+        filled.combine_chunks() if isinstance(filled, pa.ChunkedArray) else filled, dtype=np.bool_
+    )
+
+
+def manifest_text(
+    params: LinearParams,
+    *,
+    secrets: Sequence[str],
+    public: Sequence[str],
+    parts: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """The manifest of a table, from {part: {bytes, sha256}}."""
+    manifest = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "epsilon": show(params.epsilon),
+        "secrets": list(secrets),
+        "public": list(public),
+        "guarantee": (
+            f"{show(params.epsilon)}-local differential privacy for the secret bits of each record "
+            f"({show(params.bit_epsilon)} a bit); public columns and the number of records are not protected"
+        ),
+        "parts": {name: dict(parts[name]) for name in sorted(parts)},
+    }
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_manifest(
+    directory: Path,
+    params: LinearParams,
+    *,
+    secrets: Sequence[str],
+    public: Sequence[str],
+    parts: Sequence[str],
+) -> None:
+    """Complete a local table whose parts are written: the manifest comes last, and atomically."""
+    stated = {
+        name: {"bytes": (directory / name).stat().st_size, "sha256": _sha256(directory / name)}
+        for name in parts
+    }
+    scratch = directory / ".manifest.json"
+    try:
+        scratch.write_text(
+            manifest_text(params, secrets=secrets, public=public, parts=stated), encoding="utf-8"
+        )
+        os.replace(scratch, directory / "manifest.json")
+    except OSError as error:
+        raise OutputError(f"output: cannot write {directory / 'manifest.json'}: {error.strerror}") from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class ResponseTable:
+    """A released table, read part by part."""
+
+    def __init__(self, directory: Path, manifest: dict[str, Any]) -> None:
+        self.directory = directory
+        self.secrets: tuple[str, ...] = tuple(manifest["secrets"])
+        self.public: tuple[str, ...] = tuple(manifest["public"])
+        self.guarantee: str = manifest["guarantee"]
+        self.params = LinearParams(manifest["epsilon"], secrets=max(len(self.secrets), 1))
+        self._parts: dict[str, dict[str, Any]] = manifest["parts"]
+
+    @classmethod
+    def open(cls, path: str | Path) -> ResponseTable:
+        """Open a released table; every part must be present at its size."""
+        directory = Path(path)
+        try:
+            manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+        except OSError:
+            raise InputError(f"table: {directory} has no manifest.json; it is not a released table") from None
+        except ValueError:
+            raise FormatError(f"table: {directory}/manifest.json is not JSON") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise FormatError(f"table: {directory}/manifest.json is not of a table of randomized responses")
+        if manifest.get("version") != _VERSION:
+            raise FormatError(
+                f"table: version {manifest.get('version')!r} is not known; this reads {_VERSION}"
+            )
+        try:
+            table = cls(directory, manifest)
+            table._check_parts()
+        except (KeyError, TypeError, AttributeError):
+            raise FormatError(f"table: {directory}/manifest.json lacks a field") from None
+        return table
+
+    def _check_parts(self) -> None:
+        for name, about in self._parts.items():
+            path = self.directory / name
+            if Path(name).name != name or not path.is_file():
+                raise FormatError(f"table: part {name} is missing")
+            if path.stat().st_size != about["bytes"]:
+                raise FormatError(
+                    f"table: part {name} has {path.stat().st_size} bytes, stated {about['bytes']}"
+                )
+
+    def ask(
+        self,
+        secret: str,
+        *,
+        where: Sequence[Condition] = (),
+        weight: str | None = None,
+        confidence: Number = "0.95",
+        queries: int = 1,
+    ) -> LinearAnswer:
+        """How many records have this secret bit, among those that satisfy ``where``, each times its weight.
+
+        ``weight`` names a public column of numbers from 0 to 1. Unbiased; the interval is Hoeffding's.
+        """
+        self._check_names(secret, where, weight)
+        whole = squares = lit = 0.0
+        for part in self._tables([secret, *(c.column for c in where), *([weight] if weight else [])]):
+            keep = np.ones(part.num_rows, dtype=np.bool_)
+            for condition in where:
+                keep &= condition.mask(part)
+            weights = _weights(part.column(weight), weight) if weight else np.ones(part.num_rows)
+            kept = weights[keep]
+            whole, squares = whole + float(kept.sum()), squares + float((kept * kept).sum())
+            lit += float(weights[keep & _booleans(part.column(secret))].sum())
+        return estimate(whole, squares, lit, self.params, confidence=confidence, queries=queries)
+
+    def _check_names(self, secret: str, where: Sequence[Condition], weight: str | None) -> None:
+        if secret not in self.secrets:
+            raise ParameterError(
+                f"secret: no secret column {secret!r}; the table has {', '.join(self.secrets)}"
+            )
+        for column in [*map(operator.attrgetter("column"), where), *([weight] if weight else [])]:
+            if column not in self.public:
+                known = ", ".join(self.public) or "none"
+                raise ParameterError(f"column {column!r} is not a public column of the table; it has {known}")
+
+    def _tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        for name in self._parts:
+            try:
+                yield pq.read_table(
+                    self.directory / name, columns=list(dict.fromkeys(columns)), partitioning=None
+                )
+            except (pa.ArrowException, OSError, KeyError) as error:
+                raise FormatError(
+                    f"table: part {name} cannot be read: {str(error).splitlines()[0]}"
+                ) from None
+
+
+def _weights(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+        raise ParameterError(f"weight: column {name} holds {column.type}, not numbers")
+    values = np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0))
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ParameterError(f"weight: column {name} has values outside 0 to 1")
+    return values

@@ -1,0 +1,1 @@
+"""Selection: the largest of a list of counts, privately."""

@@ -1,0 +1,243 @@
+"""What a user asks for: frozen, self-checking, exact.
+
+`ReleaseParams` holds only public choices. Everything that follows from them and from released sizes (domain,
+threshold, levels, column sizes) is in `hushgram.sparse_histogram.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+from hushgram.errors import ParameterError
+from hushgram.numbers import Number, integer, rational, show
+
+__all__ = ["ReleaseParams", "Split"]
+
+_OWNER = "ReleaseParams"
+# With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
+_MOST_EPSILON = 100
+_MOST_CONTRIBUTIONS = 1 << 20
+# Noise beyond this drowns any count, and would not fit the integers of the release path.
+_LARGEST_SCALE = 1 << 34
+
+
+@dataclass(frozen=True)
+class Split:
+    """How ε is divided: sizing, threshold step, ALP. The three are the budgets themselves and add up to ε."""
+
+    size: Fraction
+    threshold: Fraction
+    alp: Fraction
+
+
+@dataclass(frozen=True, init=False)
+class ReleaseParams:
+    """Parameters of one release.
+
+    Neighbouring data sets differ by one user (or one record where no user column is named). After bounding, a user
+    counts at most ``max_contributions`` in all and ``max_per_key`` for one key. The release is then
+    (epsilon, delta)-differentially private.
+
+    Numbers are given as text, int or Fraction and kept exactly; a float is read as it prints.
+
+    >>> ReleaseParams(epsilon="1", max_contributions=8).epsilon
+    Fraction(1, 1)
+    >>> ReleaseParams(epsilon="0", max_contributions=8)
+    Traceback (most recent call last):
+    hushgram.errors.ParameterError: ReleaseParams: epsilon must be above 0 and at most 100, got 0; ask for "1" or less
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    max_contributions: int
+    max_per_key: int
+    alpha: Fraction
+    #: the parts of ε for size, threshold and alp
+    split: Split
+    #: public guesses of the number of records and of distinct keys; with both, nothing is spent on sizing
+    expected_records: int | None
+    expected_keys: int | None
+    #: bits of all columns together for each key (tapered), or of each column (flat)
+    bits_per_key: Fraction
+    #: "tapered": columns shrink with the number of keys that reach their level; "flat": all alike, as in the paper
+    columns: str
+    #: size of the fingerprint domain at δ = 0 in bits; None chooses it from the number of keys
+    domain_bits: int | None
+    #: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number
+    false_keys: Fraction
+    #: "exact": level width from the exact privacy loss; "paper": C·α/ε
+    width: str
+
+    def __init__(
+        self,
+        *,
+        epsilon: Number,
+        delta: Number = 0,
+        max_contributions: int,
+        max_per_key: int = 1,
+        alpha: Number = 3,
+        split: Mapping[str, Number] | Split | None = None,
+        expected_records: int | None = None,
+        expected_keys: int | None = None,
+        bits_per_key: Number | None = None,
+        columns: str = "tapered",
+        domain_bits: int | None = None,
+        false_keys: Number = "0.03",
+        width: str = "exact",
+    ) -> None:
+        """``split`` gives shares of ε by name (``{"size": "0.02", "threshold": "0.49", "alp": "0.49"}``)."""
+        if bits_per_key is None:
+            bits_per_key = 10 if columns == "flat" else 8
+        self._put(
+            epsilon=rational(epsilon, "epsilon", _OWNER),
+            delta=rational(delta, "delta", _OWNER),
+            max_contributions=max_contributions,
+            max_per_key=max_per_key,
+            alpha=rational(alpha, "alpha", _OWNER),
+            expected_records=expected_records,
+            expected_keys=expected_keys,
+            bits_per_key=rational(bits_per_key, "bits_per_key", _OWNER),
+            columns=columns,
+            domain_bits=domain_bits,
+            false_keys=rational(false_keys, "false_keys", _OWNER),
+            width=width,
+        )
+        self._check_privacy()
+        self._check_shape()
+        self._put(split=self._checked_split(split))
+
+    def _put(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_shape(self) -> None:
+        if self.columns not in ("tapered", "flat"):
+            raise ParameterError(f'{_OWNER}: columns must be "tapered" or "flat", got {self.columns!r}')
+        if self.width not in ("exact", "paper"):
+            raise ParameterError(f'{_OWNER}: width must be "exact" or "paper", got {self.width!r}')
+        if not Fraction(1, 10) <= self.bits_per_key <= 10_000:
+            raise ParameterError(
+                f"{_OWNER}: bits_per_key must be from 0.1 to 10000, got {show(self.bits_per_key)}"
+            )
+        if not 0 < self.false_keys <= 1 << 40:
+            raise ParameterError(
+                f"{_OWNER}: false_keys must be above 0 and at most 2^40, got {show(self.false_keys)}"
+            )
+        if self.domain_bits is not None:
+            integer(self.domain_bits, "domain_bits", _OWNER, low=8, high=64)
+        for name in ("expected_records", "expected_keys"):
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, _OWNER, low=1, high=1 << 50)
+        if (self.expected_records is None) != (self.expected_keys is None):
+            raise ParameterError(
+                f"{_OWNER}: expected_records and expected_keys go together; give both or neither"
+            )
+
+    def _check_privacy(self) -> None:
+        if not 0 < self.epsilon <= _MOST_EPSILON:
+            raise ParameterError(
+                f"{_OWNER}: epsilon must be above 0 and at most {_MOST_EPSILON}, got {show(self.epsilon)};"
+                ' ask for "1" or less'
+            )
+        if self.epsilon < Fraction(1, 10**9):
+            raise ParameterError(
+                f"{_OWNER}: epsilon below 1e-9 would release noise alone, got {show(self.epsilon)}"
+            )
+        if not 0 <= self.delta < 1:
+            raise ParameterError(f"{_OWNER}: delta must be at least 0 and below 1, got {show(self.delta)}")
+        if self.delta != 0 and self.delta < Fraction(1, 10**60):
+            raise ParameterError(f"{_OWNER}: delta must be 0 or at least 1e-60, got {show(self.delta)}")
+        integer(self.max_contributions, "max_contributions", _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
+        integer(self.max_per_key, "max_per_key", _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
+        if self.max_per_key > self.max_contributions:
+            raise ParameterError(
+                f"{_OWNER}: max_per_key must be at most max_contributions ({self.max_contributions}),"
+                f" got {self.max_per_key}"
+            )
+        if not Fraction(1, 100) <= self.alpha <= 1000:
+            raise ParameterError(
+                f"{_OWNER}: alpha must be from 0.01 to 1000, got {show(self.alpha)}; 3 is a good choice"
+            )
+
+    def _checked_split(self, shares: Mapping[str, Number] | Split | None) -> Split:
+        """The parts of ε as exact numbers that add up to it."""
+        sized = self.expected_keys is None
+        if isinstance(shares, Split):
+            parts = shares
+        elif shares is None:
+            size = Fraction(2, 100) if sized else Fraction(0)
+            rest = (1 - size) / 2
+            parts = Split(*(self.epsilon * share for share in (size, rest, rest)))
+        else:
+            unknown = set(shares) - {"size", "threshold", "alp"}
+            if unknown:
+                raise ParameterError(
+                    f"{_OWNER}: split has unknown part {sorted(unknown)[0]!r}; parts are size, threshold, alp"
+                )
+            parts = Split(
+                *(
+                    self.epsilon * rational(shares.get(name, 0), f"split.{name}", _OWNER)
+                    for name in ("size", "threshold", "alp")
+                )
+            )
+        if min(parts.threshold, parts.alp) <= 0 or parts.size < 0:
+            raise ParameterError(
+                f"{_OWNER}: split must give threshold and alp more than 0 and size at least 0"
+            )
+        if parts.size + parts.threshold + parts.alp != self.epsilon:
+            total = (parts.size + parts.threshold + parts.alp) / self.epsilon
+            raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
+        smallest = min(part for part in (parts.size / 2, parts.threshold, parts.alp) if part)
+        if self.max_contributions / smallest > _LARGEST_SCALE:
+            raise ParameterError(
+                f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
+                " the noise would exceed 2^34; lower max_contributions or raise epsilon"
+            )
+        if sized and parts.size == 0:
+            raise ParameterError(
+                f"{_OWNER}: split.size must be above 0 unless expected_records and expected_keys are given"
+            )
+        if not sized and parts.size != 0:
+            raise ParameterError(
+                f"{_OWNER}: split.size must be 0 where expected_records and expected_keys are given"
+            )
+        return parts
+
+    @classmethod
+    def paper(cls, **changes: Any) -> ReleaseParams:
+        """The setting of Aumüller, Lebeda, Pagh 2021: d = 2^64, one false key, flat columns of 10 k bits, w = C·α/ε."""
+        setting: dict[str, Any] = {
+            "domain_bits": 64,
+            "false_keys": 1,
+            "columns": "flat",
+            "bits_per_key": 10,
+            "width": "paper",
+        }
+        return cls(**{**setting, **changes})
+
+    def as_text(self) -> dict[str, Any]:
+        """Exact, JSON-ready form; `from_text` reads it back."""
+        out: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Split):
+                value = {name: show(getattr(value, name)) for name in ("size", "threshold", "alp")}
+            out[field.name] = show(value) if isinstance(value, Fraction) else value
+        return out
+
+    @classmethod
+    def from_text(cls, text: Mapping[str, Any]) -> ReleaseParams:
+        """Parameters from `as_text`."""
+        values = dict(text)
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
+        parts = values.get("split")
+        if isinstance(parts, Mapping):
+            values["split"] = Split(
+                *(rational(parts[name], f"split.{name}", _OWNER) for name in ("size", "threshold", "alp"))
+            )
+        return cls(**values)

@@ -1,0 +1,101 @@
+"""Sparse vector: how far from the threshold an answer may be wrong.
+
+(α, β)-accuracy (Kamath, Lecture 9): with probability at least 1 − β, every ⊤ has f_i ≥ T − α, every ⊥ has
+f_i ≤ T + α (and every released value lies within α of f_i). It supposes that at most ``cutoff`` queries
+reach T − α; after that many ⊤ the stream has halted.
+
+`theorem_2` and `theorem_4` are the formulas of the notes, times the sensitivity. `alpha` is tighter and
+holds for every variant: the smallest α that a union bound over the actual discrete noise allows. All are
+functions of public numbers, in floating point: they describe a release, and nothing is released by them.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hushgram.errors import ParameterError
+from hushgram.numbers import Number, rational
+from hushgram.svt.params import SvtParams
+
+__all__ = ["alpha", "theorem_2", "theorem_4", "theorem_alpha"]
+
+
+def theorem_2(queries: int, beta: Number, epsilon: Number, sensitivity: int = 1) -> float:
+    """α = 8Δ(ln k + ln(2/β))/ε of AboveThreshold (Lecture 9, Theorem 2).
+
+    >>> round(theorem_2(1000, "0.05", "1"), 1)
+    84.8
+    """
+    return theorem_4(queries, beta, 1, epsilon, 0, sensitivity)
+
+
+def theorem_4(
+    queries: int, beta: Number, cutoff: int, epsilon: Number, delta: Number = 0, sensitivity: int = 1
+) -> float:
+    """α of Sparse (Lecture 9, Theorem 4): 8cΔ(ln k + ln(2c/β))/ε, or √(512 c ln(1/δ))Δ(...)/ε for δ > 0."""
+    k, b = _sizes(queries, beta)
+    logs = math.log(k) + math.log(2 * cutoff / b)
+    d = float(rational(delta, "delta", "theorem_4"))
+    factor = 8 * cutoff if d == 0 else math.sqrt(-512 * cutoff * math.log(d))
+    return factor * sensitivity * logs / float(rational(epsilon, "epsilon", "theorem_4"))
+
+
+def theorem_alpha(params: SvtParams, queries: int, beta: Number) -> int:
+    """The α of Theorems 2 and 4 for these parameters, rounded up to an even number.
+
+    The proof halves α, and the tail of discrete Laplace noise beyond an integer a is at most e^(−a/b): so
+    α/2 must be an integer for the continuous bound to carry over. It speaks of the notes' variant.
+    """
+    share = 1 - params.value_share
+    value = theorem_4(
+        queries, beta, params.cutoff, params.epsilon * share, params.delta * share, params.sensitivity
+    )
+    return 2 * math.ceil(value / 2)
+
+
+def alpha(params: SvtParams, queries: int, beta: Number) -> int:
+    """The smallest integer α for which the actual noise is (α, β)-accurate by a union bound.
+
+    A query can fail on one side only (it is too low for ⊤, or too high for ⊥), so with any a₁ + a₂ = α
+
+        P[fail] ≤ r·P[|ρ| > a₁] + k·P[ν > a₂] + c·P[|Z| > α],    r thresholds, Z the fresh noise of values.
+    """
+    k, b = _sizes(queries, beta)
+    low, high = -1, 1
+    while _failure(params, k, high) > b:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _failure(params, k, middle) > b else (low, middle)
+    return high
+
+
+def _sizes(queries: int, beta: Number) -> tuple[int, float]:
+    b = float(rational(beta, "beta", "accuracy"))
+    if not 0 < b < 1:
+        raise ParameterError(f"accuracy: beta must be above 0 and below 1, got {b}")
+    return max(1, queries), b
+
+
+def _failure(params: SvtParams, queries: int, width: int) -> float:
+    """The union bound at α = ``width``, least over the ways to split it (convex: ternary search)."""
+    noise = params.noise
+    draws = params.cutoff if noise.redraw else 1
+    value = 0.0 if noise.value is None else 2 * params.cutoff * _tail(noise.value, width + 1)
+
+    def at(first: int) -> float:
+        return 2 * draws * _tail(noise.threshold, first + 1) + queries * _tail(noise.query, width - first + 1)
+
+    low, high = 0, width
+    while high - low > 2:
+        third = (high - low) // 3
+        left, right = low + third, high - third
+        low, high = (low, right) if at(left) < at(right) else (left, high)
+    return min(at(first) for first in range(low, high + 1)) + value
+
+
+def _tail(scale: Fraction, at: int) -> float:
+    """P[Z ≥ at] = q^at/(1 + q) for at ≥ 1."""
+    rate = float(1 / scale)
+    return math.exp(-rate * at) / (1 + math.exp(-rate))

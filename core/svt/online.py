@@ -1,0 +1,99 @@
+"""Sparse vector on a stream that never ends: state, order, duplicates, and noise that survives recomputation.
+
+An engine may restore a checkpoint and process the same arrivals again. So nothing is drawn from an open
+source: the noise of sequence number i comes from the release key through
+
+    (stream, parameters, i, digest of all exact answers up to and including i)
+
+and a replay of the same answers gives the same released answers. The state of a stream is O(cutoff): next
+sequence number, count, noisy threshold, the running digest, and the yes-answers. A sequence number below
+the next one that is not among the yes-answers was answered ⊥, so that a duplicate is answered as before
+without a log of the past.
+
+The state holds the noisy threshold and the digest of exact answers. It belongs to the private side: it is
+never written to an output or a log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from hushgram.errors import FormatError
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse
+from hushgram.svt.params import SvtParams
+
+__all__ = ["StreamState", "advance", "begin", "recall"]
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What is remembered of one stream between arrivals."""
+
+    first: int  # sequence number that the stream begins with
+    next: int  # sequence number that is answered next
+    count: int  # yes-answers so far
+    bar: int  # noisy threshold
+    chain: bytes  # digest of the exact answers so far
+    above: tuple[tuple[int, int | None, int | None], ...]  # (sequence number, gap, value) of each ⊤
+    halted: bool = False
+
+    def to_bytes(self) -> bytes:
+        """For the engine's state backend."""
+        fields = [self.first, self.next, self.count, self.bar, self.chain.hex(), self.above, self.halted]
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> StreamState:
+        """The state that `to_bytes` wrote."""
+        try:
+            first, number, count, bar, chain, above, halted = json.loads(data)
+            tops = tuple(tuple(top) for top in above)
+            return cls(first, number, count, bar, bytes.fromhex(chain), tops, halted)
+        except (ValueError, TypeError):
+            raise FormatError("stream state cannot be read: it was written by another version") from None
+
+
+def begin(params: SvtParams, key: ReleaseKey, stream: str, first: int = 0) -> StreamState:
+    """A new stream: draws the noisy threshold."""
+    start = digest(stream, params.fingerprint)
+    mechanism = Sparse.from_params(params, key.source("svt-online-threshold", 0, start))
+    return StreamState(first, first, 0, mechanism.bar, start, ())
+
+
+def advance(
+    params: SvtParams, key: ReleaseKey, state: StreamState, answer: int
+) -> tuple[StreamState, Answer]:
+    """Answer sequence number ``state.next``, whose exact answer is ``answer``."""
+    if state.halted:
+        return replace(state, next=state.next + 1), Answer(HALTED)
+    chain = digest(state.chain, state.next, int(answer))
+    source = key.source("svt-online", state.next, chain)
+    mechanism = Sparse.resume(params, source, bar=state.bar, count=state.count)
+    released = mechanism.ask(answer)
+    above = state.above
+    if released.outcome == ABOVE:
+        above = (*above, (state.next, released.gap, released.value))
+    after = replace(
+        state,
+        next=state.next + 1,
+        count=mechanism.count,
+        bar=mechanism.bar,
+        chain=chain,
+        above=above,
+        halted=mechanism.halted,
+    )
+    return after, released
+
+
+def recall(state: StreamState, number: int) -> Answer | None:
+    """What ``number`` was answered before; HALTED outside the stream; None if it is still to come."""
+    if number < state.first:
+        return Answer(HALTED)
+    for seen, gap, value in state.above:
+        if seen == number:
+            return Answer(ABOVE, gap, value)
+    if state.halted and (not state.above or number > state.above[-1][0]):
+        return Answer(HALTED)
+    return Answer(BELOW) if number < state.next else None

@@ -1,0 +1,130 @@
+"""Parquet: row groups, types of identifiers, nulls, torn files."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hushgram.errors import InputError
+from hushgram.exact.keys import fingerprints
+from hushgram.inputs import read_item
+from tests.core.inputs.helpers import plan_of, read, read_all
+
+
+def table(path: Path, users: Any, keys: Any, **options: Any) -> Path:
+    pq.write_table(
+        pa.table({"user": users, "key": keys, "extra": pa.array(range(len(keys)))}), path, **options
+    )
+    return path
+
+
+def test_row_groups_are_items_and_only_needed_columns_are_read(tmp_path: Path) -> None:
+    file = table(
+        tmp_path / "a.parquet",
+        pa.array(range(1000)),
+        pa.array([f"/{i}" for i in range(1000)]),
+        row_group_size=90,
+    )
+    plan = plan_of(file, item_bytes=1)
+    assert len(plan.items) == 12
+    assert plan.rows == 1000
+    assert plan.schema == pa.schema({"user": pa.int64(), "key": pa.string()})
+    rows, rejected, _ = read_all(plan)
+    assert len(rows) == 1000
+    assert not rejected
+
+
+TEXTS = ["7", "8", "7"]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        (pa.array([7, 8, 7], pa.int8()), pa.int64()),
+        (pa.array([7, 8, 7], pa.uint64()), pa.uint64()),
+        (pa.array(TEXTS, pa.large_string()), pa.large_string()),
+        (pa.array(TEXTS).dictionary_encode(), pa.string()),
+        (pa.array([b"7", b"8", b"7"]), pa.binary()),
+        (pa.array([b"7", b"8", b"7"], pa.binary(1)), pa.binary()),
+    ],
+)
+def test_identifiers_have_the_same_bytes_from_every_type(tmp_path: Path, column: Any, kind: Any) -> None:
+    plan = plan_of(table(tmp_path / "a.parquet", column, pa.array(TEXTS)))
+    assert plan.schema.field("user").type == kind
+    batch = next(iter(read_item(plan.items[0], plan))).batch
+    assert fingerprints(batch.column("user")).tolist() == fingerprints(TEXTS).tolist()
+
+
+def test_dates_and_booleans_are_spelled_as_in_csv(tmp_path: Path) -> None:
+    day = datetime.date(2026, 11, 16)
+    rows, _ = read(table(tmp_path / "a.parquet", pa.array([day]), pa.array([True])))
+    assert rows == [{"user": "2026-11-16", "key": "true"}]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1.5]), pa.array([[1]]), pa.array([datetime.datetime(2026, 1, 1)])]
+)
+def test_types_without_a_spelling_are_refused(tmp_path: Path, column: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"a\.parquet: column 'user' is .*; a user or key must be text, bytes"
+    ):
+        plan_of(table(tmp_path / "a.parquet", column, pa.array(["k"])))
+
+
+def test_files_of_different_types_share_one_schema(tmp_path: Path) -> None:
+    files = [
+        table(tmp_path / "a.parquet", pa.array([1], pa.int32()), pa.array(["k"])),
+        table(tmp_path / "b.parquet", pa.array(["2"]), pa.array(["k"])),
+        table(tmp_path / "c.parquet", pa.array([3], pa.uint64()), pa.array([b"k"])),
+    ]
+    rows, _ = read(files)
+    assert sorted(row["user"] for row in rows) == ["1", "2", "3"]
+    assert {row["key"] for row in rows} == {b"k"}
+
+
+def test_nulls_and_broken_text_are_set_aside(tmp_path: Path) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 4, pa.array([b"a", b"\xff", b"c", b"d"]).buffers())
+    plan = plan_of(table(tmp_path / "a.parquet", pa.array(["1", "2", None, "4"]), broken), keep_bad=True)
+    rows, rejected, bad = read_all(plan)
+    assert [row["user"] for row in rows] == ["1", "4"]
+    assert rejected == {"user is null": 1, "key is not UTF-8": 1}
+    assert [row["record"] for row in bad] == [b'{"user": null, "key": "c"}', b'{"user": "2", "key": "\xff"}']
+
+
+def test_many_bad_records_are_counted_but_few_are_kept(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", pa.nulls(5000, pa.string()), pa.array(["k"] * 5000))
+    rows, rejected, bad = read_all(plan_of(file, keep_bad=True))
+    assert (rows, rejected, len(bad)) == ([], {"user is null": 5000}, 1000)
+
+
+def test_torn_empty_and_foreign_files_are_named(tmp_path: Path) -> None:
+    whole = table(tmp_path / "a.parquet", pa.array(["1"] * 999), pa.array(["k"] * 999)).read_bytes()
+    for number, data in enumerate((whole[:-100], whole[:50], b"", b"user,key\n1,2\n")):
+        torn = tmp_path / f"torn{number}.parquet"
+        torn.write_bytes(data)
+        with pytest.raises(InputError, match=rf"torn{number}\.parquet: not a readable Parquet file"):
+            plan_of(torn)
+
+
+def test_damage_inside_is_an_input_error(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", pa.array([str(i) for i in range(999)]), pa.array(["k"] * 999))
+    plan = plan_of(file)
+    data = bytearray(file.read_bytes())
+    data[4:3000] = b"\xee" * 2996
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet: damaged Parquet data"):
+        list(read_item(plan.items[0], plan))
+
+
+def test_wide_rows_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hushgram.inputs.formats.parquet._BATCH_BYTES", 100_000)
+    keys = pa.array([f"{i:07d}" * 1500 for i in range(100)])
+    plan = plan_of(table(tmp_path / "a.parquet", pa.array(range(100)), keys, use_dictionary=False))
+    sizes = [chunk.batch.num_rows for chunk in read_item(plan.items[0], plan)]
+    assert sum(sizes) == 100
+    assert max(sizes) <= 20

@@ -1,0 +1,220 @@
+"""Parameters check themselves, and plans follow from public numbers alone."""
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushgram.errors import HushgramError, ParameterError
+from hushgram.numbers import rational, show
+from hushgram.sparse_histogram import threshold
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import (
+    MOST_LEVELS,
+    Plan,
+    check_levels,
+    expected_sizes,
+    level_keys,
+    make_plan,
+    make_public_plan,
+)
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+
+
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [
+        ("0.1", Fraction(1, 10)),
+        (0.1, Fraction(1, 10)),
+        ("1/3", Fraction(1, 3)),
+        ("1e-6", Fraction(1, 10**6)),
+        (2, Fraction(2)),
+        ("1_000", Fraction(1000)),
+        (" .5", Fraction(1, 2)),
+    ],
+)
+def test_numbers_are_exactly_what_was_written(given, exact):
+    assert rational(given, "x", "T") == exact
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "nan",
+        "inf",
+        "-inf",
+        float("nan"),
+        "",
+        "abc",
+        "1e-400",
+        "1e999999999",
+        "1/0",
+        None,
+        True,
+        [1],
+        "1" * 500,
+        "0x10",
+    ],
+)
+def test_bad_numbers_are_refused_in_one_line(bad):
+    with pytest.raises(ParameterError) as caught:
+        rational(bad, "epsilon", "ReleaseParams")
+    assert "ReleaseParams: epsilon" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@given(st.fractions())
+@settings(max_examples=100)
+def test_show_reads_back(value):
+    assert rational(show(value), "x", "T") == value
+
+
+BAD = [
+    ({"epsilon": "0"}, "epsilon"),
+    ({"epsilon": "-1"}, "epsilon"),
+    ({"epsilon": "1e-400"}, "epsilon"),
+    ({"epsilon": "nan"}, "epsilon"),
+    ({"epsilon": "101"}, "epsilon"),
+    ({"epsilon": "1e-10"}, "epsilon"),
+    ({"delta": "1"}, "delta"),
+    ({"delta": "-0.1"}, "delta"),
+    ({"delta": "1e-70"}, "delta"),
+    ({"alpha": "0"}, "alpha"),
+    ({"alpha": "-3"}, "alpha"),
+    ({"max_contributions": 0}, "max_contributions"),
+    ({"max_contributions": 1.5}, "max_contributions"),
+    ({"max_contributions": True}, "max_contributions"),
+    ({"max_per_key": 9}, "max_per_key"),
+    ({"max_per_key": 0}, "max_per_key"),
+    ({"split": {"size": "0.1", "threshold": "0.1", "alp": "0.1"}}, "add up to 1"),
+    ({"split": {"threshold": "1/2", "alp": "1/2"}}, "split.size"),
+    ({"split": {"size": "0.5", "threshold": "0.5"}}, "more than 0"),
+    ({"split": {"other": "1"}}, "unknown part"),
+    ({"epsilon": "1e-9", "max_contributions": 1 << 20}, "too small for max_contributions"),
+    ({"columns": "wide"}, "columns"),
+    ({"width": "narrow"}, "width"),
+    ({"bits_per_key": "0"}, "bits_per_key"),
+    ({"false_keys": "0"}, "false_keys"),
+    ({"domain_bits": 7}, "domain_bits"),
+    ({"domain_bits": 65}, "domain_bits"),
+    ({"expected_keys": 5}, "go together"),
+    ({"expected_keys": 0, "expected_records": 5}, "expected_keys"),
+    (
+        {
+            "expected_keys": 5,
+            "expected_records": 5,
+            "split": {"size": "0.2", "threshold": "0.4", "alp": "0.4"},
+        },
+        "split.size must be 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=lambda v: str(v)[:40])
+def test_bad_parameters_name_the_field(change, message):
+    with pytest.raises(ParameterError, match=message) as caught:
+        ReleaseParams(**{"epsilon": "1", "max_contributions": 8, **change})
+    assert str(caught.value).startswith("ReleaseParams: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_params_round_trip_and_add_up():
+    for params in (
+        ReleaseParams(epsilon="1/3", max_contributions=8, max_per_key=2),
+        ReleaseParams(
+            epsilon="1",
+            delta="1e-9",
+            max_contributions=1,
+            split={"size": "0.1", "threshold": "0.6", "alp": "0.3"},
+        ),
+        ReleaseParams.paper(epsilon=0.7, max_contributions=3, expected_keys=10, expected_records=100),
+    ):
+        again = ReleaseParams.from_text(json.loads(json.dumps(params.as_text())))
+        assert again == params
+        assert params.split.size + params.split.threshold + params.split.alp == params.epsilon
+    with pytest.raises(ParameterError, match="unknown parameter"):
+        ReleaseParams.from_text({"epsilon": "1", "max_contributions": 1, "epsilom": "2"})
+
+
+def sizes_for(keys=1000, records=5000, scale=Fraction(100)):
+    return Sizes(records, keys, tuple(max(keys // t, 0) for t in PROFILE_GRID), scale)
+
+
+epsilons = st.sampled_from(["0.01", "0.1", "1", "3", "20"])
+
+
+@given(
+    epsilons,
+    st.sampled_from(["0", "1e-9", "0.01"]),
+    st.integers(1, 100),
+    st.integers(1, 5),
+    st.sampled_from(["0.5", "3", "10"]),
+    st.integers(-(10**6), 10**9),
+    st.lists(st.integers(-(10**4), 10**7), min_size=len(PROFILE_GRID), max_size=len(PROFILE_GRID)),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, records, profile):
+    """Data never decide whether we fail: noise may make sizes negative, huge or crooked."""
+    params = ReleaseParams(
+        epsilon=epsilon, delta=delta, max_contributions=most, max_per_key=min(per_key, most), alpha=alpha
+    )
+    sizes = Sizes(records, profile[0], tuple(profile), 2 * most / params.split.size)
+    plan = make_plan(params, sizes)
+    guarantee = plan.guarantee()
+    assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
+    assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
+    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.column_sizes)
+    assert plan.levels == min(math.ceil(plan.bound / plan.width), MOST_LEVELS)
+    if plan.levels == MOST_LEVELS:
+        with pytest.raises(ParameterError, match="raise alpha"):
+            check_levels(params)
+
+
+def test_guarantee_is_computed_not_restated():
+    plan = make_plan(ReleaseParams(epsilon="1", max_contributions=8), sizes_for(scale=Fraction(800)))
+    from dataclasses import replace
+
+    for broken in (replace(plan, scale=plan.scale / 2), replace(plan, width=plan.width - Fraction(1, 1000))):
+        with pytest.raises(ParameterError, match="Plan"):
+            broken.guarantee()
+    text = make_plan(
+        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8), sizes_for(scale=Fraction(800))
+    )
+    with pytest.raises(ParameterError, match="too low"):
+        replace(text, bound=text.bound - 1).guarantee()
+    assert "1-differentially private" in plan.guarantee().sentence(plan.params)
+    assert "(1, 0.000001)" in text.guarantee().sentence(text.params)
+
+
+def test_paper_setting():
+    params = ReleaseParams.paper(epsilon="1", max_contributions=1, expected_keys=1000, expected_records=9000)
+    plan = make_plan(params, expected_sizes(params))
+    assert (plan.domain_bits, plan.levels, plan.width) == (64, 15, 6)
+    assert set(plan.column_sizes) == {10048}  # 10 k, in whole words
+    assert plan.bound == threshold.pure_bound(64, Fraction(1), Fraction(2)) == 88  # 2 ln(d/2)/ε = 87.3
+
+
+def test_level_keys_follow_the_profile():
+    sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(1))
+    first, second, third = level_keys(sizes, 100, Fraction(4), 3)
+    assert first == 100
+    assert 50 <= second <= 100
+    assert third < 10
+
+
+def test_markov_sizes_without_a_profile():
+    sizes = Sizes(1000, 100, (), Fraction(0))
+    assert level_keys(sizes, 100, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
+
+
+def test_public_plan():
+    plan = make_public_plan(ReleaseParams(epsilon="1", max_contributions=4), 50)
+    assert plan.guarantee().epsilon == 1
+    assert plan.scale == 4
+    with pytest.raises(ParameterError, match="delta"):
+        make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4), 50)
+    assert issubclass(ParameterError, HushgramError)

@@ -1,0 +1,102 @@
+"""Laplace histograms and noisy max on arrays: bounds that hold, retries, errors, large inputs."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from hushgram.errors import BudgetExceeded, ParameterError
+from hushgram.laplace_mechanism import BLOCK, LaplaceAnswers, LaplaceParams, max_error, release_listed
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.selection.permute_and_flip import NoisyMaxParams, noisy_max, top
+
+KEY = ReleaseKey(bytes(range(32)))
+
+
+def test_every_key_is_released_in_order_and_again_the_same():
+    keys = [f"key-{i}" for i in range(BLOCK + 10)]
+    counts = np.arange(len(keys)) % 7
+    params = LaplaceParams(1)
+    first = release_listed(keys, counts, params, KEY)
+    assert first.keys == tuple(keys)
+    assert (release_listed(keys, counts, params, KEY).counts == first.counts).all()
+    assert (first.counts[counts == 0] != 0).any()
+    other = counts.copy()
+    other[3] += 1
+    moved = release_listed(keys, other, params, KEY).counts
+    assert (moved[:BLOCK] - other[:BLOCK] != first.counts[:BLOCK] - counts[:BLOCK]).mean() > 0.4
+    assert (moved[BLOCK:] == first.counts[BLOCK:]).all()  # its block did not change
+
+
+def test_the_printed_bound_holds_as_often_as_stated():
+    keys, params = [str(i) for i in range(50)], LaplaceParams("0.5", max_contributions=2)
+    bound = max_error(50, params, "0.1")
+    assert bound == math.ceil(math.log(500) * 4)
+    counts = np.full(50, 100)
+    missed = 0
+    for i in range(300):
+        released = release_listed(keys, counts, params, ReleaseKey(i.to_bytes(32, "big")))
+        assert released.error_bound("0.1") == bound
+        missed += int(np.abs(released.counts - counts).max() > bound)
+    assert missed <= 30 + 5.2 * math.sqrt(27)  # 10 % stated; false alarm 1e-7
+
+
+def test_bound_holds_for_the_discrete_tail_exactly():
+    for scale in (0.3, 1.0, 2.5, 40.0):
+        q = math.exp(-1 / scale)
+        for k, beta in ((1, 0.3), (10, 0.05), (10**6, 0.01)):
+            bound = max_error(k, LaplaceParams(1 / scale), beta)
+            assert k * 2 * q ** (bound + 1) / (1 + q) <= beta * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: release_listed([], np.array([]), LaplaceParams(1), KEY), "list of keys is empty"),
+        (lambda: release_listed(["a"], np.array([1, 2]), LaplaceParams(1), KEY), "1 keys but 2 counts"),
+        (lambda: release_listed(["a", "a"], np.array([1, 2]), LaplaceParams(1), KEY), "listed twice"),
+        (lambda: LaplaceParams(0), "LaplaceParams: epsilon must be above 0, got 0"),
+        (lambda: LaplaceParams("many"), "epsilon must be a finite number"),
+        (lambda: max_error(10, LaplaceParams(1), 2), "beta must be between 0 and 1"),
+        (lambda: NoisyMaxParams(-1), "epsilon must be above 0"),
+        (lambda: NoisyMaxParams(1, count=0), "count must be from 1"),
+        (lambda: noisy_max(np.array([], np.int64), NoisyMaxParams(1), KEY.source("a")), "is empty"),
+        (lambda: noisy_max(np.array([0.5]), NoisyMaxParams(1), KEY.source("a")), "whole numbers"),
+        (lambda: top(np.array([1, 2]), NoisyMaxParams(1, count=3), KEY.source("a")), "at most 2"),
+    ],
+)
+def test_errors_name_the_field(call, message):
+    with pytest.raises(ParameterError, match=message):
+        call()
+
+
+def test_one_query_too_many_is_refused():
+    answers = LaplaceAnswers(1, 3, 1, KEY)
+    answers.answer(np.array([5, 6]), b"first")
+    with pytest.raises(BudgetExceeded, match="4 queries asked, but epsilon was split for 3"):
+        answers.answer(np.array([5, 6]), b"second")
+
+
+def test_same_query_asked_twice_gets_fresh_noise():
+    answers = LaplaceAnswers(1, 2000, 1, KEY)
+    first = answers.answer(np.full(1000, 7), b"same")
+    second = answers.answer(np.full(1000, 7), b"same")
+    assert (first != second).mean() > 0.99
+
+
+def test_top_finds_clear_winners_in_order():
+    scores = np.array([5, 900, 3, 1200, 40, 600])
+    assert top(scores, NoisyMaxParams(3, count=3), KEY.source("top")).tolist() == [3, 1, 5]
+    chosen = top(scores, NoisyMaxParams("0.001", count=6), KEY.source("all"))
+    assert sorted(chosen.tolist()) == list(range(6))
+
+
+def test_large_lists_and_extreme_scores():
+    scores = np.random.default_rng(0).integers(0, 1 << 40, 300_000)
+    scores[77] = np.iinfo(np.int64).max
+    start = time.perf_counter()
+    assert noisy_max(scores, NoisyMaxParams(1), KEY.source("large")) == 77
+    assert time.perf_counter() - start < 5
+    low = np.array([np.iinfo(np.int64).min, 0])
+    assert noisy_max(low, NoisyMaxParams(1), KEY.source("low")) == 1

@@ -1,0 +1,194 @@
+"""Coders: what goes in comes out, in few bytes; and records of every form become the same columns."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.coders import registry
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushgram.encodings.alp import Block
+from hushgram.errors import InputError, OutputError, ParameterError
+from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.sizing import Tally
+from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.transforms.shuffle.background import Ahead
+from hushgram.transforms.shuffle.blocks import BlockBits, BlockPart
+from hushgram.transforms.shuffle.coders import (
+    ContributionsCoder,
+    HeavyCoder,
+    HistogramCoder,
+    PlanCoder,
+    TallyCoder,
+)
+from hushgram.transforms.shuffle.columns import RowBuffer, columns_of
+from hushgram.transforms.shuffle.sharding import Shards, noise_parts, shards_for, split_groups
+from hushgram.transforms.shuffle.spill import ParcelWriter
+from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 2**47)), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_a_histogram_comes_back(rows: list[tuple[int, int]]) -> None:
+    prints = np.array(sorted(key for key, _ in rows), np.uint64)
+    value = Histogram(prints, np.array([count for _, count in rows], np.int64))
+    same(HistogramCoder().decode(HistogramCoder().encode(value)), value)
+
+
+@given(st.lists(st.binary(max_size=20), max_size=20), st.integers(0, 5), st.integers(0, 20))
+@settings(max_examples=60, deadline=None)
+def test_texts_come_back_from_any_slice(texts: list[bytes], low: int, high: int) -> None:
+    array = pa.array(texts, pa.large_binary())
+    value = Histogram(np.arange(len(texts), dtype=np.uint64), np.full(len(texts), 300), array).part(
+        low, max(low, high)
+    )
+    same(HistogramCoder().decode(HistogramCoder().encode(value)), value)
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_contributions_come_back(texts: bool) -> None:
+    table = records(500)
+    value = Contributions.of(table["user"], table["url"], KEY, texts=texts).cut(4)
+    back = ContributionsCoder().decode(ContributionsCoder().encode(value))
+    for name in ("user_high", "user_low", "keys", "counts"):
+        assert getattr(back, name).tolist() == getattr(value, name).tolist()
+    if texts:
+        assert back.table.texts.to_pylist() == value.table.texts.to_pylist()  # type: ignore[union-attr]
+    same(back.bounded(4, 2), value.bounded(4, 2))
+
+
+def test_a_row_of_ones_costs_24_bytes() -> None:
+    table = records(2000)
+    value = Contributions.of(table["user"], table["url"], KEY, texts=False)
+    assert len(ContributionsCoder().encode(value)) <= 24 * 2000 + 100
+
+
+def test_released_values_below_zero_come_back() -> None:
+    value = Heavy(words(3), np.array([-5, 0, 1 << 40], np.int64)[: len(words(3))])
+    back = HeavyCoder().decode(HeavyCoder().encode(value))
+    assert back.values.tolist() == value.values.tolist()
+
+
+def test_tally_and_plan_come_back() -> None:
+    tally = Tally.of(bounded(records(300), params()))
+    back = TallyCoder().decode(TallyCoder().encode(tally))
+    assert (back.records, back.profile.tolist()) == (tally.records, tally.profile.tolist())
+    chosen = params("1e-6", **SMALL)
+    plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
+    assert PlanCoder().decode(PlanCoder().encode(plan)) == plan
+
+
+def test_types_choose_their_coders() -> None:
+    kinds = (Contributions, Histogram, Heavy, Tally, Plan, BlockPart, BlockBits)
+    for kind in kinds:
+        coder = registry.get_coder(kind)
+        assert coder.to_type_hint() is kind
+        assert coder.is_deterministic()
+    part = BlockPart(Block(3, 1, 64, 128), np.array([5, 9], np.uint32))
+    back = registry.get_coder(BlockPart).decode(registry.get_coder(BlockPart).encode(part))
+    assert (back.block, back.offsets.tolist()) == (part.block, [5, 9])
+
+
+class Visit(NamedTuple):
+    user: Any
+    url: Any
+
+
+ROWS = [("ann", "/a"), ("7", "/b"), ("é", "/c")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda user, url: {"user": user, "url": url, "more": 1},
+        lambda user, url: beam.Row(user=user, url=url),
+        Visit,
+        lambda user, url: (user, url),
+    ],
+)
+def test_records_of_every_form_are_the_same(make: Any) -> None:
+    rows = RowBuffer("user", "url")
+    for user, url in ROWS:
+        rows.add(make(int(user) if user == "7" else user.encode(), url))
+    taken = rows.take()
+    assert taken.keys.to_pylist() == [url.encode() for _, url in ROWS]
+    assert taken.users.to_pylist() == [user.encode() for user, _ in ROWS]  # type: ignore[union-attr]
+    assert taken.bad == 0
+    assert len(rows.take()) == 0
+
+
+def test_records_without_canonical_bytes_are_set_aside() -> None:
+    rows = RowBuffer("user", "url")
+    bad = [None, 1.5, [1], "\udc80", datetime.datetime(2026, 1, 1)]
+    good = [True, datetime.date(2026, 1, 2), np.int64(5), b"\xff", 2**70]
+    for value in bad + good:
+        rows.add(("u", value))
+        rows.add((value, "k"))
+    rows.add({"other": 1})
+    taken = rows.take()
+    assert taken.bad == 2 * len(bad) + 1
+    assert taken.keys.to_pylist()[::2] == [b"true", b"2026-01-02", b"5", b"\xff", str(2**70).encode()]
+    with pytest.raises(InputError, match="Arrow batches, rows, dicts or"):
+        rows.add("just text")
+
+
+def test_arrow_columns_drop_nulls_and_refuse_what_is_missing() -> None:
+    table = pa.table({"user": [1, None, 3], "url": ["/a", "/b", None]})
+    taken = columns_of(table, "user", "url")
+    assert (taken.users.to_pylist(), taken.keys.to_pylist(), taken.bad) == ([1], ["/a"], 2)  # type: ignore[union-attr]
+    assert columns_of(table, None, "url").bad == 1
+    with pytest.raises(InputError, match="no column 'host' in the records; the columns are user, url"):
+        columns_of(table, "host", "url")
+    with pytest.raises(InputError, match="column 'x' is double; a user or key must be"):
+        columns_of(pa.table({"x": [1.5]}), None, "x")
+
+
+def test_parcels_hold_what_was_put(tmp_path: Any) -> None:
+    writer = ParcelWriter(str(tmp_path))
+    first, second = writer.put([b"abc", memoryview(b"defgh")]), writer.put([b"x" * 10])
+    writer.close()
+    assert (first.read(), second.read(), second.offset) == (b"abcdefgh", b"x" * 10, 8)
+    with open(first.path, "r+b") as file:
+        file.truncate(12)
+    with pytest.raises(OutputError, match="was cut short"):
+        second.read()
+
+
+def test_ahead_keeps_order_and_hands_on_errors() -> None:
+    for threads in (1, 3):
+        ahead = Ahead(lambda item: 10 // item, threads)
+        got = [result for item in (1, 2, 5, 10) for result in ahead.give(item)]
+        assert got + list(ahead.rest()) == [10, 5, 2, 1]
+        with pytest.raises(ZeroDivisionError):
+            assert not list(ahead.give(0)) + list(ahead.rest())
+        ahead.close()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 16, 256])
+def test_groups_are_whole_noise_shards(groups: int) -> None:
+    histogram = Histogram(words(2000), np.ones(len(words(2000)), np.int64))
+    expected = histogram.shards()
+    seen = []
+    for group, part in split_groups(histogram, groups):
+        for shard, piece in noise_parts(group, groups, part):
+            seen.append(shard)
+            same(piece, expected[shard])
+    assert seen == list(range(256))
+    empty = Histogram.empty(texts=False)
+    assert [shard for shard, _ in noise_parts(groups - 1, groups, empty)][-1] == 255
+
+
+def test_shards_follow_the_input() -> None:
+    assert shards_for(1000) == Shards(4, 4)
+    assert shards_for(1 << 30) == Shards(128, 128)
+    assert shards_for(1 << 50).groups == 256
+    assert shards_for(None, 5) == Shards(5, 4)
+    with pytest.raises(ParameterError, match="groups must be a power of two"):
+        Shards(4, 3)

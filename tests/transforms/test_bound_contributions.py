@@ -1,0 +1,122 @@
+"""Bounding: the library's result from any cut, order, thread and parcel, in bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.transforms import bound_contributions as bounding
+from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers, CountRecords
+from hushgram.transforms.shuffle.batching import Local
+from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
+
+CHOSEN = params()
+MOST, EACH = CHOSEN.max_contributions, CHOSEN.max_per_key
+
+
+def parts_of(table: pa.Table, sizes: list[int], texts: bool = False) -> list[Contributions]:
+    return [Contributions.of(b["user"], b["url"], KEY, texts=texts) for b in pieces(table, sizes)]
+
+
+@given(
+    st.lists(st.integers(1, 200), max_size=6), st.integers(0, 5), st.booleans(), st.integers(0, 40)
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_any_cut_order_and_tree_of_merges_gives_the_library(
+    sizes: list[int], turn: int, texts: bool, pending: int
+) -> None:
+    table = records(400, users=15, seed=len(sizes))
+    parts = parts_of(table, sizes, texts)
+    parts = parts[turn % len(parts) :] + parts[: turn % len(parts)]
+    fn = BoundUsers(MOST, EACH, texts=texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bounding, "_ROWS_PENDING", pending)
+        held = [fn.create_accumulator(), fn.create_accumulator()]
+        for i, part in enumerate(parts):
+            held[i % 2] = fn.add_input(held[i % 2], part)
+        merged = fn.merge_accumulators([fn.compact(held[0]), held[1]])
+        same(fn.extract_output(merged), bounded(table, params("1e-6" if texts else "0")))
+
+
+def test_no_user_counts_more_than_the_bounds_and_the_check_can_fail() -> None:
+    """The sum over parts that were bounded one by one exceeds the bounds: the mistake of bounding too late."""
+    table = pa.table({"user": ["ann"] * 300, "url": [f"/{i % 30}" for i in range(300)]})
+    parts = parts_of(table, [100, 100])
+    fn = BoundUsers(MOST, EACH, texts=False)
+    whole = fn.extract_output(
+        fn.merge_accumulators([fn.add_input(fn.create_accumulator(), part) for part in parts])
+    )
+    assert whole.counts.sum() == MOST
+    assert whole.counts.max() <= EACH
+    too_late = Histogram.merge([part.bounded(MOST, EACH) for part in parts])
+    assert too_late.counts.sum() > MOST
+
+
+def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounding, "_ROWS_PENDING", 1000)
+    fn = BoundUsers(MOST, EACH, texts=False)
+    held, most = fn.create_accumulator(), 0
+    for batch in range(50):
+        keys = np.arange(batch * 500, batch * 500 + 500)
+        held = fn.add_input(held, Contributions.of(["heavy"] * 500, keys, KEY, texts=False))
+        most = max(most, held.kept + held.pending)
+    assert most <= 2000
+    assert fn.extract_output(held).counts.sum() == MOST
+
+
+def test_a_batch_of_one_user_sends_one_users_keys() -> None:
+    fn = bounding._CutUsers("user", "url", KEY, most=MOST, texts=False, shards=4, local=Local())
+    fn.setup()
+    fn.start_bundle()
+    table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
+    sent = list(fn.process(table))
+    assert len(sent) == 1
+    assert len(sent[0][1].keys) == MOST
+
+
+def test_batches_that_hardly_shrink_are_sent_as_they_are() -> None:
+    """A cut that would leave out little is left to the other side of the shuffle."""
+    rows = Contributions.of(np.arange(1000), np.arange(1000), KEY, texts=False)
+    assert rows.thinned(4) is rows
+    assert (
+        len(Contributions.of(np.arange(1000) % 10, np.arange(1000), KEY, texts=False).thinned(4).keys) == 40
+    )
+
+
+@pytest.mark.parametrize(("texts", "threads", "spilled"), [(False, 1, False), (True, 2, True)])
+def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, tmp_path: Path) -> None:
+    table = records()
+    chosen = params("1e-6" if texts else "0")
+    local = Local(threads, str(tmp_path) if spilled else None)
+    stage = BoundContributions(
+        "user", "url", KEY, most=MOST, most_per_key=EACH, texts=texts, shards=3, local=local
+    )
+    found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
+    assert len(found) == 3
+    same(Histogram.merge(found), bounded(table, chosen))
+    assert bool(list(tmp_path.iterdir())) == spilled
+
+
+def test_small_batches_travel_together() -> None:
+    """A thousand batches of three rows are one piece of work, not a thousand."""
+    fn = bounding._CutUsers("user", "url", KEY, most=MOST, texts=False, shards=2, local=Local())
+    fn.setup()
+    fn.start_bundle()
+    for batch in itertools.islice(records(3000).to_batches(max_chunksize=3), 1000):
+        assert list(fn.process(batch)) == []
+    assert len(list(fn.finish_bundle())) == 2
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_records_without_users_count_one_each(texts: bool) -> None:
+    table = records(800)
+    found = collect(lambda p: p | beam.Create(pieces(table, [300])) | CountRecords("url", texts=texts))
+    same(Histogram.merge(found), Histogram.of_column(table["url"], texts=texts))

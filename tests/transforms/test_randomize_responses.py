@@ -1,0 +1,118 @@
+"""Randomized responses on workers: retry-proof, position-bound and never linkable noise; exact bits stay inside."""
+
+import json
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hushgram.errors import ParameterError
+from hushgram.inputs import Source
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.randomized_response.mechanism import LinearParams, randomize
+from hushgram.transforms.randomize_responses import RandomizeResponses, Secret, randomize_batch
+from hushgram.transforms.read_records import plan_records
+
+KEY = ReleaseKey(bytes(range(32)))
+SICK = Secret("sick", "ill")
+PARAMS = LinearParams(1)
+ROWS = 3000
+
+
+def batch(seed=0, rows=ROWS):
+    rng = np.random.default_rng(seed)
+    return pa.record_batch({"city": rng.choice(["Paris", "Rome"], rows), "ill": rng.random(rows) < 0.3})
+
+
+def released(part, key=KEY, item=0, number=0):
+    table = randomize_batch(part, [SICK], ["city"], PARAMS, key, item=item, number=number)
+    return np.asarray(table.column("sick"))
+
+
+def test_same_place_and_bits_same_noise_anything_else_other_noise():
+    one = batch()
+    exact = np.asarray(one.column("ill"))
+    first = released(one) ^ exact
+    assert (first == (released(one) ^ exact)).all()
+    other = batch(1)
+    for noise in (
+        released(one, item=1) ^ exact,  # an equal batch elsewhere: not linkable
+        released(one, number=1) ^ exact,
+        released(one, key=ReleaseKey(bytes(32))) ^ exact,
+        released(other) ^ np.asarray(other.column("ill")),
+    ):
+        # Independent flips agree with probability p² + (1 − p)² ≈ 0.607.
+        assert abs((noise == first).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / ROWS)
+
+
+def test_broken_twin_noise_from_the_bits_alone_is_linked():
+    """Without the place in the digest, equal batches get equal noise: the check above would see it."""
+    bits = np.asarray(batch().column("ill"))
+    here, there = (randomize(bits, PARAMS, KEY.source("rr", 0, digest("sick", bits))) for _ in range(2))
+    assert abs((here == there).mean() - 0.607) > 5.5 * np.sqrt(0.607 * 0.393 / ROWS)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):  # two equal files
+        pq.write_table(pa.Table.from_batches([batch()]), tmp_path / f"in/{name}.parquet", row_group_size=1000)
+    return tmp_path
+
+
+def run(files, name):
+    plan = plan_records(
+        [str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city"), item_bytes=4000)
+    )
+    out = files / name
+    out.mkdir()
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        parts = pipeline | RandomizeResponses(
+            plan, [SICK], ["city"], LinearParams(1), path=str(out), secret=KEY
+        )
+        _ = parts | beam.Map(lambda held: (out / "parts").write_text(json.dumps(held, sort_keys=True)))
+    return out
+
+
+def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):
+    first, second = run(files, "one"), run(files, "two")
+    names = sorted(p.name for p in first.iterdir())
+    assert names == sorted(p.name for p in second.iterdir())
+    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+    stated = json.loads((first / "parts").read_text())
+    assert set(stated) == {name for name in names if name != "parts"}
+    assert all((first / name).stat().st_size == stated[name]["bytes"] for name in stated)
+    tables = [pq.read_table(first / name) for name in sorted(stated)]
+    assert sum(t.num_rows for t in tables) == 2 * ROWS
+    assert tables[0].column_names == ["city", "sick"]
+    bits = np.concatenate([np.asarray(t.column("sick")) for t in tables])
+    exact = np.asarray(batch().column("ill"))
+    noise = bits ^ np.concatenate([exact, exact])
+    assert abs((noise[:ROWS] == noise[ROWS:]).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / ROWS)
+    assert abs(noise.mean() - LinearParams(1).flip) < 5.5 * np.sqrt(0.2 / (2 * ROWS))
+
+
+@pytest.mark.parametrize(
+    ("secret", "column", "bits"),
+    [
+        (Secret("s", "c"), pa.array([True, False, None]), [True, False, False]),
+        (Secret("s", "c"), pa.array([0, 1, None]), [False, True, False]),
+        (Secret("s", "c"), pa.array(["yes", "no", None, "True"]), [True, False, False, True]),
+        (Secret("s", "c", equals="Paris"), pa.array(["Paris", "Rome", None]), [True, False, False]),
+        (Secret("s", "c", equals="3"), pa.array([3, 4]), [True, False]),
+        (Secret("s", "c", at_least=2.5), pa.array([3, 2, None]), [True, False, False]),
+        (Secret("s", "c", at_least=2.5), pa.array(["2.5", "x", "-1"]), [True, False, False]),
+    ],
+)
+def test_bits_of_every_kind_of_column(secret, column, bits):
+    assert secret.bits(pa.record_batch({"c": column})).tolist() == bits
+
+
+def test_mistakes_show_when_the_pipeline_is_built(files):
+    plan = plan_records([str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city")))
+    with pytest.raises(ParameterError, match="'ill' is secret and cannot be public"):
+        RandomizeResponses(plan, [SICK], ["ill"], LinearParams(1), path="x", secret=KEY)
+    with pytest.raises(ParameterError, match="split for 2 secrets, got 1"):
+        RandomizeResponses(plan, [SICK], [], LinearParams(1, secrets=2), path="x", secret=KEY)

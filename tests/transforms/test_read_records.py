@@ -1,0 +1,156 @@
+"""ReadRecords through Beam: formats, counters, bad records, directories, remote paths, worker processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.localfilesystem import LocalFileSystem
+from apache_beam.testing.util import assert_that, equal_to
+
+from hushgram.errors import InputError
+from hushgram.inputs import InputPlan, Source
+from hushgram.pipelines.progress import read_counters, run_pipeline
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.transforms.read_records import (
+    ReadRecords,
+    WriteBadRecords,
+    match_files,
+    open_file,
+    plan_records,
+)
+
+SOURCE = Source(ids=("user", "key"))
+
+
+def to_pairs(batch: pa.RecordBatch) -> list[tuple[str, str]]:
+    return [(str(row["user"]), row["key"]) for row in batch.to_pylist()]
+
+
+def run(plan: InputPlan, expected: list[tuple[str, str]], workers: int = 1) -> dict[str, int]:
+    options = pipeline_options([], workers)
+    pipeline = new_pipeline(options)
+    pairs = pipeline | ReadRecords(plan) | beam.FlatMap(to_pairs)
+    assert_that(pairs, equal_to(expected))
+    return read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The same four records in three formats."""
+    (tmp_path / "a.csv").write_text('user,key\n1,/a\n2,"/b\n"\n1,/é\n2,/a\n')
+    (tmp_path / "a.jsonl").write_text(
+        "".join(
+            json.dumps({"user": u, "key": k}) + "\n"
+            for u, k in ((1, "/a"), (2, "/b\n"), (1, "/é"), (2, "/a"))
+        )
+    )
+    rows = pa.table({"user": [1, 2, 1, 2], "key": ["/a", "/b\n", "/é", "/a"]})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=1)
+    return tmp_path
+
+
+RECORDS = [("1", "/a"), ("2", "/b\n"), ("1", "/é"), ("2", "/a")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_each_format_gives_the_same_records(folder: Path, name: str) -> None:
+    counters = run(plan_records([str(folder / name)], SOURCE), RECORDS)
+    assert counters["rows"] == 4
+    assert counters["bytes"] <= (folder / name).stat().st_size
+    assert "bad" not in counters
+
+
+def test_worker_processes_read_all_of_it(folder: Path) -> None:
+    plan = plan_records([str(folder / "a.*")], Source(ids=("user", "key"), item_bytes=1))
+    assert len(plan.items) > 6
+    assert run(plan, RECORDS * 3, workers=2)["rows"] == 12
+
+
+def test_bad_records_are_counted_and_written_where_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"user,key\n1,/a\n,/b\n2\n3,\xff\n")
+    plan = plan_records([str(tmp_path / "a.csv")], Source(ids=("user", "key"), keep_bad=True))
+    options = pipeline_options()
+    pipeline = new_pipeline(options)
+    read = pipeline | ReadRecords(plan)
+    assert_that(read.records | beam.FlatMap(to_pairs), equal_to([("1", "/a")]))
+    read.bad | WriteBadRecords(str(tmp_path / "bad.jsonl"))
+    counters = read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
+    assert counters["bad"] == 3
+    assert counters["bad: N fields instead of N"] == counters["bad: user is null"] == 1
+    written = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert sorted(row["record"] for row in written) == ["2", "3,\\xff", '{"user": null, "key": "/b"}']
+
+
+def test_a_directory_means_its_files_but_not_the_hidden_ones(tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    for name in ("part-0.csv", "_SUCCESS", ".part-0.csv.crc"):
+        (tmp_path / "day" / name).write_text("user,key\n1,/a\n")
+    for path in (str(tmp_path), f"file://{tmp_path}/day/", f"{tmp_path}/**"):
+        assert [Path(file.path).name for file in match_files([path])] == ["part-0.csv"]
+    assert len(match_files([f"{tmp_path}/day/_*"])) == 1
+
+
+def test_no_match_and_unknown_file_systems(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"input.path '.*none\*' matches no file; check the pattern"):
+        match_files([str(tmp_path / "none*")])
+    with pytest.raises(InputError, match=r"no file system for nope:// here"):
+        match_files(["nope://bucket/a.csv"])
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone\.csv: cannot be opened"):
+        open_file(str(tmp_path / "gone.csv"))
+
+
+class MemoryFileSystem(LocalFileSystem):
+    """A remote file system as Beam sees one: a scheme of its own, files only through its streams."""
+
+    opened: list[str] = []
+    root = ""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "mem"
+
+    def _local(self, path: str) -> str:
+        return self.root + path.removeprefix("mem:/")
+
+    def match(self, patterns: Any, limits: Any = None) -> Any:
+        found = super().match([self._local(pattern) for pattern in patterns], limits)
+        for result in found:
+            for metadata in result.metadata_list:
+                metadata.path = "mem:/" + metadata.path.removeprefix(self.root)
+        return found
+
+    def open(self, path: str, *args: Any, **options: Any) -> Any:
+        self.opened.append(path)
+        return super().open(self._local(path), *args, **options)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
+def test_remote_paths_go_through_beams_file_systems(folder: Path, name: str) -> None:
+    MemoryFileSystem.root = str(folder)
+    MemoryFileSystem.opened.clear()
+    plan = plan_records([f"mem://{name[0]}*.{name.split('.')[1]}"], SOURCE)
+    assert plan.files[0].path == f"mem://{name}"
+    run(plan, RECORDS)
+    assert f"mem://{name}" in MemoryFileSystem.opened
+
+
+def test_damage_found_by_a_worker_is_an_input_error(folder: Path) -> None:
+    file = folder / "a.parquet"
+    plan = plan_records([str(file)], SOURCE)
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(InputError, match=r"a\.parquet: damaged Parquet data"):
+        run(plan, RECORDS)
+
+
+def test_display_data_shows_columns_and_no_counts(folder: Path) -> None:
+    shown = ReadRecords(plan_records([str(folder / "a.parquet")], SOURCE)).display_data()
+    assert shown == {"columns": "user, key", "formats": "parquet"}

@@ -1,0 +1,110 @@
+"""ReleaseSparseHistogram: records of every form, one sketch; and the key shows nowhere."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+from apache_beam.transforms.display import DisplayData
+from apache_beam.transforms.window import FixedWindows
+
+from hushgram import ReleaseKey, ReleaseParams
+from hushgram.errors import OutputError, ParameterError
+from hushgram.release_in_memory import release
+from hushgram.transforms import ReleaseSparseHistogram
+from tests.transforms.releases import KEY, SMALL, collect, contents, params, pieces, records
+
+TABLE = records(300, users=30)
+CHOSEN = params(**SMALL)
+
+
+class Visit(NamedTuple):
+    user: str
+    url: str
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    path = tmp_path_factory.mktemp("library") / "a.sketch"
+    release(TABLE["user"], TABLE["url"], CHOSEN, path, key=KEY, name="urls")
+    return contents(path)
+
+
+def mixed() -> list[Any]:
+    """A sixth of the records in each form."""
+    rows = TABLE.to_pylist()
+    return [
+        TABLE.slice(0, 50),
+        *pieces(TABLE.slice(50, 50), [10]),
+        *(beam.Row(**row) for row in rows[100:150]),
+        *(Visit(**row) for row in rows[150:200]),
+        *rows[200:250],
+        *((row["user"], row["url"]) for row in rows[250:]),
+    ]
+
+
+def test_every_form_of_records_gives_the_librarys_bytes(expected: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "a.sketch"
+    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=path, name="urls", secret=KEY)
+    assert collect(lambda p: p | beam.Create(mixed()) | step) == [str(path)]
+    assert contents(path) == expected
+
+
+def test_the_example_in_its_docstring_runs() -> None:
+    from hushgram.transforms import release_sparse_histogram as module
+
+    results = doctest.testmod(module)
+    assert (results.failed, results.attempted > 4) == (0, True)
+
+
+def test_windows_of_the_input_make_no_difference(expected: dict[str, bytes], tmp_path: Path) -> None:
+    step = ReleaseSparseHistogram(
+        CHOSEN, user="user", key="url", path=tmp_path / "a", name="urls", secret=KEY
+    )
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        batches = p | beam.Create(list(enumerate(pieces(TABLE, [50, 50]))))
+        stamped = batches | beam.Map(lambda pair: beam.window.TimestampedValue(pair[1], 100 * pair[0]))
+        stamped | beam.WindowInto(FixedWindows(10)) | step
+    assert contents(tmp_path / "a") == expected
+
+
+def test_the_key_is_in_no_text_of_the_pipeline(tmp_path: Path) -> None:
+    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a", secret=KEY)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam.Create([("ann", "/a")]) | step
+    shown = str(DisplayData.create_from(step).to_proto()) + repr(step) + step.label
+    graph = pipeline.to_runner_api()
+    for transform in graph.components.transforms.values():
+        shown += transform.unique_name + str(transform.display_data) + str(transform.annotations)
+    shown += str(pipeline.options.get_all_options())
+    assert "max_contributions" in shown
+    for secret in (KEY, step._secret):
+        raw = bytes.fromhex(secret.hex())
+        assert secret.hex() not in shown
+        assert repr(raw)[2:20] not in shown
+
+
+def test_a_fresh_key_each_time(tmp_path: Path) -> None:
+    make = lambda: ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a")  # noqa: E731
+    assert make()._secret != make()._secret
+
+
+def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="params must be ReleaseParams, got dict"):
+        ReleaseSparseHistogram({}, key="url", path=tmp_path / "a")  # type: ignore[arg-type]
+    (tmp_path / "b").write_text("")
+    with pytest.raises(OutputError, match="exists already"):
+        ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "b")
+    with pytest.raises(ParameterError, match="levels"):
+        ReleaseSparseHistogram(params(epsilon="0.1", alpha="0.01"), key="url", path=tmp_path / "a")
+
+
+def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
+    other = ReleaseParams(epsilon="1", max_contributions=4)
+    one = ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", secret=KEY)
+    two = ReleaseSparseHistogram(other, key="url", path=tmp_path / "a", secret=KEY)
+    assert isinstance(one._secret, ReleaseKey)
+    assert one._secret != two._secret

@@ -1,0 +1,43 @@
+"""The threshold stage: the library's rows for every noise shard, also where nothing was counted."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import pytest
+
+from hushgram.exact.histogram import Histogram
+from hushgram.release_in_memory import threshold_part
+from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.transforms.release_threshold import ReleaseThreshold
+from hushgram.transforms.shuffle.sharding import split_groups
+from tests.transforms.releases import KEY, SMALL, bounded, collect, params, records
+
+
+def library(histogram: Histogram, plan: Plan) -> Heavy:
+    return Heavy.concat([threshold_part(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
+
+
+@pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 8, False), ("1e-6", 4, False), ("0", 2, True)])
+def test_the_stage_gives_the_librarys_rows(delta: str, groups: int, empty: bool) -> None:
+    chosen = params(delta, epsilon="20", false_keys="0.5", **SMALL)
+    texts = delta != "0"
+    histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
+    plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
+    shards = {group: Histogram.empty(texts=texts) for group in range(groups)} | dict(
+        split_groups(histogram, groups)
+    )
+
+    def build(p: beam.Pipeline) -> beam.PCollection:
+        made = p | "Shards" >> beam.Create(list(shards.items())).with_output_types(tuple[int, Histogram])
+        side = p | "Plan" >> beam.Create([plan]).with_output_types(Plan)
+        return made | ReleaseThreshold(side, KEY, groups=groups)
+
+    found = sorted(collect(build), key=lambda pair: pair[0])
+    assert [group for group, _ in found] == list(range(groups))
+    got, expected = Heavy.concat([part for _, part in found]), library(histogram, plan)
+    assert len(expected) > 0
+    assert got.fingerprints.tolist() == expected.fingerprints.tolist()
+    assert got.values.tolist() == expected.values.tolist()
+    if texts:
+        assert got.texts.to_pylist() == expected.texts.to_pylist()  # type: ignore[union-attr]

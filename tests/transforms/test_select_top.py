@@ -1,0 +1,56 @@
+"""The stage that picks the most frequent keys of a public list: right keys, same keys on every run, errors."""
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from hushgram.errors import ParameterError
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.selection.permute_and_flip import NoisyMaxParams
+from hushgram.transforms.select_top import MostFrequent, _choose
+
+KEY = ReleaseKey(bytes(range(32)))
+LISTED = ["a", "b", "c", "d", "absent"]
+COUNTS = {"a": 500, "b": 900, "c": 20, "d": 700, "not listed": 5000}
+
+
+def parts(pieces):
+    keys = [key for key, count in COUNTS.items() for _ in range(count)]
+    order = np.random.default_rng(pieces).permutation(len(keys))
+    return [
+        Histogram.of_column([keys[i] for i in part], texts=False) for part in np.array_split(order, pieces)
+    ]
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
+    params = NoisyMaxParams(2, count=3)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        chosen = pipeline | beam.Create(parts(pieces)) | MostFrequent(LISTED, params, secret=KEY)
+        assert_that(chosen, equal_to([["b", "d", "a"]]))
+
+
+def test_no_data_at_all_still_chooses():
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        empty = pipeline | beam.Create([], reshuffle=False)
+        chosen = empty | MostFrequent(LISTED, NoisyMaxParams(1, count=2), secret=KEY)
+        assert_that(chosen | beam.Map(len), equal_to([2]))
+
+
+def test_noise_is_a_function_of_key_list_and_counts():
+    params = NoisyMaxParams("0.01", count=5)
+    counts = np.arange(40)
+    labels = [str(i) for i in range(40)]
+    first = _choose(counts, labels, params, KEY)
+    assert _choose(counts, labels, params, KEY) == first
+    assert _choose(counts + 1, labels, params, KEY) != first
+    assert _choose(counts, labels, params, ReleaseKey(bytes(32))) != first
+
+
+def test_mistakes_show_when_the_pipeline_is_built():
+    with pytest.raises(ParameterError, match="count must be at most the 5 keys, got 6"):
+        MostFrequent(LISTED, NoisyMaxParams(1, count=6))
+    with pytest.raises(ParameterError, match="listed twice"):
+        MostFrequent(["a", "a"], NoisyMaxParams(1))

@@ -1,0 +1,174 @@
+"""The sparse vector stage: batch meaning and retries, and the online stage under TestStream."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.testing import test_stream
+from apache_beam.testing.util import assert_that
+
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams, advance, begin, run_batch
+from hushgram.transforms.sparse_vector import SparseVector
+
+KEY = ReleaseKey(bytes(range(32)))
+# The only local runner that knows TestStream.
+DIRECT = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
+CLEAR = SvtParams(epsilon="50", threshold=100, cutoff=2, answers="numeric")
+NOISY = SvtParams(epsilon="1/2", threshold=100, cutoff=3, answers="numeric")
+
+
+def gathered(build, runner="FnApiRunner", streaming=False):
+    """All elements that ``build`` makes; through a file, because functions are copied to workers."""
+    with tempfile.NamedTemporaryFile() as file:
+        path = file.name
+
+        def collect(rows):
+            Path(path).write_bytes(pickle.dumps(list(rows)))
+
+        with beam.Pipeline(runner=runner, options=PipelineOptions([], streaming=streaming)) as pipe:
+            assert_that(build(pipe), collect)
+        return pickle.loads(Path(path).read_bytes())
+
+
+def plain(released):
+    return [tuple(int(x) for x in row) for row in zip(*released, strict=True)]
+
+
+def batch(elements, params, **options):
+    """What the batch stage releases, by stream."""
+    rows = gathered(lambda pipe: pipe | beam.Create(elements) | SparseVector(params, secret=KEY, **options))
+    return {name: plain(released) for name, released in rows}
+
+
+def test_order_is_by_sequence_number_however_it_arrives():
+    numbers, answers = np.arange(6), np.array([0, 500, 0, 500, 500, 0])
+    shuffled = [("s", (numbers[i : i + 2], answers[i : i + 2])) for i in (4, 0, 2)]
+    rows = batch(shuffled, CLEAR)["s"]
+    assert [row[0] for row in rows] == list(range(6))
+    assert [row[1] for row in rows] == [BELOW, ABOVE, BELOW, ABOVE, HALTED, HALTED]
+    assert abs(rows[1][3] - 500) < 20
+
+
+def test_noise_does_not_depend_on_how_the_input_was_cut():
+    numbers = np.arange(50)
+    answers = numbers * 4
+    whole = batch([("s", (numbers, answers))], NOISY)
+    cut = batch([("s", (n, a)) for n, a in zip(numbers[::-1], answers[::-1], strict=True)], NOISY)
+    assert whole == cut
+    direct = run_batch(answers, NOISY, KEY, "s")
+    assert [row[1] for row in whole["s"]] == direct.outcome.tolist()
+
+
+def test_a_repeated_number_is_answered_once():
+    rows = batch([("s", ([0, 1], [5, 500])), ("s", ([1], [500]))], CLEAR)["s"]
+    assert [row[:2] for row in rows] == [(0, BELOW), (1, ABOVE)]
+
+
+def test_streams_have_their_own_noise_and_parameters():
+    one = ("one", (np.arange(200), np.full(200, 100)))
+    two = ("two", (np.arange(200), np.full(200, 100)))
+    rows = batch([one, two], {"one": NOISY, "two": NOISY})
+    assert rows["one"] != rows["two"]
+    high = SvtParams(epsilon="50", threshold=1000, cutoff=2)
+    rows = batch([one, two], {"one": CLEAR, "two": high})
+    assert rows["two"][0][1] == BELOW
+    with pytest.raises(Exception, match="no parameters for stream 'two'"):
+        batch([two], {"one": CLEAR})
+
+
+def test_display_data_has_the_guarantee_and_no_secret():
+    shown = SparseVector(NOISY, secret=KEY).display_data()
+    assert "epsilon 0.5" in shown["every stream"]
+    assert KEY.hex() not in str(shown)
+
+
+# --- online -----------------------------------------------------------------------------------------------
+
+
+def online(events, params, first=0):
+    """Released answers in the order in which the stage gives them."""
+    stream = test_stream.TestStream()
+    for event in events:
+        stream = stream.advance_processing_time(1) if event is None else stream.add_elements([event])
+    stream = stream.advance_watermark_to_infinity()
+    rows = gathered(
+        lambda pipe: pipe | stream | SparseVector(params, secret=KEY, first=first), DIRECT, streaming=True
+    )
+    return [(name, *plain(released)[0]) for name, released in rows]
+
+
+def one(number, answer, stream="s"):
+    return stream, (number, answer)
+
+
+def test_online_holds_back_early_arrivals():
+    rows = online([one(2, 0), None, one(1, 500), None, one(3, 500), None, one(0, 0)], CLEAR)
+    assert [(row[1], row[2]) for row in sorted(rows)] == [(0, BELOW), (1, ABOVE), (2, BELOW), (3, ABOVE)]
+
+
+def test_online_equals_the_core_whatever_the_order():
+    answers = [80, 120, 95, 300, 10, 400, 90]
+    state, expected = begin(NOISY, KEY, "s"), []
+    for number, answer in enumerate(answers):
+        state, released = advance(NOISY, KEY, state, answer)
+        expected.append((number, released.outcome, released.gap or 0, released.value or 0))
+    in_order = online([one(i, a) for i, a in enumerate(answers)], NOISY)
+    backwards = online([one(i, a) for i, a in reversed(list(enumerate(answers)))], NOISY)
+    assert [row[1:] for row in sorted(in_order)] == expected
+    assert [row[1:] for row in sorted(backwards)] == expected
+
+
+def test_online_duplicates_are_answered_as_before():
+    events = [
+        one(0, 120),
+        one(1, 300),
+        one(1, 300),
+        None,
+        one(0, 120),
+        one(3, 9),
+        one(3, 9),
+        one(2, 90),
+        one(3, 9),
+    ]
+    rows = online(events, NOISY)
+    by_number = {}
+    for row in rows:
+        by_number.setdefault(row[1], set()).add(row[2:])
+    assert sorted(by_number) == [0, 1, 2, 3]
+    assert all(len(seen) == 1 for seen in by_number.values())
+    assert len(rows) == len(events) - 1  # all but the pause
+
+
+def test_online_halts_and_says_so():
+    events = [one(9, 1), one(0, 500), one(1, 500), None, one(2, 500), one(0, 500), one(7, 500)]
+    rows = online(events, CLEAR)
+    outcomes = {(row[1], row[2]) for row in rows}
+    assert outcomes == {(0, ABOVE), (1, ABOVE), (2, HALTED), (7, HALTED), (9, HALTED)}
+    assert sum(row[1] == 0 for row in rows) == 2
+
+
+def test_online_streams_do_not_mix_and_may_begin_anywhere():
+    rows = online([one(10, 500, "a"), one(10, 0, "b"), one(11, 500, "b"), one(3, 500, "a")], CLEAR, first=10)
+    assert {row[:3] for row in rows} == {
+        ("a", 10, ABOVE),
+        ("b", 10, BELOW),
+        ("b", 11, ABOVE),
+        ("a", 3, HALTED),
+    }
+
+
+def test_bounded_input_can_be_answered_online():
+    numbers, answers = np.arange(4), np.array([0, 500, 0, 500])
+    element = ("s", (numbers, answers))
+    rows = batch([element], CLEAR)["s"]
+    found = gathered(
+        lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, secret=KEY, online=True)
+    )
+    assert sorted(plain(released)[0][:2] for _, released in found) == [row[:2] for row in rows]

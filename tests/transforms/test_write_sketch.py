@@ -1,0 +1,150 @@
+"""The sink: the library's files, whole or not at all, the same again on every retry."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from hushgram import ReleaseKey, Sketch
+from hushgram.encodings.alp import Block
+from hushgram.errors import OutputError
+from hushgram.exact.hashing import draw_seeds
+from hushgram.exact.histogram import Histogram
+from hushgram.release_in_memory import _randomized, threshold_part
+from hushgram.sketch import manifest, reader, writer
+from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.transforms import write_sketch as sketch_sink
+from hushgram.transforms.shuffle.blocks import BlockBits
+from hushgram.transforms.write_sketch import Target, WriteSketch, discard_work
+from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records
+from tests.transforms.stores import StoreFileSystem
+
+CHOSEN = params(**SMALL)
+PLAN = make_plan(CHOSEN, expected_sizes(CHOSEN))  # type: ignore[arg-type]
+SEEDS = draw_seeds(KEY, PLAN.levels)
+SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
+HEAVY = [threshold_part(i, part, PLAN, KEY) for i, part in enumerate(SHARDS)]
+BLOCKS: list[tuple[Block, Any]] = list(_randomized(SHARDS, PLAN, SEEDS, KEY))
+
+
+def write(target: Target, name: str = "urls") -> list[str]:
+    def build(p: beam.Pipeline) -> beam.PCollection:
+        heavy = list(enumerate(HEAVY))[::-1]  # arrival order has no effect
+        bits = [BlockBits(block, bits) for block, bits in BLOCKS[::-1]]
+        parts = {
+            "heavy": p | "H" >> beam.Create(heavy).with_output_types(tuple[int, Heavy]),
+            "blocks": p | "B" >> beam.Create(bits).with_output_types(BlockBits),
+            "plan": p | "P" >> beam.Create([PLAN]).with_output_types(Plan),
+        }
+        return parts | WriteSketch(target, KEY, name)
+
+    return collect(build)
+
+
+@pytest.mark.parametrize("place", ["new", "empty directory"])
+def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (manifest, writer, reader, sketch_sink):  # several files of bits
+        monkeypatch.setattr(module, "BLOCKS_PER_FILE", 2)
+    expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
+    if place == "empty directory":
+        (tmp_path / "job").mkdir()
+    target = Target.of(str(tmp_path / "job"), KEY)
+    assert write(target) == [str(tmp_path / "job")]
+    assert contents(tmp_path / "job") == contents(expected)
+    assert len(contents(expected)) > 4
+    assert sorted(os.listdir(tmp_path)) == ["job", "library"]
+    Sketch.open(tmp_path / "job").verify()
+
+
+def test_on_an_object_store_the_manifest_is_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
+    (tmp_path / "store").mkdir()
+    monkeypatch.setattr(StoreFileSystem, "root", str(tmp_path / "store"))
+    monkeypatch.setattr(StoreFileSystem, "created", [])
+    target = Target.of("store://bucket/day/urls.sketch/", KEY)
+    assert write(target) == ["store://bucket/day/urls.sketch"]
+    assert StoreFileSystem.created[-1] == "store://bucket/day/urls.sketch/manifest.json"
+    stored = {name.split("|")[-1]: content for name, content in contents(tmp_path / "store").items()}
+    assert stored == contents(expected)
+    discard_work(target)
+    assert len(contents(tmp_path / "store")) == len(stored)
+    with pytest.raises(OutputError, match="holds a sketch already"):
+        Target.of("store://bucket/day/urls.sketch", KEY)
+
+
+def test_what_exists_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").write_text("x")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("file", "full", "link"):
+        with pytest.raises(OutputError, match="exists already; remove it or choose another name"):
+            Target.of(str(tmp_path / name), KEY)
+    with pytest.raises(OutputError, match="no file system for nope://"):
+        Target.of("nope://bucket/x.sketch", KEY)
+
+
+def test_the_hidden_directory_follows_the_key_and_keeps_it(tmp_path: Path) -> None:
+    one, again = Target.of(str(tmp_path / "a"), KEY), Target.of(str(tmp_path / "a"), KEY)
+    other = Target.of(str(tmp_path / "a"), ReleaseKey(bytes(32)))
+    assert one == again != other
+    assert KEY.hex()[:8] not in one.work
+
+
+def publisher(target: Target, name: str = "urls") -> Any:
+    return sketch_sink._Publish(target, KEY, name)
+
+
+def files_of(target: Target) -> list[Any]:
+    """Writes all files but the manifest, twice, as a retry would."""
+    heavy = sketch_sink._WriteHeavy(target.work)
+    bits = sketch_sink._WriteBits(target.work)
+    group = [BlockBits(block, part) for block, part in BLOCKS]
+    first = [*heavy.process((0, enumerate(HEAVY))), *bits.process((0, group))]
+    again = [*bits.process((0, group[::-1])), *heavy.process((0, list(enumerate(HEAVY))[::-1]))]
+    assert sorted(map(repr, first)) == sorted(map(repr, again))
+    return again
+
+
+def test_publishing_twice_is_publishing_once(tmp_path: Path) -> None:
+    target = Target.of(str(tmp_path / "a"), KEY)
+    written = files_of(target)
+    assert not (tmp_path / "a").exists()
+    assert list(publisher(target).process(PLAN, written)) == [target.path]
+    before = contents(tmp_path / "a")
+    assert list(publisher(target).process(PLAN, written[::-1])) == [target.path]
+    assert contents(tmp_path / "a") == before
+
+
+def test_another_sketch_is_never_replaced(tmp_path: Path) -> None:
+    target = Target.of(str(tmp_path / "a"), KEY)
+    written = files_of(target)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / manifest.MANIFEST_NAME).write_text("{}")
+    with pytest.raises(OutputError, match="exists already"):
+        list(publisher(target).process(PLAN, written))
+    assert contents(tmp_path / "a") == {manifest.MANIFEST_NAME: b"{}"}
+    discard_work(target)
+    discard_work(target)
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_that_is_not_seen_here_is_an_error(tmp_path: Path) -> None:
+    target = Target.of(str(tmp_path / "a"), KEY)
+    written = files_of(target)
+    os.unlink(f"{target.work}/{manifest.HEAVY_NAME}")
+    with pytest.raises(OutputError, match="is not visible here; give a path that all workers share"):
+        list(publisher(target).process(PLAN, written))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    target = Target.of(str(tmp_path / "file" / "a"), KEY)
+    with pytest.raises(OutputError, match="cannot be written: Not a directory"):
+        list(sketch_sink._WriteHeavy(target.work).process((0, enumerate(HEAVY))))

@@ -1,0 +1,65 @@
+"""Online private multiplicative weights as a stage: exact counts of a domain in, released answers out.
+
+In:  one vector of exact counts, a cell of the domain each (`CountCells`), private.
+Out: one `Outcome`: an answer to each query in order, and the hypothesis. Public; `params.guarantee()`-DP.
+
+The stream is one sequence by nature (each update changes what later queries are compared with), so one worker
+answers it; a retry on any machine gives the same outcome (see `hushgram.pmw.hypothesis`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.domains import Cells
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pmw.mechanism import OnlinePMW, PmwParams
+from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
+
+__all__ = ["AnswerLinear"]
+
+
+class AnswerLinear(beam.PTransform):
+    """Exact counts of ``cells`` → `Outcome` of all ``queries``; ``prior`` as in `OnlinePMW`."""
+
+    def __init__(
+        self,
+        cells: Cells,
+        queries: Sequence[LinearQuery],
+        params: PmwParams,
+        *,
+        secret: ReleaseKey,
+        prior: NDArray[np.int64] | None = None,
+    ) -> None:
+        super().__init__()
+        self._cells, self._queries, self._params = cells, list(queries), params
+        self._secret, self._prior = secret, prior
+
+    def expand(self, counts: Any) -> Any:
+        return counts | "AnswerStream" >> beam.Map(
+            _answer, self._cells, self._queries, self._params, self._secret, self._prior
+        ).with_output_types(Outcome)
+
+    def display_data(self) -> dict[str, Any]:
+        epsilon, delta = self._params.guarantee()
+        shown = {"epsilon": show(epsilon), "delta": show(delta), "max_updates": self._params.max_updates}
+        return {"cells": len(self._cells), "queries": len(self._queries), **shown}
+
+
+def _answer(
+    counts: NDArray[np.int64],
+    cells: Cells,
+    queries: list[LinearQuery],
+    params: PmwParams,
+    secret: ReleaseKey,
+    prior: NDArray[np.int64] | None,
+) -> Outcome:
+    pmw = OnlinePMW(counts, params, secret, prior=prior)
+    parts = [pmw.answer(work) for work in workloads(queries, cells)]
+    return outcome_of(pmw.finish(), parts, pmw.updates)

@@ -1,0 +1,204 @@
+"""Contribution bounding: records to bounded histogram parts, one user at a time, before anything is summed.
+
+In:  records of any form that `hushgram.transforms.shuffle.columns` knows.
+Out: `Histogram` parts whose sum is the bounded histogram. Exact and private.
+
+With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or
+removing a user changes the sum by at most C in L1. Batches are cut to C keys a user before the shuffle, so
+that a user with 10^8 records sends at most C rows a batch; after it, a shard of users is merged and cut as
+its parts stream in. The rule looks at one user's records alone and merges, so neither batches nor shards have
+an effect on the result.
+
+Without one, a record is the unit of privacy, and each counts one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from hushgram.exact.histogram import Contributions, Histogram, KeyTable
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.release_in_memory import listed_only
+from hushgram.transforms.shuffle.batching import Local, TakeBatches
+from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
+from hushgram.transforms.shuffle.columns import Columns
+from hushgram.transforms.shuffle.combining import CombineShards
+from hushgram.transforms.shuffle.spill import Parcel, ParcelWriter
+
+__all__ = ["BoundContributions", "BoundUsers", "CountRecords"]
+
+_CODER = ContributionsCoder()
+_ANYWHERE = Local()
+# An accumulator is cut when it has grown by this many rows, and by as much as it kept.
+_ROWS_PENDING = 1 << 21
+
+
+class BoundContributions(beam.PTransform):
+    """Records → parts of the bounded histogram, with user-level privacy.
+
+    ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
+    for the shuffle and has no effect on the result. With ``listed``, records of other keys are left out first.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        key: str,
+        secret: ReleaseKey,
+        *,
+        most: int,
+        most_per_key: int,
+        texts: bool,
+        shards: int,
+        listed: KeyTable | None = None,
+        local: Local = _ANYWHERE,
+    ) -> None:
+        super().__init__()
+        self._cut = _CutUsers(
+            user, key, secret, most=most, texts=texts, shards=shards, listed=listed, local=local
+        )
+        self._threads = local.threads
+        self._sent = Contributions if local.spill is None else Parcel
+        self._bound = BoundUsers(most, most_per_key, texts=texts)
+        self._shown = {"max_contributions": most, "max_per_key": most_per_key}
+
+    def expand(self, records: Any) -> Any:
+        return (
+            records
+            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, self._sent])  # type: ignore[name-defined]
+            | "BoundUsers"
+            >> CombineShards(self._bound, Histogram, threads=self._threads)  # (shard, Histogram)
+            | "DropShard" >> beam.Values().with_output_types(Histogram)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return dict(self._shown)
+
+
+class CountRecords(beam.PTransform):
+    """Records → parts of the histogram in which every record counts one."""
+
+    def __init__(
+        self, key: str, *, texts: bool, listed: KeyTable | None = None, local: Local = _ANYWHERE
+    ) -> None:
+        super().__init__()
+        self._count = _CountBatches(key, texts=texts, listed=listed, local=local)
+
+    def expand(self, records: Any) -> Any:
+        return records | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
+
+
+class BoundUsers(beam.CombineFn):
+    """Contributions of one shard of users → its bounded histogram. Merges; order has no effect."""
+
+    def __init__(self, most: int, most_per_key: int, *, texts: bool) -> None:
+        self._most, self._most_per_key, self._texts = most, most_per_key, texts
+
+    def create_accumulator(self) -> _Held:
+        return _Held()
+
+    def add_input(self, held: _Held, part: Contributions | Parcel) -> _Held:
+        held.add(_CODER.decode(part.read()) if isinstance(part, Parcel) else part)
+        if held.pending > max(_ROWS_PENDING, held.kept):
+            held.cut(self._most)
+        return held
+
+    def merge_accumulators(self, accumulators: Any) -> _Held:
+        out = _Held()
+        for held in accumulators:
+            for part in held.parts:
+                out = self.add_input(out, part)
+        return out
+
+    def compact(self, held: _Held) -> _Held:
+        held.cut(self._most)
+        return held
+
+    def extract_output(self, held: _Held) -> Histogram:
+        if not held.parts:
+            return Histogram.empty(texts=self._texts)
+        return Contributions.concat(held.parts).bounded(self._most, self._most_per_key)
+
+
+class _Held:
+    """Parts of a shard, some of them cut already."""
+
+    def __init__(self) -> None:
+        self.parts: list[Contributions] = []
+        self.kept = self.pending = 0
+
+    def add(self, part: Contributions) -> None:
+        self.parts.append(part)
+        self.pending += len(part.keys)
+
+    def cut(self, most: int) -> None:
+        if self.parts:
+            self.parts = [Contributions.concat(self.parts).cut(most)]
+            self.kept, self.pending = len(self.parts[0].keys), 0
+
+
+class _CutUsers(TakeBatches):
+    """Records → (user shard, Contributions or the parcel that holds them), cut to C keys a user."""
+
+    def __init__(
+        self,
+        user: str,
+        key: str,
+        secret: ReleaseKey,
+        *,
+        most: int,
+        texts: bool,
+        shards: int,
+        listed: KeyTable | None = None,
+        local: Local = _ANYWHERE,
+    ) -> None:
+        super().__init__(user, key, threads=local.threads)
+        self._secret, self._most, self._texts, self._shards = secret, most, texts, shards
+        self._listed, self._spill = listed, local.spill
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._writer = None if self._spill is None else ParcelWriter(self._spill)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from super().finish_bundle()
+        if self._writer is not None:
+            self._writer.close()
+
+    def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
+        chosen = [_chosen(part, self._listed) for part in columns]
+        parts = [Contributions.of(users, keys, self._secret, texts=self._texts) for users, keys in chosen]
+        return Contributions.concat(parts).thinned(self._most).split_users(self._shards)
+
+    def send(self, result: list[tuple[int, Contributions]]) -> Iterator[tuple[int, Contributions | Parcel]]:
+        for shard, part in result:
+            if self._writer is None:
+                yield shard, part
+            else:
+                yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
+
+
+class _CountBatches(TakeBatches):
+    """Records → Histogram parts."""
+
+    def __init__(self, key: str, *, texts: bool, listed: KeyTable | None, local: Local) -> None:
+        super().__init__(None, key, threads=local.threads)
+        self._texts, self._listed = texts, listed
+
+    def work(self, columns: list[Columns]) -> Histogram:
+        keys = (_chosen(part, self._listed)[1] for part in columns)
+        return Histogram.merge(Histogram.of_column(column, texts=self._texts) for column in keys)
+
+    def send(self, result: Histogram) -> Iterator[Histogram]:
+        yield result
+
+
+def _chosen(columns: Columns, listed: KeyTable | None) -> tuple[Any, Any]:
+    """Users and keys; with a list, only the records of listed keys: others use up nothing of a user's bounds."""
+    if listed is None:
+        return columns.users, columns.keys
+    keys, users = listed_only(columns.keys, columns.users, listed)
+    return users, keys

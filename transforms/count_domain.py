@@ -1,0 +1,84 @@
+"""Counts of a finite public domain: parts of the bounded histogram in, one vector out.
+
+In:  `Histogram` parts of bounded contributions, exact and private.
+Out: one vector of exact counts, a cell each; also where there are no parts. The next stage must be a
+mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+from numpy.typing import NDArray
+
+from hushgram.domains import Cells
+from hushgram.exact.histogram import Histogram
+from hushgram.transforms.shuffle.vectors import SumVectors
+
+__all__ = ["CountCells", "KeepCells"]
+
+I64 = NDArray[np.int64]
+
+
+class KeepCells(beam.PTransform):
+    """Arrow batches → the rows whose ``key`` is in the domain, before users are bounded.
+
+    So what a user did elsewhere uses up nothing of the contributions that count here. The rule looks at one
+    row at a time; the bound of each user is untouched.
+    """
+
+    def __init__(self, cells: Cells, key: str) -> None:
+        super().__init__()
+        self._cells, self._key = cells, key
+
+    def expand(self, batches: Any) -> Any:
+        kept = batches | "KeepRows" >> beam.Map(_keep, self._cells, self._key)
+        kept.element_type = pa.RecordBatch
+        return kept
+
+
+def _keep(batch: pa.RecordBatch, cells: Cells, key: str) -> pa.RecordBatch:
+    return batch.filter(pa.array(cells.inside(batch.column(key))))
+
+
+class CountCells(beam.PTransform):
+    """`Histogram` parts → the exact counts of ``cells``, in their order."""
+
+    def __init__(self, cells: Cells) -> None:
+        super().__init__()
+        self._cells = cells
+
+    def expand(self, parts: Any) -> Any:
+        return (
+            parts
+            | "CountParts" >> beam.ParDo(_CountParts(self._cells))
+            | "SumCells" >> beam.CombineGlobally(SumVectors(len(self._cells)))
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"cells": len(self._cells)}
+
+
+class _CountParts(beam.DoFn):
+    """Histogram parts → one vector for each bundle."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+
+    def start_bundle(self) -> None:
+        self._vector: I64 | None = None
+
+    def process(self, part: Histogram) -> None:
+        counted = self._cells.count(part)
+        self._vector = counted if self._vector is None else self._vector + counted
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        if self._vector is not None:
+            window = GlobalWindow()
+            yield WindowedValue(self._vector, window.max_timestamp(), (window,))

@@ -1,0 +1,76 @@
+"""The clipping stage: parts of bounded values in, one released bound with sum and count out.
+
+In:  `Histogram` parts whose texts are packed values of one numeric column (see `hushgram.svt.exact_answers`).
+Out: one `Clipped`. This is public.
+
+Values are counted by cell of the public grid, in vectors that add up; the mechanism runs once, on the sum,
+with noise that follows from the release key and the exact numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.clipping import ClipParams, Clipped, Tally, count_cells, release_clipped, to_units
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.svt.exact_answers import unpack_records
+from hushgram.transforms.shuffle.vectors import SumVectors
+
+__all__ = ["KeepNumbers", "ReleaseClipped"]
+
+
+class KeepNumbers(beam.PTransform):
+    """Arrow batches → the rows whose ``column`` holds a number; nulls and NaN count nowhere."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self._column = column
+
+    def expand(self, batches: Any) -> Any:
+        kept = batches | "Keep" >> beam.Map(_keep, self._column)
+        kept.element_type = pa.RecordBatch
+        return kept
+
+
+def _keep(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
+    values = batch.column(column)
+    valid = pc.is_valid(values)
+    if pa.types.is_floating(values.type):
+        valid = pc.and_(valid, pc.fill_null(pc.invert(pc.is_nan(values)), False))
+    return batch.filter(valid)
+
+
+class ReleaseClipped(beam.PTransform):
+    """Bounded values of one column → `Clipped`."""
+
+    def __init__(self, params: ClipParams, schema: pa.Schema, secret: ReleaseKey) -> None:
+        super().__init__()
+        self._params, self._schema, self._secret = params, schema, secret
+
+    def expand(self, parts: Any) -> Any:
+        return (
+            parts
+            | "CountCells" >> beam.Map(_count, self._params, self._schema)
+            | "Sum" >> beam.CombineGlobally(SumVectors(3 * (len(self._params.bounds) + 1)))
+            | "Release" >> beam.Map(_release, self._params, self._secret).with_output_types(Clipped)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"epsilon": show(self._params.epsilon), "max_contributions": self._params.max_contributions}
+
+
+def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> NDArray[np.int64]:
+    column = unpack_records(part.texts, schema).column(0).combine_chunks()
+    return count_cells(to_units(column, params), part.counts, params)
+
+
+def _release(vector: NDArray[np.int64], params: ClipParams, secret: ReleaseKey) -> Clipped:
+    return release_clipped(Tally.of_vector(vector, params), params, secret)

@@ -1,0 +1,146 @@
+"""The whole release as one PTransform: the only module here that joins stages.
+
+    records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ─────────┐ (side input)
+                                                      ├─► ReleaseThreshold ◄───┤
+                                                      └─► ProjectAlp ◄─────────┴─► WriteSketch
+                                                   or ──► ReleaseListed (a public list) ─► WriteSketch
+
+For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and
+bundles.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+
+from hushgram.errors import ParameterError
+from hushgram.exact.histogram import KeyTable
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.release_in_memory import bind, list_table
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import Plan, check_levels, make_public_plan
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.encode_counts import ProjectAlp
+from hushgram.transforms.merge_histograms import MergeHistograms
+from hushgram.transforms.plan_release import PlanRelease
+from hushgram.transforms.release_public_list import ReleaseListed
+from hushgram.transforms.release_threshold import ReleaseThreshold
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.sharding import Shards, shards_for
+from hushgram.transforms.write_sketch import Target, WriteSketch
+
+__all__ = ["ReleaseSparseHistogram"]
+
+
+class ReleaseSparseHistogram(beam.PTransform):
+    """Records → a differentially private sketch at ``path``; the result is a collection of that path.
+
+    Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs; ``user`` and
+    ``key`` name columns (for pairs they only describe). Without ``user`` a single record is protected instead
+    of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say. Each run of a
+    pipeline is a release of its own, and what several of them lose together adds up.
+
+    With ``public_keys``, a list known without looking at the data, exactly those keys are released, each with
+    noise, and all of epsilon goes to them; nothing of any other key shows.
+
+    ``secret`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
+    subtract the noise. It travels in the pipeline's code to the workers, and is not in options, names,
+    display data or logs.
+
+    >>> import apache_beam as beam, tempfile
+    >>> from hushgram import ReleaseParams, Sketch
+    >>> path = tempfile.mkdtemp() + "/urls.sketch"
+    >>> params = ReleaseParams(epsilon="1", max_contributions=2)
+    >>> with beam.Pipeline(runner="FnApiRunner") as pipeline:
+    ...     views = pipeline | beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
+    ...     sketch = views | ReleaseSparseHistogram(params, user="user", key="url", path=path)
+    >>> Sketch.open(path).estimate(["/a"]).column_names
+    ['key', 'estimate', 'low', 'high', 'source']
+    """
+
+    def __init__(
+        self,
+        params: ReleaseParams,
+        *,
+        key: str,
+        path: str | os.PathLike[str],
+        user: str | None = None,
+        public_keys: Any = None,
+        name: str = "",
+        secret: ReleaseKey | None = None,
+        shards: Shards | None = None,
+        local: Local | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(params, ReleaseParams):
+            raise ParameterError(
+                f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
+            )
+        self._listed = None if public_keys is None else list_table(public_keys)
+        if self._listed is None:
+            check_levels(params)
+        self._params, self._user, self._key, self._name = params, user, key, name
+        self._secret = bind(secret or ReleaseKey.generate(), params)
+        self._shards = shards or shards_for(None)
+        self._local = local or Local()
+        self.target = Target.of(os.fspath(path), self._secret)
+
+    def expand(self, records: Any) -> Any:
+        whole = records | "AllTime" >> beam.WindowInto(GlobalWindows())  # a release has no windows
+        parts = whole | "Bound" >> self._bounding()  # Histogram
+        released = self._sparse(parts) if self._listed is None else self._public(parts, self._listed)
+        return released | "WriteSketch" >> WriteSketch(self.target, self._secret, self._name)  # the path
+
+    def _sparse(self, parts: Any) -> dict[str, Any]:
+        """Any key at all: threshold and projection, under a plan from noisy sizes."""
+        params, secret, groups = self._params, self._secret, self._shards.groups
+        shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
+        plan = shards | "PlanSizes" >> PlanRelease(params, secret)  # one Plan
+        heavy = shards | "Threshold" >> ReleaseThreshold(plan, secret, groups=groups)  # (group, Heavy)
+        blocks = shards | "Project" >> ProjectAlp(params, plan, secret, groups=groups)  # BlockBits
+        return {"heavy": heavy, "blocks": blocks, "plan": plan}
+
+    def _public(self, parts: Any, listed: KeyTable) -> dict[str, Any]:
+        """A list that is known beforehand: noise on every key of it, and nothing else."""
+        plan = make_public_plan(self._params, len(listed.texts))
+        shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
+        heavy = shards | "Laplace" >> ReleaseListed(listed, plan, self._secret)  # (0, Heavy)
+        made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
+        return {"heavy": heavy, "plan": made}
+
+    @property
+    def _texts(self) -> bool:
+        return self._params.delta != 0 or self._listed is not None
+
+    def _bounding(self) -> beam.PTransform:
+        params = self._params
+        if self._user is None:
+            return CountRecords(self._key, texts=self._texts, listed=self._listed, local=self._local)
+        return BoundContributions(
+            self._user,
+            self._key,
+            self._secret,
+            most=params.max_contributions,
+            most_per_key=params.max_per_key,
+            texts=self._texts,
+            shards=self._shards.users,
+            listed=self._listed,
+            local=self._local,
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        params = self._params
+        return {
+            "epsilon": show(params.epsilon),
+            "delta": show(params.delta),
+            "max_contributions": params.max_contributions,
+            "max_per_key": params.max_per_key,
+            "user": self._user or "(a record is the unit of privacy)",
+            "key": self._key,
+            "path": self.target.path,
+        }

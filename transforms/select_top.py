@@ -1,0 +1,63 @@
+"""The most frequent keys of a public list, by permute-and-flip and peeling.
+
+In:  `Histogram` parts of bounded contributions, exact and private.
+Out: one list of keys, most frequent first, without their counts. ε-DP for all of them together.
+
+One user moves the count of a listed key by at most max_per_key, and all counts the same way, so the
+sensitivity of a score is max_per_key and the scores are monotone. Noise follows from the release key, the
+list and the exact counts: a retry chooses the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.domains import KeyCells
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.numbers import show
+from hushgram.selection.permute_and_flip import NoisyMaxParams, top
+from hushgram.transforms.count_domain import CountCells
+
+__all__ = ["MostFrequent"]
+
+
+class MostFrequent(beam.PTransform):
+    """Parts of the bounded histogram → [key, …]: ``params.count`` keys of the public list ``keys``.
+
+    ``params.sensitivity`` must be the max_per_key of the bounding stage before it. ``secret`` reproduces an
+    earlier run; left out, a fresh one is made.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], params: NoisyMaxParams, *, secret: ReleaseKey | None = None
+    ) -> None:
+        super().__init__()
+        if params.count > len(keys):
+            raise ParameterError(
+                f"MostFrequent: count must be at most the {len(keys)} keys, got {params.count}"
+            )
+        self._cells, self._params = KeyCells.of(keys), params
+        self._secret = secret or ReleaseKey.generate()
+
+    def expand(self, parts: Any) -> Any:
+        return (
+            parts
+            | "CountListed" >> CountCells(self._cells)
+            | "ChooseTop" >> beam.Map(_choose, self._cells.labels, self._params, self._secret)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"keys": len(self._cells), "count": self._params.count, "epsilon": show(self._params.epsilon)}
+
+
+def _choose(
+    counts: NDArray[np.int64], labels: Sequence[str], params: NoisyMaxParams, secret: ReleaseKey
+) -> list[str]:
+    source = secret.source("most frequent", 0, digest(repr(params), *labels, counts))
+    return [labels[i] for i in top(counts, params, source)]

@@ -1,0 +1,1 @@
+"""What stages share: batches, coders, combining, sharding, and spill files on one machine."""

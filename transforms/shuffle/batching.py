@@ -1,0 +1,97 @@
+"""The first DoFn of a job: records of any form in, work on columns of a good size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from hushgram.transforms.shuffle.background import Ahead
+from hushgram.transforms.shuffle.columns import Columns, RowBuffer, columns_of
+
+__all__ = ["Local", "TakeBatches"]
+
+# Small batches are put together up to this many rows, and large tables taken in pieces of so many.
+_ROWS_LEAST, _ROWS_MOST = 1 << 17, 1 << 20
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a job may use where all workers share one machine. None of it has an effect on the result.
+
+    ``threads`` work on batches beside the one that reads them; ``spill`` is a private directory for batches
+    that are shuffled by reference.
+    """
+
+    threads: int = 1
+    spill: str | None = None
+
+
+class TakeBatches(beam.DoFn):
+    """Collects records into columns; a subclass does `work` on some of them (in any thread) and `send`s the
+    result.
+
+    Records that cannot be counted are set aside under the counter ``bad``.
+    """
+
+    def __init__(self, user: str | None, key: str, *, threads: int) -> None:
+        self._user, self._key, self._threads = user, key, threads
+
+    def work(self, columns: list[Columns]) -> Any:
+        """Something made from one or more batches of columns; called in any thread."""
+        raise NotImplementedError
+
+    def send(self, result: Any) -> Iterator[Any]:
+        """The elements of a result."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        self._bad = Metrics.counter("hushgram", "bad")
+
+    def start_bundle(self) -> None:
+        self._rows = RowBuffer(self._user, self._key)
+        self._held: list[Columns] = []
+        self._count = 0
+        self._ahead = Ahead(self.work, self._threads)
+
+    def process(self, record: Any) -> Iterator[Any]:
+        if isinstance(record, pa.RecordBatch | pa.Table):
+            for start in range(0, record.num_rows, _ROWS_MOST):
+                piece = record.slice(start, _ROWS_MOST)
+                yield from self._accept(columns_of(piece, self._user, self._key))
+        elif self._rows.add(record):
+            yield from self._accept(self._rows.take())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        try:
+            for element in self._last():
+                yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        finally:
+            self._ahead.close()
+
+    def _last(self) -> Iterator[Any]:
+        yield from self._accept(self._rows.take())
+        if self._held:
+            yield from self._do()
+        for result in self._ahead.rest():
+            yield from self.send(result)
+
+    def _accept(self, columns: Columns) -> Iterator[Any]:
+        if columns.bad:
+            self._bad.inc(columns.bad)
+        if len(columns):
+            self._held.append(columns)
+            self._count += len(columns)
+        if self._count >= _ROWS_LEAST:
+            yield from self._do()
+
+    def _do(self) -> Iterator[Any]:
+        held, self._held, self._count = self._held, [], 0
+        for result in self._ahead.give(held):
+            yield from self.send(result)

@@ -1,0 +1,132 @@
+"""Records of any accepted form as columns: Arrow tables and batches, beam.Row and NamedTuple, dicts, (user,
+key) pairs.
+
+Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a
+number of rows, so that all later work is on arrays. A record whose user or key is null, or has no canonical
+bytes (a float, a list), is set aside and counted: data never decide whether a release fails. A column that is
+not there is a mistake of the caller.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hushgram.errors import InputError
+from hushgram.inputs.columns import ACCEPTED, id_type, to_id
+
+__all__ = ["Columns", "RowBuffer", "columns_of"]
+
+#: Single records are collected into batches of this many.
+ROWS_PER_BATCH = 1 << 16
+
+
+class Columns(NamedTuple):
+    """Users (None for record-level privacy) and keys, without nulls, and how many records were set aside."""
+
+    users: pa.Array | None
+    keys: pa.Array
+    bad: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def columns_of(batch: pa.RecordBatch | pa.Table, user: str | None, key: str) -> Columns:
+    """The two columns of an Arrow batch or table."""
+    keys = _column(batch, key)
+    users = None if user is None else _column(batch, user)
+    good = None
+    for column in (keys, users):
+        if column is not None and column.null_count:
+            valid = pc.is_valid(column)
+            good = valid if good is None else pc.and_(good, valid)
+    if good is None:
+        return Columns(users, keys, 0)
+    kept = keys.filter(good)
+    return Columns(None if users is None else users.filter(good), kept, len(keys) - len(kept))
+
+
+def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    if name not in batch.schema.names:
+        raise InputError(
+            f"no column {name!r} in the records; the columns are {', '.join(batch.schema.names)}"
+        )
+    column = batch.column(name)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    kind = id_type(column.type)
+    if kind is None:
+        raise InputError(
+            f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first"
+        )
+    return column if pa.types.is_dictionary(column.type) else to_id(column, kind)
+
+
+class RowBuffer:
+    """Collects single records; `take` gives them as columns."""
+
+    def __init__(self, user: str | None, key: str) -> None:
+        self._user, self._key = user, key
+        self._users: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._bad = 0
+
+    def add(self, record: Any) -> bool:
+        """Take one record; True when a batch is full."""
+        user, key = self._fields(record)
+        key = _canonical(key)
+        user = b"" if self._user is None else _canonical(user)
+        if user is None or key is None:
+            self._bad += 1
+        else:
+            self._keys.append(key)
+            self._users.append(user)
+        return len(self._keys) + self._bad >= ROWS_PER_BATCH
+
+    def take(self) -> Columns:
+        """What came together since the last call."""
+        users = None if self._user is None else pa.array(self._users, pa.large_binary())
+        out = Columns(users, pa.array(self._keys, pa.large_binary()), self._bad)
+        self._users, self._keys, self._bad = [], [], 0
+        return out
+
+    def _fields(self, record: Any) -> tuple[Any, Any]:
+        if isinstance(record, dict):
+            return (None if self._user is None else record.get(self._user)), record.get(self._key)
+        if hasattr(record, "_fields") or hasattr(record, "_asdict") or hasattr(record, "as_dict"):
+            return (None if self._user is None else getattr(record, self._user, None)), getattr(
+                record, self._key, None
+            )
+        if isinstance(record, tuple) and len(record) == 2:
+            return record
+        if self._user is None:
+            return None, record
+        raise InputError(
+            f"records must be Arrow batches, rows, dicts or (user, key) pairs, got {type(record).__name__};"
+            " map them first"
+        )
+
+
+def _canonical(value: Any) -> bytes | None:
+    """Canonical bytes as in `hushgram.exact.keys`, or None where a value has none."""
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            return None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, int):
+        return str(value).encode()
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value.isoformat().encode()
+    item = getattr(value, "item", None)  # a numpy scalar
+    return _canonical(item()) if item is not None and type(value).__module__ == "numpy" else None

@@ -1,0 +1,195 @@
+"""The sparse vector stage: exact answers in, released answers out; at once, or one by one on a stream.
+
+In:  (stream, (sequence numbers, exact answers)): arrays, or single numbers where queries arrive one at a
+time. Out: (stream, `Released`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number. This
+is public.
+
+Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
+yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data
+compose.
+
+**Batch.** A stream is gathered, sorted and run at once; its noise follows from the release key, the
+stream's name, the parameters and the exact answers, so that a retry gives the same output and other data
+give independent noise.
+
+**Online.** A stateful DoFn per stream: what arrives early is held back until its turn, what arrives twice
+is answered as before without new noise, and a halted stream says so at once. The state is O(cutoff) besides
+what is held back (see `hushgram.svt.online`), and the noise survives a restored checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import BytesCoder, PickleCoder
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from numpy.typing import NDArray
+
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.svt.mechanism import Answer, run_batch
+from hushgram.svt.online import StreamState, advance, begin, recall
+from hushgram.svt.params import SvtParams
+
+__all__ = ["Released", "SparseVector"]
+
+I64 = NDArray[np.int64]
+
+
+class Released(NamedTuple):
+    """Released answers of one stream by sequence number; gap and value are 0 where there is none."""
+
+    sequence: I64
+    outcome: NDArray[np.int8]
+    gap: I64
+    value: I64
+
+
+class SparseVector(beam.PTransform):
+    """(stream, (sequence numbers, exact answers)) → (stream, `Released`).
+
+    ``params`` holds for every stream, or for each by name. ``online`` is chosen by whether the input is
+    bounded. Sequence numbers of an online stream begin at ``first`` and leave no gap.
+
+    ``secret`` reproduces an earlier run and is a secret: whoever has it can subtract the noise. Left out, a
+    fresh one is made, so that building the pipeline again is a new release.
+    """
+
+    def __init__(
+        self,
+        params: SvtParams | Mapping[str, SvtParams],
+        *,
+        secret: ReleaseKey | None = None,
+        online: bool | None = None,
+        first: int = 0,
+    ) -> None:
+        super().__init__()
+        self._params = params if isinstance(params, SvtParams) else dict(params)
+        self._secret = secret or ReleaseKey.generate()
+        self._online, self._first = online, first
+
+    def expand(self, answers: Any) -> Any:
+        online = not answers.is_bounded if self._online is None else self._online
+        if online:
+            return (
+                answers
+                | "OneByOne" >> beam.FlatMap(_one_by_one).with_output_types(tuple[str, tuple[int, int]])
+                | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._secret, self._first))
+            )
+        return (
+            answers
+            | "Gather" >> beam.GroupByKey()  # (stream, parts)
+            | "Answer" >> beam.ParDo(_AnswerBatch(self._params, self._secret))
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        named = {"every stream": self._params} if isinstance(self._params, SvtParams) else self._params
+        return {
+            name: f"epsilon {show(p.epsilon)}, delta {show(p.delta)}, threshold {p.threshold}, c = {p.cutoff}"
+            for name, p in named.items()
+        }
+
+
+def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtParams:
+    if isinstance(params, SvtParams):
+        return params
+    if stream not in params:
+        raise ParameterError(f"SparseVector: no parameters for stream {stream!r}; it has {', '.join(params)}")
+    return params[stream]
+
+
+def _one_by_one(element: tuple[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[int, int]]]:
+    stream, (numbers, answers) = element
+    for number, answer in zip(np.atleast_1d(numbers), np.atleast_1d(answers), strict=True):
+        yield stream, (int(number), int(answer))
+
+
+class _AnswerBatch(beam.DoFn):
+    """All answers of a stream → its released answers, in the order of sequence numbers."""
+
+    def __init__(self, params: SvtParams | Mapping[str, SvtParams], secret: ReleaseKey) -> None:
+        self._params, self._secret = params, secret
+
+    def process(self, group: tuple[str, Iterable[tuple[Any, Any]]]) -> Iterator[tuple[str, Released]]:
+        stream, parts = group
+        held = [(np.atleast_1d(numbers), np.atleast_1d(answers)) for numbers, answers in parts]
+        numbers = np.concatenate([part[0] for part in held]).astype(np.int64)
+        answers = np.concatenate([part[1] for part in held]).astype(np.int64)
+        order = np.lexsort((answers, numbers))  # canonical, also where a number comes twice
+        numbers, first = np.unique(numbers[order], return_index=True)
+        released = run_batch(answers[order][first], _params_of(self._params, stream), self._secret, stream)
+        yield stream, Released(numbers, released.outcome, released.gap, released.value)
+
+
+class _AnswerOnline(beam.DoFn):
+    """Single answers of a stream → released answers, each as soon as its turn has come."""
+
+    STATE = ReadModifyWriteStateSpec("stream", BytesCoder())
+    HELD = BagStateSpec("held", PickleCoder())
+    LOWEST = ReadModifyWriteStateSpec("lowest-held", PickleCoder())
+
+    def __init__(self, params: SvtParams | Mapping[str, SvtParams], secret: ReleaseKey, first: int) -> None:
+        self._params, self._secret, self._first = params, secret, first
+
+    def process(
+        self,
+        element: tuple[str, tuple[int, int]],
+        saved: Any = beam.DoFn.StateParam(STATE),  # noqa: B008 (how Beam names state)
+        held: Any = beam.DoFn.StateParam(HELD),  # noqa: B008
+        lowest: Any = beam.DoFn.StateParam(LOWEST),  # noqa: B008
+    ) -> Iterator[tuple[str, Released]]:
+        stream, (number, answer) = element
+        params = _params_of(self._params, stream)
+        data = saved.read()
+        new = data is None
+        state = begin(params, self._secret, stream, self._first) if new else StreamState.from_bytes(data)
+        before = recall(state, number)
+        if before is not None:
+            yield stream, _single(number, before)
+            return
+        if number > state.next:
+            held.add((number, answer))
+            least = lowest.read()
+            lowest.write(number if least is None else min(least, number))
+            saved.write(state.to_bytes())
+            return
+        state, one = advance(params, self._secret, state, answer)
+        yield stream, _single(number, one)
+        if state.halted or lowest.read() == state.next:
+            state, released = self._catch_up(params, state, held, lowest)
+            for later, one in released:
+                yield stream, _single(later, one)
+        saved.write(state.to_bytes())
+
+    def _catch_up(
+        self, params: SvtParams, state: StreamState, held: Any, lowest: Any
+    ) -> tuple[StreamState, list[tuple[int, Answer]]]:
+        """Answer what was held back and has its turn now; the rest is held on."""
+        waiting = sorted(held.read())
+        held.clear()
+        lowest.clear()
+        released = []
+        for i, (number, answer) in enumerate(waiting):
+            one = recall(state, number)  # twice held, or beyond the end of a halted stream
+            if one is None and number > state.next:
+                for still in waiting[i:]:
+                    held.add(still)
+                lowest.write(number)
+                break
+            if one is None:
+                state, one = advance(params, self._secret, state, answer)
+            released.append((number, one))
+        return state, released
+
+
+def _single(number: int, answer: Answer) -> Released:
+    return Released(
+        np.array([number], dtype=np.int64),
+        np.array([answer.outcome], dtype=np.int8),
+        np.array([answer.gap or 0], dtype=np.int64),
+        np.array([answer.value or 0], dtype=np.int64),
+    )

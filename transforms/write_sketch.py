@@ -1,0 +1,251 @@
+"""The sketch directory: every file, the manifest last.
+
+In:  (group, Heavy), `BlockBits` (if there are columns) and the plan. All of it released.
+Out: the path, once the sketch is there.
+
+Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
+local file system the files go to a hidden directory beside the target, which becomes the target by one
+rename; where the target is an empty directory, and on object stores, which have no rename, the files go there
+and the manifest last: a directory without one is not a sketch. Every name and every byte is a function of the
+released data, so a retry writes the same again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from hushgram.errors import OutputError
+from hushgram.exact.hashing import draw_seeds
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sketch.manifest import (
+    BLOCKS_PER_FILE,
+    HEAVY_NAME,
+    MANIFEST_NAME,
+    FileEntry,
+    Manifest,
+    bits_name,
+)
+from hushgram.sketch.writer import count_ones, heavy_bytes
+from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle.blocks import BlockBits
+
+__all__ = ["Target", "WriteSketch", "discard_work"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the sketch goes, and where its files are written first (there, if nothing can be renamed)."""
+
+    path: str
+    work: str
+
+    @classmethod
+    def of(cls, path: str, secret: ReleaseKey) -> Target:
+        """Refuses what exists; an empty directory is taken as it is."""
+        path = os.fspath(path)
+        if FileSystems.get_scheme(path) is not None:
+            path = path.rstrip("/")
+            if _exists(f"{path}/{MANIFEST_NAME}"):
+                raise OutputError(
+                    f"output path {path} holds a sketch already; remove it or choose another name"
+                )
+            return cls(path, path)
+        path = os.path.abspath(path)
+        if os.path.isdir(path) and not os.listdir(path):
+            return cls(path, path)
+        if os.path.lexists(path):
+            raise OutputError(f"output path {path} exists already; remove it or choose another name")
+        # The same release key means the same release: a rerun takes up the directory of the run that died.
+        mark = secret.subkey("work-directory").hex()[:16]
+        return cls(path, os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{mark}.tmp"))
+
+    @property
+    def local(self) -> bool:
+        """Whether a rename makes the sketch visible."""
+        return self.work != self.path
+
+
+class WriteSketch(beam.PTransform):
+    """Released parts → the sketch at ``target``; the result is a collection of its path alone."""
+
+    def __init__(self, target: Target, secret: ReleaseKey, name: str = "") -> None:
+        super().__init__()
+        self._target, self._secret, self._name = target, secret, name
+
+    def expand(self, parts: dict[str, Any]) -> Any:
+        heavy = (
+            parts["heavy"]
+            | "ToOneFile" >> beam.Map(lambda part: (0, part)).with_output_types(tuple[int, tuple[int, Heavy]])
+            | "GroupHeavy" >> beam.GroupByKey()
+            | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work)).with_output_types(_Written)
+        )
+        if "blocks" not in parts:  # a public list has no columns
+            return self._publish(parts["plan"], heavy)
+        bits = (
+            parts["blocks"]
+            | "ToFiles"
+            >> beam.Map(lambda b: (b.block.index // BLOCKS_PER_FILE, b)).with_output_types(
+                tuple[int, BlockBits]
+            )
+            | "GroupFiles" >> beam.GroupByKey()
+            | "WriteBits" >> beam.ParDo(_WriteBits(self._target.work)).with_output_types(_Written)
+        )
+        written = (heavy, bits) | "AllFiles" >> beam.Flatten().with_output_types(_Written)
+        return self._publish(parts["plan"], written)
+
+    def _publish(self, plan: Any, written: Any) -> Any:
+        publish = beam.ParDo(_Publish(self._target, self._secret, self._name), beam.pvalue.AsList(written))
+        return plan | "Publish" >> publish.with_output_types(str)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"path": self._target.path}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A file that was written: its entry, rows of the threshold part, ones by column."""
+
+    entry: FileEntry
+    rows: int
+    ones: tuple[tuple[int, int], ...]
+
+
+class _WriteHeavy(beam.DoFn):
+    def __init__(self, work: str) -> None:
+        self._work = work
+
+    def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]]) -> Iterator[_Written]:
+        heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
+        yield _Written(_put(self._work, HEAVY_NAME, heavy_bytes(heavy)), len(heavy), ())
+
+
+class _WriteBits(beam.DoFn):
+    def __init__(self, work: str) -> None:
+        self._work = work
+
+    def process(self, group: tuple[int, Iterable[BlockBits]]) -> Iterator[_Written]:
+        index, parts = group
+        blocks = sorted(parts, key=lambda part: part.block.index)
+        ones: dict[int, int] = {}
+        for part in blocks:
+            ones[part.block.column] = ones.get(part.block.column, 0) + count_ones(part.bits)
+        content = b"".join(part.bits.tobytes() for part in blocks)
+        yield _Written(_put(self._work, bits_name(index), content), 0, tuple(sorted(ones.items())))
+
+
+class _Publish(beam.DoFn):
+    """Plan and the list of files → the manifest, and the sketch is there."""
+
+    def __init__(self, target: Target, secret: ReleaseKey, name: str) -> None:
+        self._target, self._secret, self._name = target, secret, name
+
+    def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
+        ones = [0] * plan.levels
+        for file in written:
+            for column, count in file.ones:
+                ones[column] += count
+        # heavy.parquet first, then the bits files by number: the order of the library
+        entries = sorted(
+            (file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name)
+        )
+        rows = sum(file.rows for file in written)
+        seeds = draw_seeds(self._secret, plan.levels)
+        content = Manifest(plan, seeds, tuple(ones), rows, tuple(entries), self._name).to_bytes()
+        if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
+            self._check(entries)
+            _sweep(self._target.work)
+            _put(self._target.work, MANIFEST_NAME, content)
+            if self._target.local:
+                _rename(self._target)
+        yield self._target.path
+
+    def _check(self, entries: list[FileEntry]) -> None:
+        for entry in entries:
+            path = f"{self._target.work}/{entry.name}"
+            if not _exists(path):
+                raise OutputError(
+                    f"output file {path} is not visible here; give a path that all workers share"
+                )
+
+
+def _sweep(directory: str) -> None:
+    """Remove half-written files: a worker that was killed while it wrote left one behind."""
+    if FileSystems.get_scheme(directory) is None:
+        for name in os.listdir(directory):
+            if name.endswith(".part"):
+                os.unlink(os.path.join(directory, name))
+
+
+def discard_work(target: Target) -> None:
+    """Remove what a failed run left in its hidden directory."""
+    if target.local and os.path.isdir(target.work):
+        for name in os.listdir(target.work):
+            os.unlink(os.path.join(target.work, name))
+        os.rmdir(target.work)
+
+
+def _put(directory: str, name: str, content: bytes) -> FileEntry:
+    """Write a file whole or not at all; an earlier one of the same name is replaced (by the same bytes)."""
+    path = f"{directory}/{name}"
+    try:
+        if FileSystems.get_scheme(path) is not None:
+            with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+                file.write(content)
+        else:
+            _put_local(directory, path, content)
+    except (OSError, BeamIOError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"output {directory} cannot be written: {reason}") from None
+    return FileEntry.of(name, content)
+
+
+def _put_local(directory: str, path: str, content: bytes) -> None:
+    os.makedirs(directory, exist_ok=True)
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def _rename(target: Target) -> None:
+    if os.path.lexists(target.path):
+        raise OutputError(f"output path {target.path} exists already; remove it or choose another name")
+    try:
+        os.rename(target.work, target.path)
+        handle = os.open(os.path.dirname(target.path), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise OutputError(f"output {target.path} cannot be written: {error.strerror or error}") from None
+
+
+def _exists(path: str) -> bool:
+    try:
+        return bool(FileSystems.exists(path))
+    except BeamIOError as error:
+        raise OutputError(f"output path {path} cannot be looked up: {error}") from None
+    except ValueError:
+        scheme = path.split("://", 1)[0]
+        raise OutputError(
+            f"output path {path}: no file system for {scheme}:// here; install the Beam extra for it"
+        ) from None
+
+
+def _read(path: str) -> bytes | None:
+    if not _exists(path):
+        return None
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return bytes(file.read())
