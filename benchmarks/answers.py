@@ -186,10 +186,12 @@ def response_bars(report: Report) -> None:
     taken, _ = best_of(5, lambda: randomize(bits, params, KEY.source("speed")))
     report.bar("randomized response, 10^7 bits", len(bits) / taken / 1e6, 100, unit="Mbit/s")
     rng = np.random.default_rng(1)
-    secret, weights = bits[:20_000], rng.random(20_000)
-    truth = float(weights[secret].sum())
+    release_key, weights = bits[:20_000], rng.random(20_000)
+    truth = float(weights[release_key].sum())
     runs = 1000
-    told = [answer(randomize(secret, params, KEY.source("cover", i)), weights, params) for i in range(runs)]
+    told = [
+        answer(randomize(release_key, params, KEY.source("cover", i)), weights, params) for i in range(runs)
+    ]
     covered = sum(one.low <= truth <= one.high for one in told) / runs
     report.bar("95 % Hoeffding intervals that hold", covered, 0.95)
 

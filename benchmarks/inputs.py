@@ -74,7 +74,7 @@ def release(path: Path, folder: Path) -> float:
     target = folder / f"{path.name}.sketch"
     key = ReleaseKey(bytes(32))
     return timed(
-        lambda: run_release(params, plan_of(path), user="user_id", key="url", path=target, secret=key)
+        lambda: run_release(params, plan_of(path), user="user_id", key="url", path=target, release_key=key)
     )
 
 

@@ -286,11 +286,11 @@ output: {{path: {home}/answers.jsonl}}
         params, plan = ReleaseParams(epsilon="1", max_contributions=8), plan_config(config.input)
 
         def release() -> None:
-            run_release(params, plan, user="user_id", key="url", path=home / "urls.sketch", secret=KEY)
+            run_release(params, plan, user="user_id", key="url", path=home / "urls.sketch", release_key=KEY)
 
         def queries() -> None:
             job = resolve_queries(config)
-            run_queries(job, path=home / "answers.jsonl", secret=KEY)
+            run_queries(job, path=home / "answers.jsonl", release_key=KEY)
 
         released, asked = timed(release), timed(queries)
     report.note("release of 10 M rows, CPU seconds (wall)", f"{released[1]:.1f} ({released[0]:.1f})")

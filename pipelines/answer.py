@@ -230,7 +230,7 @@ def run_answer(
     job: AnswerJob,
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
@@ -239,9 +239,10 @@ def run_answer(
     source = plan_config(job.config.input)
     pipeline = new_pipeline(options)
     _ = (
-        _bounded(pipeline, job.config, source, secret, job.cells)
+        _bounded(pipeline, job.config, source, release_key, job.cells)
         | "CountCells" >> CountCells(job.cells)
-        | "AnswerLinear" >> AnswerLinear(job.cells, job.queries, job.params, secret=secret, prior=job.prior)
+        | "AnswerLinear"
+        >> AnswerLinear(job.cells, job.queries, job.params, release_key=release_key, prior=job.prior)
         | "WriteAnswers"
         >> beam.Map(_write, str(path), job.queries, job.cells, job.params, job.config.answer, job.unit)
     )
@@ -252,7 +253,7 @@ def run_top(
     job: TopJob,
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
@@ -261,15 +262,15 @@ def run_top(
     source = plan_config(job.config.input)
     pipeline = new_pipeline(options)
     _ = (
-        _bounded(pipeline, job.config, source, secret, KeyCells.of(job.keys))
-        | "MostFrequent" >> MostFrequent(job.keys, job.params, secret=secret)
+        _bounded(pipeline, job.config, source, release_key, KeyCells.of(job.keys))
+        | "MostFrequent" >> MostFrequent(job.keys, job.params, release_key=release_key)
         | "WriteTop" >> beam.Map(_write_top, str(path), _top_header(job))
     )
     return run_pipeline(pipeline, options, title=job.config.job_name, total_bytes=source.bytes, quiet=quiet)
 
 
 def _bounded(
-    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, secret: ReleaseKey, cells: Cells
+    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, release_key: ReleaseKey, cells: Cells
 ) -> Any:
     """Files → parts of the bounded histogram of the domain's keys."""
     records = read_records(pipeline, source, config.input.bad_records)
@@ -279,9 +280,9 @@ def _bounded(
     return records | "BoundContributions" >> BoundContributions(
         config.input.user,
         config.input.key,
-        secret,
-        most=config.privacy.contributions,
-        most_per_key=config.privacy.max_per_key,
+        release_key,
+        max_contributions=config.privacy.contributions,
+        max_per_key=config.privacy.max_per_key,
         texts=cells.texts,
         shards=shards_for(source.bytes, config.shards).users,
     )

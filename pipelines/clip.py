@@ -60,8 +60,12 @@ class ClipJob:
     def events(self) -> list[Event]:
         """What the ledger charges: the search, the sum and the count."""
         bound, total, count = self.params.epsilons
-        most = {"sensitivity": str(self.params.max_contributions)}
-        return [Event("svt", bound, details=most), Event("laplace", total), Event("laplace", count)]
+        max_contributions = {"sensitivity": str(self.params.max_contributions)}
+        return [
+            Event("svt", bound, details=max_contributions),
+            Event("laplace", total),
+            Event("laplace", count),
+        ]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -74,8 +78,8 @@ class ClipJob:
     def header(self) -> dict[str, Any]:
         """The public description that the output holds."""
         unit = "record" if self.config.input.user is None else "user"
-        most = self.params.max_contributions
-        bound = f"; each user counts with at most {most} records" if unit == "user" else ""
+        max_contributions = self.params.max_contributions
+        bound = f"; each user counts with at most {max_contributions} records" if unit == "user" else ""
         return {
             "hushgram": "clip",
             "version": VERSION,
@@ -129,16 +133,16 @@ def run_clip(
     job: ClipJob,
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
     """Runs the job and writes its result to ``path``; returns Beam's result."""
-    return run_stages(job, build_clip, path=path, secret=secret, options=options, quiet=quiet)
+    return run_stages(job, build_clip, path=path, release_key=release_key, options=options, quiet=quiet)
 
 
 def build_clip(
-    pipeline: beam.Pipeline, job: ClipJob, path: str, secret: ReleaseKey, local: Local = ANYWHERE
+    pipeline: beam.Pipeline, job: ClipJob, path: str, release_key: ReleaseKey, local: Local = ANYWHERE
 ) -> None:
     """The job's stages, from the files to the result."""
     config = job.config
@@ -147,20 +151,27 @@ def build_clip(
         records
         | "KeepNumbers" >> KeepNumbers(config.input.column)
         | "PackRecords" >> PackRecords(job.schema, config.input.user)
-        | "Bound" >> _bounding(job, secret, local)  # Histogram of packed values
-        | "ReleaseClipped" >> ReleaseClipped(job.params, job.schema, secret)  # Clipped
+        | "Bound" >> _bounding(job, release_key, local)  # Histogram of packed values
+        | "ReleaseClipped" >> ReleaseClipped(job.params, job.schema, release_key)  # Clipped
         | "Write" >> beam.Map(_write, path, job.header())
     )
 
 
-def _bounding(job: ClipJob, secret: ReleaseKey, local: Local) -> beam.PTransform:
-    user, most = job.config.input.user, job.params.max_contributions
+def _bounding(job: ClipJob, release_key: ReleaseKey, local: Local) -> beam.PTransform:
+    user, max_contributions = job.config.input.user, job.params.max_contributions
     if user is None:
         return CountRecords(RECORD, texts=True, local=local)
     shards = shards_for(job.source.bytes, job.config.shards).users
     # equal values are as good as others: a user's records count up to C, however often one value occurs
     return BoundContributions(
-        user, RECORD, secret, most=most, most_per_key=most, texts=True, shards=shards, local=local
+        user,
+        RECORD,
+        release_key,
+        max_contributions=max_contributions,
+        max_per_key=max_contributions,
+        texts=True,
+        shards=shards,
+        local=local,
     )
 
 

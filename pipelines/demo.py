@@ -87,7 +87,7 @@ def run_demo(
     workers: int = 1,
     quiet: bool = False,
     say: Say = print,
-    secret: ReleaseKey | None = None,
+    release_key: ReleaseKey | None = None,
 ) -> DemoResult:
     """Generates into `folder`, releases with the Beam job, and compares. `say` tells what happens."""
     from hushgram.inputs import Source
@@ -103,29 +103,29 @@ def run_demo(
     generated = time.monotonic() - begun
     pages = np.count_nonzero(truth)
     say(f"1. {views.rows:,} made-up page views of {pages:,} URLs in {data} ({generated:.1f} s)")
-    secret = secret or ReleaseKey.generate()
+    release_key = release_key or ReleaseKey.generate()
     plan = plan_records([str(data)], Source(ids=("user_id", "url")))
     result = run_release(
-        params, plan, user="user_id", key="url", path=target, name="demo", secret=secret,
+        params, plan, user="user_id", key="url", path=target, name="demo", release_key=release_key,
         options=pipeline_options([], workers), quiet=quiet,
     )  # fmt: skip
     sketch = result.sketch()
     speed = views.rows / result.seconds
     say(f"2. released in {result.seconds:.1f} s ({speed:,.0f} rows/s), {sketch.size:,} bytes")
     say(f"   {sketch.guarantee.sentence(params)}")
-    counted = _counted(data, params, bind(secret, params)) if views.rows <= _MOST_BOUNDED_ROWS else None
+    counted = _counted(data, params, bind(release_key, params)) if views.rows <= _MOST_BOUNDED_ROWS else None
     begun = time.monotonic()
     lookups = _look_up(views, truth, counted, sketch)
     totals = _add_up(views, truth, counted, sketch)
     return DemoResult(sketch, lookups, totals, generated, result.seconds, time.monotonic() - begun)
 
 
-def _counted(data: Path, params: ReleaseParams, secret: ReleaseKey) -> Histogram:
+def _counted(data: Path, params: ReleaseParams, release_key: ReleaseKey) -> Histogram:
     """The exact histogram after bounding, in one process."""
     held: Contributions | None = None
     for file in sorted(data.glob("*.parquet")):
         for batch in pq.ParquetFile(file).iter_batches(1 << 19):
-            fresh = Contributions.of(batch.column("user_id"), batch.column("url"), secret, texts=False)
+            fresh = Contributions.of(batch.column("user_id"), batch.column("url"), release_key, texts=False)
             held = fresh if held is None else Contributions.concat([held, fresh])
             held = held.cut(params.max_contributions)
     assert held is not None

@@ -58,7 +58,7 @@ def run_linear(
     job: LinearJob,
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
@@ -76,7 +76,7 @@ def run_linear(
     _ = (
         pipeline
         | "RandomizeResponses"
-        >> RandomizeResponses(plan, secrets, config.public, params, path=str(path), secret=secret)
+        >> RandomizeResponses(plan, secrets, config.public, params, path=str(path), release_key=release_key)
         | "WriteManifest"
         >> beam.Map(_write_manifest, str(path), params, list(config.secrets), list(config.public))
     )

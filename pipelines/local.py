@@ -35,7 +35,7 @@ def run_stages(
     build: Callable[[Any, Any, str, ReleaseKey, Local], None],
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
@@ -46,7 +46,7 @@ def run_stages(
     options = pipeline_options(workers=job.config.workers) if options is None else options
     with local_means(options) as local:
         pipeline = new_pipeline(options)
-        build(pipeline, job, str(path), secret, local)
+        build(pipeline, job, str(path), release_key, local)
         return run_pipeline(
             pipeline, options, title=job.config.job_name, total_bytes=job.source.bytes, quiet=quiet
         )

@@ -186,57 +186,59 @@ def _stream(config: QueriesConfig, i: int, stream: StreamConfig, queries: tuple[
 
 
 def _sensitivity(config: QueriesConfig, queries: Iterable[Query]) -> int:
-    most = config.privacy.contributions
+    max_contributions = config.privacy.contributions
     if config.input.user is None:  # a record counts one, wherever it counts; max_contributions for caution
-        return most
-    return sensitivity(queries, most, config.privacy.max_per_key)
+        return max_contributions
+    return sensitivity(queries, max_contributions, config.privacy.max_per_key)
 
 
 def run_queries(
     job: QueriesJob,
     *,
     path: str | Path,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Any:
     """Runs the job and writes its answers to ``path``; returns Beam's result."""
-    return run_stages(job, build_queries, path=path, secret=secret, options=options, quiet=quiet)
+    return run_stages(job, build_queries, path=path, release_key=release_key, options=options, quiet=quiet)
 
 
 def build_queries(
-    pipeline: beam.Pipeline, job: QueriesJob, path: str, secret: ReleaseKey, local: Local = ANYWHERE
+    pipeline: beam.Pipeline, job: QueriesJob, path: str, release_key: ReleaseKey, local: Local = ANYWHERE
 ) -> None:
     """The job's stages, from the files to the answers."""
     records = read_records(pipeline, job.source, job.config.input.bad_records)
     parts = {}
     if job.plan.reads_keys:
-        bound = _bounding(job, job.config.input.key, secret, job.plan.texts, local)
+        bound = _bounding(job, job.config.input.key, release_key, job.plan.texts, local)
         parts["keys"] = records | "BoundKeys" >> bound
     if job.plan.reads_records:
         packed = records | "PackRecords" >> PackRecords(job.plan.record_schema, job.config.input.user)
-        bound = _bounding(job, RECORD, secret, True, local)
+        bound = _bounding(job, RECORD, release_key, True, local)
         parts["records"] = packed | "BoundRecords" >> bound
     numbers = [(stream.name, compact([q.sequence for q in stream.queries])) for stream in job.streams]
     params = {stream.name: stream.params for stream in job.streams}
     _ = (
         parts
         | "AnswerQueries" >> AnswerQueries(job.plan, numbers)  # (stream, (numbers, exact answers))
-        | "SparseVector" >> SparseVector(params, secret=secret, online=False)  # (stream, Released)
+        | "SparseVector" >> SparseVector(params, release_key=release_key, online=False)  # (stream, Released)
         | "WriteAnswers" >> WriteAnswers(path, job.header)
     )
 
 
-def _bounding(job: QueriesJob, key: str, secret: ReleaseKey, texts: bool, local: Local) -> beam.PTransform:
+def _bounding(
+    job: QueriesJob, key: str, release_key: ReleaseKey, texts: bool, local: Local
+) -> beam.PTransform:
     config = job.config
     if config.input.user is None:
         return CountRecords(key, texts=texts, local=local)
     return BoundContributions(
         config.input.user,
         key,
-        secret,
-        most=config.privacy.contributions,
-        most_per_key=config.privacy.max_per_key,
+        release_key,
+        max_contributions=config.privacy.contributions,
+        max_per_key=config.privacy.max_per_key,
         texts=texts,
         shards=shards_for(job.source.bytes, config.shards).users,
         local=local,

@@ -65,7 +65,7 @@ def run_release(
     user: str | None = None,
     public_keys: Any = None,
     name: str = "",
-    secret: ReleaseKey | None = None,
+    release_key: ReleaseKey | None = None,
     options: PipelineOptions | None = None,
     shards: int | None = None,
     bad_records: str | None = None,
@@ -90,7 +90,7 @@ def run_release(
             user=user,
             public_keys=public_keys,
             name=name,
-            secret=secret,
+            release_key=release_key,
             shards=shards,
             local=local,
         )
@@ -112,7 +112,7 @@ def build_release(
     user: str | None = None,
     public_keys: Any = None,
     name: str = "",
-    secret: ReleaseKey | None = None,
+    release_key: ReleaseKey | None = None,
     shards: int | None = None,
     local: Local | None = None,
 ) -> ReleaseSparseHistogram:
@@ -132,7 +132,7 @@ def build_release(
         path=path,
         public_keys=public_keys,
         name=name,
-        secret=secret,
+        release_key=release_key,
         shards=chosen,
         local=local,
     )

@@ -34,16 +34,16 @@ class AnswerLinear(beam.PTransform):
         queries: Sequence[LinearQuery],
         params: PmwParams,
         *,
-        secret: ReleaseKey,
+        release_key: ReleaseKey,
         prior: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
         self._cells, self._queries, self._params = cells, list(queries), params
-        self._secret, self._prior = secret, prior
+        self._release_key, self._prior = release_key, prior
 
     def expand(self, counts: Any) -> Any:
         return counts | "AnswerStream" >> beam.Map(
-            _answer, self._cells, self._queries, self._params, self._secret, self._prior
+            _answer, self._cells, self._queries, self._params, self._release_key, self._prior
         ).with_output_types(Outcome)
 
     def display_data(self) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def _answer(
     cells: Cells,
     queries: list[LinearQuery],
     params: PmwParams,
-    secret: ReleaseKey,
+    release_key: ReleaseKey,
     prior: NDArray[np.int64] | None,
 ) -> Outcome:
-    pmw = OnlinePMW(counts, params, secret, prior=prior)
+    pmw = OnlinePMW(counts, params, release_key, prior=prior)
     parts = [pmw.answer(work) for work in workloads(queries, cells)]
     return outcome_of(pmw.finish(), parts, pmw.updates)

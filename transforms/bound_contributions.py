@@ -47,10 +47,10 @@ class BoundContributions(beam.PTransform):
         self,
         user: str,
         key: str,
-        secret: ReleaseKey,
+        release_key: ReleaseKey,
         *,
-        most: int,
-        most_per_key: int,
+        max_contributions: int,
+        max_per_key: int,
         texts: bool,
         shards: int,
         listed: KeyTable | None = None,
@@ -58,12 +58,19 @@ class BoundContributions(beam.PTransform):
     ) -> None:
         super().__init__()
         self._cut = _CutUsers(
-            user, key, secret, most=most, texts=texts, shards=shards, listed=listed, local=local
+            user,
+            key,
+            release_key,
+            max_contributions=max_contributions,
+            texts=texts,
+            shards=shards,
+            listed=listed,
+            local=local,
         )
         self._threads = local.threads
         self._sent = Contributions if local.spill is None else Parcel
-        self._bound = BoundUsers(most, most_per_key, texts=texts)
-        self._shown = {"max_contributions": most, "max_per_key": most_per_key}
+        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts)
+        self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
     def expand(self, records: Any) -> Any:
         return (
@@ -94,8 +101,8 @@ class CountRecords(beam.PTransform):
 class BoundUsers(beam.CombineFn):
     """Contributions of one shard of users → its bounded histogram. Merges; order has no effect."""
 
-    def __init__(self, most: int, most_per_key: int, *, texts: bool) -> None:
-        self._most, self._most_per_key, self._texts = most, most_per_key, texts
+    def __init__(self, max_contributions: int, max_per_key: int, *, texts: bool) -> None:
+        self._max_contributions, self._max_per_key, self._texts = max_contributions, max_per_key, texts
 
     def create_accumulator(self) -> _Held:
         return _Held()
@@ -103,7 +110,7 @@ class BoundUsers(beam.CombineFn):
     def add_input(self, held: _Held, part: Contributions | Parcel) -> _Held:
         held.add(_CODER.decode(part.read()) if isinstance(part, Parcel) else part)
         if held.pending > max(_ROWS_PENDING, held.kept):
-            held.cut(self._most)
+            held.cut(self._max_contributions)
         return held
 
     def merge_accumulators(self, accumulators: Any) -> _Held:
@@ -114,13 +121,13 @@ class BoundUsers(beam.CombineFn):
         return out
 
     def compact(self, held: _Held) -> _Held:
-        held.cut(self._most)
+        held.cut(self._max_contributions)
         return held
 
     def extract_output(self, held: _Held) -> Histogram:
         if not held.parts:
             return Histogram.empty(texts=self._texts)
-        return Contributions.concat(held.parts).bounded(self._most, self._most_per_key)
+        return Contributions.concat(held.parts).bounded(self._max_contributions, self._max_per_key)
 
 
 class _Held:
@@ -134,9 +141,9 @@ class _Held:
         self.parts.append(part)
         self.pending += len(part.keys)
 
-    def cut(self, most: int) -> None:
+    def cut(self, max_contributions: int) -> None:
         if self.parts:
-            self.parts = [Contributions.concat(self.parts).cut(most)]
+            self.parts = [Contributions.concat(self.parts).cut(max_contributions)]
             self.kept, self.pending = len(self.parts[0].keys), 0
 
 
@@ -147,16 +154,21 @@ class _CutUsers(TakeBatches):
         self,
         user: str,
         key: str,
-        secret: ReleaseKey,
+        release_key: ReleaseKey,
         *,
-        most: int,
+        max_contributions: int,
         texts: bool,
         shards: int,
         listed: KeyTable | None = None,
         local: Local = _ANYWHERE,
     ) -> None:
         super().__init__(user, key, threads=local.threads)
-        self._secret, self._most, self._texts, self._shards = secret, most, texts, shards
+        self._release_key, self._max_contributions, self._texts, self._shards = (
+            release_key,
+            max_contributions,
+            texts,
+            shards,
+        )
         self._listed, self._spill = listed, local.spill
 
     def start_bundle(self) -> None:
@@ -170,8 +182,10 @@ class _CutUsers(TakeBatches):
 
     def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
         chosen = [_chosen(part, self._listed) for part in columns]
-        parts = [Contributions.of(users, keys, self._secret, texts=self._texts) for users, keys in chosen]
-        return Contributions.concat(parts).thinned(self._most).split_users(self._shards)
+        parts = [
+            Contributions.of(users, keys, self._release_key, texts=self._texts) for users, keys in chosen
+        ]
+        return Contributions.concat(parts).thinned(self._max_contributions).split_users(self._shards)
 
     def send(self, result: list[tuple[int, Contributions]]) -> Iterator[tuple[int, Contributions | Parcel]]:
         for shard, part in result:

@@ -35,14 +35,16 @@ __all__ = ["ProjectAlp", "RandomizeBlock"]
 class ProjectAlp(beam.PTransform):
     """Complete histogram → all released blocks."""
 
-    def __init__(self, params: ReleaseParams, plan: Any, secret: ReleaseKey, *, groups: int) -> None:
+    def __init__(self, params: ReleaseParams, plan: Any, release_key: ReleaseKey, *, groups: int) -> None:
         super().__init__()
-        self._params, self._plan, self._secret, self._groups = params, plan, secret, groups
+        self._params, self._plan, self._release_key, self._groups = params, plan, release_key, groups
 
     def expand(self, shards: Any) -> Any:
         held = tuple[int, BlockPart]
-        flip = RandomizeBlock(self._params, self._secret)
-        project = beam.ParDo(_Project(self._secret, self._groups), plan=beam.pvalue.AsSingleton(self._plan))
+        flip = RandomizeBlock(self._params, self._release_key)
+        project = beam.ParDo(
+            _Project(self._release_key, self._groups), plan=beam.pvalue.AsSingleton(self._plan)
+        )
         every = self._plan | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(held)
         some = shards | "RoundAndHash" >> project.with_output_types(held)
         return (
@@ -61,14 +63,14 @@ def _empty_blocks(plan: Plan) -> Iterator[tuple[int, BlockPart]]:
 class _Project(beam.DoFn):
     """(group, Histogram) → (block, bits to set)."""
 
-    def __init__(self, secret: ReleaseKey, groups: int) -> None:
-        self._secret, self._groups = secret, groups
+    def __init__(self, release_key: ReleaseKey, groups: int) -> None:
+        self._release_key, self._groups = release_key, groups
 
     def process(self, shard: tuple[int, Histogram], plan: Plan) -> Iterator[tuple[int, BlockPart]]:
         group, histogram = shard
-        seeds = draw_seeds(self._secret, plan.levels)
+        seeds = draw_seeds(self._release_key, plan.levels)
         parts = [
-            project_part(i, part, plan, seeds, self._secret)
+            project_part(i, part, plan, seeds, self._release_key)
             for i, part in noise_parts(group, self._groups, histogram)
         ]
         for column in range(plan.levels):
@@ -88,9 +90,9 @@ class _Project(beam.DoFn):
 class RandomizeBlock(beam.CombineFn):
     """Parts of one block → its bits after randomized response. Merges; order has no effect."""
 
-    def __init__(self, params: ReleaseParams, secret: ReleaseKey) -> None:
+    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
         self._flip = flip_probability(params.alpha)
-        self._secret = secret
+        self._release_key = release_key
 
     def create_accumulator(self) -> _Held:
         return _Held()
@@ -120,7 +122,7 @@ class RandomizeBlock(beam.CombineFn):
         held = held.packed_up()
         assert held.block is not None
         assert held.packed is not None
-        return BlockBits(held.block, randomize_block(held.block, held.packed, self._flip, self._secret))
+        return BlockBits(held.block, randomize_block(held.block, held.packed, self._flip, self._release_key))
 
 
 class _Held:

@@ -27,9 +27,9 @@ __all__ = ["PlanFromTallies", "PlanRelease", "checked_plan"]
 class PlanRelease(beam.PTransform):
     """Complete histogram → the plan, by a noisy size unless ``params`` state the sizes."""
 
-    def __init__(self, params: ReleaseParams, secret: ReleaseKey) -> None:
+    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
         super().__init__()
-        self._params, self._secret = params, secret
+        self._params, self._release_key = params, release_key
 
     def expand(self, shards: Any) -> Any:
         sizes = expected_sizes(self._params)
@@ -42,7 +42,7 @@ class PlanRelease(beam.PTransform):
             shards
             | "Tally" >> beam.ParDo(_Tally()).with_output_types(Tally)
             | "ReleaseSizes"
-            >> beam.CombineGlobally(PlanFromTallies(self._params, self._secret))
+            >> beam.CombineGlobally(PlanFromTallies(self._params, self._release_key))
             .without_defaults()
             .with_output_types(Plan)
         )
@@ -68,8 +68,8 @@ class _Tally(beam.DoFn):
 class PlanFromTallies(beam.CombineFn):
     """Tallies → plan. The sum is exact and stays inside; noise depends on it alone."""
 
-    def __init__(self, params: ReleaseParams, secret: ReleaseKey) -> None:
-        self._params, self._secret = params, secret
+    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
+        self._params, self._release_key = params, release_key
 
     def create_accumulator(self) -> Tally:
         return Tally.zero()
@@ -85,5 +85,5 @@ class PlanFromTallies(beam.CombineFn):
 
     def extract_output(self, total: Tally) -> Plan:
         split: Split = self._params.split
-        sizes = release_sizes(total, split.size, self._params.max_contributions, self._secret)
+        sizes = release_sizes(total, split.size, self._params.max_contributions, self._release_key)
         return checked_plan(make_plan(self._params, sizes))

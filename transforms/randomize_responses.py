@@ -99,7 +99,7 @@ class RandomizeResponses(beam.PTransform):
         params: LinearParams,
         *,
         path: str,
-        secret: ReleaseKey,
+        release_key: ReleaseKey,
     ) -> None:
         super().__init__()
         if params.secrets != len(secrets):
@@ -112,7 +112,7 @@ class RandomizeResponses(beam.PTransform):
                 f"RandomizeResponses: column {min(exposed)!r} is secret and cannot be public"
             )
         self._plan, self._params, self._path = plan, params, path
-        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, path, secret)
+        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, path, release_key)
 
     def expand(self, begin: Any) -> Any:
         items = sorted(self._plan.items, key=lambda item: (item.path, item.start, item.groups))
@@ -137,10 +137,10 @@ class _Randomize(beam.DoFn):
         public: tuple[str, ...],
         params: LinearParams,
         path: str,
-        secret: ReleaseKey,
+        release_key: ReleaseKey,
     ) -> None:
         self._plan, self._secrets, self._public = plan, secrets, public
-        self._params, self._path, self._secret = params, path, secret
+        self._params, self._path, self._release_key = params, path, release_key
 
     def setup(self) -> None:
         self._rows = Metrics.counter("hushgram", "rows")
@@ -156,7 +156,7 @@ class _Randomize(beam.DoFn):
                 self._secrets,
                 self._public,
                 self._params,
-                self._secret,
+                self._release_key,
                 item=number,
                 number=batch,
             )

@@ -51,16 +51,16 @@ def _keep(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
 class ReleaseClipped(beam.PTransform):
     """Bounded values of one column → `Clipped`."""
 
-    def __init__(self, params: ClipParams, schema: pa.Schema, secret: ReleaseKey) -> None:
+    def __init__(self, params: ClipParams, schema: pa.Schema, release_key: ReleaseKey) -> None:
         super().__init__()
-        self._params, self._schema, self._secret = params, schema, secret
+        self._params, self._schema, self._release_key = params, schema, release_key
 
     def expand(self, parts: Any) -> Any:
         return (
             parts
             | "CountCells" >> beam.Map(_count, self._params, self._schema)
             | "Sum" >> beam.CombineGlobally(SumVectors(3 * (len(self._params.bounds) + 1)))
-            | "Release" >> beam.Map(_release, self._params, self._secret).with_output_types(Clipped)
+            | "Release" >> beam.Map(_release, self._params, self._release_key).with_output_types(Clipped)
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -72,5 +72,5 @@ def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> NDArray[np
     return count_cells(to_units(column, params), part.counts, params)
 
 
-def _release(vector: NDArray[np.int64], params: ClipParams, secret: ReleaseKey) -> Clipped:
-    return release_clipped(Tally.of_vector(vector, params), params, secret)
+def _release(vector: NDArray[np.int64], params: ClipParams, release_key: ReleaseKey) -> Clipped:
+    return release_clipped(Tally.of_vector(vector, params), params, release_key)

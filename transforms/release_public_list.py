@@ -25,18 +25,18 @@ __all__ = ["ReleaseListed"]
 class ReleaseListed(beam.PTransform):
     """Complete histogram → noisy counts of the listed keys, in the order of the list."""
 
-    def __init__(self, table: KeyTable, plan: Plan, secret: ReleaseKey) -> None:
+    def __init__(self, table: KeyTable, plan: Plan, release_key: ReleaseKey) -> None:
         super().__init__()
-        self._release = _Release(table, plan, secret)
+        self._release = _Release(table, plan, release_key)
 
     def expand(self, shards: Any) -> Any:
         return shards | "ReleaseList" >> beam.ParDo(self._release).with_output_types(tuple[int, Heavy])
 
 
 class _Release(beam.DoFn):
-    def __init__(self, table: KeyTable, plan: Plan, secret: ReleaseKey) -> None:
-        self._table, self._plan, self._secret = table, plan, secret
+    def __init__(self, table: KeyTable, plan: Plan, release_key: ReleaseKey) -> None:
+        self._table, self._plan, self._release_key = table, plan, release_key
 
     def process(self, shard: tuple[int, Histogram]) -> Iterator[tuple[int, Heavy]]:
         group, histogram = shard
-        yield group, public_part(histogram, self._table, self._plan, self._secret)
+        yield group, public_part(histogram, self._table, self._plan, self._release_key)

@@ -72,7 +72,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         user: str | None = None,
         public_keys: Any = None,
         name: str = "",
-        secret: ReleaseKey | None = None,
+        release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: Local | None = None,
     ) -> None:
@@ -85,31 +85,31 @@ class ReleaseSparseHistogram(beam.PTransform):
         if self._listed is None:
             check_levels(params)
         self._params, self._user, self._key, self._name = params, user, key, name
-        self._secret = bind(secret or ReleaseKey.generate(), params)
+        self._release_key = bind(release_key or ReleaseKey.generate(), params)
         self._shards = shards or shards_for(None)
         self._local = local or Local()
-        self.target = Target.of(os.fspath(path), self._secret)
+        self.target = Target.of(os.fspath(path), self._release_key)
 
     def expand(self, records: Any) -> Any:
         whole = records | "AllTime" >> beam.WindowInto(GlobalWindows())  # a release has no windows
         parts = whole | "Bound" >> self._bounding()  # Histogram
         released = self._sparse(parts) if self._listed is None else self._public(parts, self._listed)
-        return released | "WriteSketch" >> WriteSketch(self.target, self._secret, self._name)  # the path
+        return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, self._name)  # the path
 
     def _sparse(self, parts: Any) -> dict[str, Any]:
         """Any key at all: threshold and projection, under a plan from noisy sizes."""
-        params, secret, groups = self._params, self._secret, self._shards.groups
+        params, release_key, groups = self._params, self._release_key, self._shards.groups
         shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
-        plan = shards | "PlanSizes" >> PlanRelease(params, secret)  # one Plan
-        heavy = shards | "Threshold" >> ReleaseThreshold(plan, secret, groups=groups)  # (group, Heavy)
-        blocks = shards | "Project" >> ProjectAlp(params, plan, secret, groups=groups)  # BlockBits
+        plan = shards | "PlanSizes" >> PlanRelease(params, release_key)  # one Plan
+        heavy = shards | "Threshold" >> ReleaseThreshold(plan, release_key, groups=groups)  # (group, Heavy)
+        blocks = shards | "Project" >> ProjectAlp(params, plan, release_key, groups=groups)  # BlockBits
         return {"heavy": heavy, "blocks": blocks, "plan": plan}
 
     def _public(self, parts: Any, listed: KeyTable) -> dict[str, Any]:
         """A list that is known beforehand: noise on every key of it, and nothing else."""
         plan = make_public_plan(self._params, len(listed.texts))
         shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
-        heavy = shards | "Laplace" >> ReleaseListed(listed, plan, self._secret)  # (0, Heavy)
+        heavy = shards | "Laplace" >> ReleaseListed(listed, plan, self._release_key)  # (0, Heavy)
         made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
         return {"heavy": heavy, "plan": made}
 
@@ -124,9 +124,9 @@ class ReleaseSparseHistogram(beam.PTransform):
         return BoundContributions(
             self._user,
             self._key,
-            self._secret,
-            most=params.max_contributions,
-            most_per_key=params.max_per_key,
+            self._release_key,
+            max_contributions=params.max_contributions,
+            max_per_key=params.max_per_key,
             texts=self._texts,
             shards=self._shards.users,
             listed=self._listed,

@@ -28,20 +28,22 @@ __all__ = ["ReleaseThreshold"]
 class ReleaseThreshold(beam.PTransform):
     """Complete histogram → the keys whose noisy count reaches the bound."""
 
-    def __init__(self, plan: Any, secret: ReleaseKey, *, groups: int) -> None:
+    def __init__(self, plan: Any, release_key: ReleaseKey, *, groups: int) -> None:
         super().__init__()
-        self._plan, self._secret, self._groups = plan, secret, groups
+        self._plan, self._release_key, self._groups = plan, release_key, groups
 
     def expand(self, shards: Any) -> Any:
-        release = beam.ParDo(_Release(self._secret, self._groups), plan=beam.pvalue.AsSingleton(self._plan))
+        release = beam.ParDo(
+            _Release(self._release_key, self._groups), plan=beam.pvalue.AsSingleton(self._plan)
+        )
         return shards | "ReleaseShards" >> release.with_output_types(tuple[int, Heavy])
 
 
 class _Release(beam.DoFn):
     """Counts the distinct keys too, for the operator alone."""
 
-    def __init__(self, secret: ReleaseKey, groups: int) -> None:
-        self._secret, self._groups = secret, groups
+    def __init__(self, release_key: ReleaseKey, groups: int) -> None:
+        self._release_key, self._groups = release_key, groups
 
     def setup(self) -> None:
         self._keys = Metrics.counter("hushgram", "keys")
@@ -50,4 +52,4 @@ class _Release(beam.DoFn):
         group, histogram = shard
         self._keys.inc(len(histogram))
         parts = noise_parts(group, self._groups, histogram)
-        yield group, Heavy.concat([threshold_part(i, part, plan, self._secret) for i, part in parts])
+        yield group, Heavy.concat([threshold_part(i, part, plan, self._release_key) for i, part in parts])

@@ -35,7 +35,7 @@ class MostFrequent(beam.PTransform):
     """
 
     def __init__(
-        self, keys: Sequence[str], params: NoisyMaxParams, *, secret: ReleaseKey | None = None
+        self, keys: Sequence[str], params: NoisyMaxParams, *, release_key: ReleaseKey | None = None
     ) -> None:
         super().__init__()
         if params.count > len(keys):
@@ -43,13 +43,13 @@ class MostFrequent(beam.PTransform):
                 f"MostFrequent: count must be at most the {len(keys)} keys, got {params.count}"
             )
         self._cells, self._params = KeyCells.of(keys), params
-        self._secret = secret or ReleaseKey.generate()
+        self._release_key = release_key or ReleaseKey.generate()
 
     def expand(self, parts: Any) -> Any:
         return (
             parts
             | "CountListed" >> CountCells(self._cells)
-            | "ChooseTop" >> beam.Map(_choose, self._cells.labels, self._params, self._secret)
+            | "ChooseTop" >> beam.Map(_choose, self._cells.labels, self._params, self._release_key)
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class MostFrequent(beam.PTransform):
 
 
 def _choose(
-    counts: NDArray[np.int64], labels: Sequence[str], params: NoisyMaxParams, secret: ReleaseKey
+    counts: NDArray[np.int64], labels: Sequence[str], params: NoisyMaxParams, release_key: ReleaseKey
 ) -> list[str]:
-    source = secret.source("most frequent", 0, digest(repr(params), *labels, counts))
+    source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts))
     return [labels[i] for i in top(counts, params, source)]

@@ -63,13 +63,13 @@ class SparseVector(beam.PTransform):
         self,
         params: SvtParams | Mapping[str, SvtParams],
         *,
-        secret: ReleaseKey | None = None,
+        release_key: ReleaseKey | None = None,
         online: bool | None = None,
         first: int = 0,
     ) -> None:
         super().__init__()
         self._params = params if isinstance(params, SvtParams) else dict(params)
-        self._secret = secret or ReleaseKey.generate()
+        self._release_key = release_key or ReleaseKey.generate()
         self._online, self._first = online, first
 
     def expand(self, answers: Any) -> Any:
@@ -78,12 +78,12 @@ class SparseVector(beam.PTransform):
             return (
                 answers
                 | "OneByOne" >> beam.FlatMap(_one_by_one).with_output_types(tuple[str, tuple[int, int]])
-                | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._secret, self._first))
+                | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._release_key, self._first))
             )
         return (
             answers
             | "Gather" >> beam.GroupByKey()  # (stream, parts)
-            | "Answer" >> beam.ParDo(_AnswerBatch(self._params, self._secret))
+            | "Answer" >> beam.ParDo(_AnswerBatch(self._params, self._release_key))
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def _one_by_one(element: tuple[str, tuple[Any, Any]]) -> Iterator[tuple[str, tup
 class _AnswerBatch(beam.DoFn):
     """All answers of a stream → its released answers, in the order of sequence numbers."""
 
-    def __init__(self, params: SvtParams | Mapping[str, SvtParams], secret: ReleaseKey) -> None:
-        self._params, self._secret = params, secret
+    def __init__(self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey) -> None:
+        self._params, self._release_key = params, release_key
 
     def process(self, group: tuple[str, Iterable[tuple[Any, Any]]]) -> Iterator[tuple[str, Released]]:
         stream, parts = group
@@ -121,7 +121,9 @@ class _AnswerBatch(beam.DoFn):
         answers = np.concatenate([part[1] for part in held]).astype(np.int64)
         order = np.lexsort((answers, numbers))  # canonical, also where a number comes twice
         numbers, first = np.unique(numbers[order], return_index=True)
-        released = run_batch(answers[order][first], _params_of(self._params, stream), self._secret, stream)
+        released = run_batch(
+            answers[order][first], _params_of(self._params, stream), self._release_key, stream
+        )
         yield stream, Released(numbers, released.outcome, released.gap, released.value)
 
 
@@ -132,8 +134,10 @@ class _AnswerOnline(beam.DoFn):
     HELD = BagStateSpec("held", PickleCoder())
     LOWEST = ReadModifyWriteStateSpec("lowest-held", PickleCoder())
 
-    def __init__(self, params: SvtParams | Mapping[str, SvtParams], secret: ReleaseKey, first: int) -> None:
-        self._params, self._secret, self._first = params, secret, first
+    def __init__(
+        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, first: int
+    ) -> None:
+        self._params, self._release_key, self._first = params, release_key, first
 
     def process(
         self,
@@ -146,7 +150,7 @@ class _AnswerOnline(beam.DoFn):
         params = _params_of(self._params, stream)
         data = saved.read()
         new = data is None
-        state = begin(params, self._secret, stream, self._first) if new else StreamState.from_bytes(data)
+        state = begin(params, self._release_key, stream, self._first) if new else StreamState.from_bytes(data)
         before = recall(state, number)
         if before is not None:
             yield stream, _single(number, before)
@@ -157,7 +161,7 @@ class _AnswerOnline(beam.DoFn):
             lowest.write(number if least is None else min(least, number))
             saved.write(state.to_bytes())
             return
-        state, one = advance(params, self._secret, state, answer)
+        state, one = advance(params, self._release_key, state, answer)
         yield stream, _single(number, one)
         if state.halted or lowest.read() == state.next:
             state, released = self._catch_up(params, state, held, lowest)
@@ -181,7 +185,7 @@ class _AnswerOnline(beam.DoFn):
                 lowest.write(number)
                 break
             if one is None:
-                state, one = advance(params, self._secret, state, answer)
+                state, one = advance(params, self._release_key, state, answer)
             released.append((number, one))
         return state, released
 

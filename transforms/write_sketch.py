@@ -49,7 +49,7 @@ class Target:
     work: str
 
     @classmethod
-    def of(cls, path: str, secret: ReleaseKey) -> Target:
+    def of(cls, path: str, release_key: ReleaseKey) -> Target:
         """Refuses what exists; an empty directory is taken as it is."""
         path = os.fspath(path)
         if FileSystems.get_scheme(path) is not None:
@@ -65,7 +65,7 @@ class Target:
         if os.path.lexists(path):
             raise OutputError(f"output path {path} exists already; remove it or choose another name")
         # The same release key means the same release: a rerun takes up the directory of the run that died.
-        mark = secret.subkey("work-directory").hex()[:16]
+        mark = release_key.subkey("work-directory").hex()[:16]
         return cls(path, os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{mark}.tmp"))
 
     @property
@@ -77,9 +77,9 @@ class Target:
 class WriteSketch(beam.PTransform):
     """Released parts → the sketch at ``target``; the result is a collection of its path alone."""
 
-    def __init__(self, target: Target, secret: ReleaseKey, name: str = "") -> None:
+    def __init__(self, target: Target, release_key: ReleaseKey, name: str = "") -> None:
         super().__init__()
-        self._target, self._secret, self._name = target, secret, name
+        self._target, self._release_key, self._name = target, release_key, name
 
     def expand(self, parts: dict[str, Any]) -> Any:
         heavy = (
@@ -103,7 +103,9 @@ class WriteSketch(beam.PTransform):
         return self._publish(parts["plan"], written)
 
     def _publish(self, plan: Any, written: Any) -> Any:
-        publish = beam.ParDo(_Publish(self._target, self._secret, self._name), beam.pvalue.AsList(written))
+        publish = beam.ParDo(
+            _Publish(self._target, self._release_key, self._name), beam.pvalue.AsList(written)
+        )
         return plan | "Publish" >> publish.with_output_types(str)
 
     def display_data(self) -> dict[str, Any]:
@@ -145,8 +147,8 @@ class _WriteBits(beam.DoFn):
 class _Publish(beam.DoFn):
     """Plan and the list of files → the manifest, and the sketch is there."""
 
-    def __init__(self, target: Target, secret: ReleaseKey, name: str) -> None:
-        self._target, self._secret, self._name = target, secret, name
+    def __init__(self, target: Target, release_key: ReleaseKey, name: str) -> None:
+        self._target, self._release_key, self._name = target, release_key, name
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
         ones = [0] * plan.levels
@@ -158,7 +160,7 @@ class _Publish(beam.DoFn):
             (file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name)
         )
         rows = sum(file.rows for file in written)
-        seeds = draw_seeds(self._secret, plan.levels)
+        seeds = draw_seeds(self._release_key, plan.levels)
         content = Manifest(plan, seeds, tuple(ones), rows, tuple(entries), self._name).to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
             self._check(entries)

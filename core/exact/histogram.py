@@ -142,14 +142,14 @@ class Contributions:
         kept = int(np.minimum(crowd, most_keys).sum())
         return self.cut(most_keys) if 4 * kept <= 3 * len(self.keys) else self
 
-    def bounded(self, most: int, most_per_key: int) -> Histogram:
+    def bounded(self, max_contributions: int, max_per_key: int) -> Histogram:
         """The histogram that these users may add: at most ``most`` a user and ``most_per_key`` a user and key."""
         rows, first_of_user = self._ordered()
-        counts = np.minimum(rows.counts, most_per_key)
+        counts = np.minimum(rows.counts, max_per_key)
         before = np.cumsum(counts) - counts
         starts = np.flatnonzero(first_of_user)
         used = before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))
-        taken = np.minimum(counts, np.maximum(most - used, 0))
+        taken = np.minimum(counts, np.maximum(max_contributions - used, 0))
         kept = np.flatnonzero(taken)
         return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table)
 

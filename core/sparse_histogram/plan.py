@@ -261,18 +261,18 @@ def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
 def _guarantee(plan: Plan) -> Guarantee:
     params = plan.params
     split = params.split
-    most = params.max_contributions
+    max_contributions = params.max_contributions
     if plan.kind == "public":
-        loss = threshold.privacy(plan.scale, most)
+        loss = threshold.privacy(plan.scale, max_contributions)
         return Guarantee(loss, Fraction(0), (("laplace", loss, Fraction(0)),))
-    size = sizing.privacy(plan.sizes.scale, most) if plan.sizes.scale else Fraction(0)
-    listed = threshold.privacy(plan.scale, most)
+    size = sizing.privacy(plan.sizes.scale, max_contributions) if plan.sizes.scale else Fraction(0)
+    listed = threshold.privacy(plan.scale, max_contributions)
     delta = Fraction(0)
     if plan.texts:
         delta = params.delta
-        if threshold.delta_of(plan.bound, plan.scale, most, params.max_per_key) > delta:
+        if threshold.delta_of(plan.bound, plan.scale, max_contributions, params.max_per_key) > delta:
             raise ParameterError(f"Plan: bound {plan.bound} is too low for delta {show(delta)}")
-    if not alp.loss_at_most(plan.width, params.alpha, most, split.alp):
+    if not alp.loss_at_most(plan.width, params.alpha, max_contributions, split.alp):
         raise ParameterError(
             f"Plan: width {show(plan.width)} is too small for epsilon {show(split.alp)} of ALP"
         )

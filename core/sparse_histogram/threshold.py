@@ -86,12 +86,14 @@ def delta_of(bound: int, scale: Fraction, max_contributions: int, max_per_key: i
     return enclose(_delta_interval(bound, scale, max_contributions, max_per_key), 192)[1]
 
 
-def _delta_interval(bound: int, scale: Fraction, most: int, most_per_key: int) -> Callable[[Any], Any]:
+def _delta_interval(
+    bound: int, scale: Fraction, max_contributions: int, max_per_key: int
+) -> Callable[[Any], Any]:
     """Interval of max over the three extreme splits of 1 − ∏(1 − P[Z ≥ τ − c_j])."""
-    full, rest = divmod(most, most_per_key)
-    splits = [{1: most}, {most_per_key: full, **({rest: 1} if rest else {})}]
+    full, rest = divmod(max_contributions, max_per_key)
+    splits = [{1: max_contributions}, {max_per_key: full, **({rest: 1} if rest else {})}]
     if rest > 1:
-        splits.append({most_per_key: full, 1: rest})
+        splits.append({max_per_key: full, 1: rest})
     rate = 1 / scale
 
     def interval(iv: Any) -> Any:

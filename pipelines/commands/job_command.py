@@ -106,10 +106,10 @@ def execute(
                 out.notes(run.notes)
             if run.done:
                 return False
-            secret = run.key if run.tracked else key_from_environment() or run.key
+            release_key = run.key if run.tracked else key_from_environment() or run.key
             away = fetch and not is_local(options)
             work = f"{config.output.path}.work" if away else str(run.path if fetch else run.output)
-            result = run_job(job, path=work, secret=secret, options=options, quiet=silent)
+            result = run_job(job, path=work, release_key=release_key, options=options, quiet=silent)
             if away:
                 _fetch(work, run.path)
             run.publish()

@@ -161,7 +161,7 @@ def execute(
                 key=config.input.key,
                 path=run.output,
                 name=config.release,
-                secret=run.key if run.tracked else key_from_environment() or run.key,
+                release_key=run.key if run.tracked else key_from_environment() or run.key,
                 options=options,
                 shards=config.shards,
                 bad_records=config.input.bad_records,

@@ -106,7 +106,7 @@ def main(spec_path: str, *beam_options: str) -> None:
         spec = json.load(file)
     plant(spec["marks"], spec["failures"])
     with open(spec["key"]) as file:
-        secret = ReleaseKey.from_hex(file.read())
+        release_key = ReleaseKey.from_hex(file.read())
     run_release(
         ReleaseParams(epsilon=spec["epsilon"], max_contributions=6, max_per_key=2),
         plan_records([spec["input"]], Source(ids=("user", "url"))),
@@ -114,7 +114,7 @@ def main(spec_path: str, *beam_options: str) -> None:
         key="url",
         path=spec["target"],
         name="pages",
-        secret=secret,
+        release_key=release_key,
         options=pipeline_options(beam_options),
     )
 

@@ -56,14 +56,14 @@ def main(spec_path: str, *beam_options: str) -> None:
     with open(spec_path) as file:
         spec = json.load(file)
     with open(spec["key"]) as file:
-        secret = ReleaseKey.from_hex(file.read())
+        release_key = ReleaseKey.from_hex(file.read())
     pipeline = new_pipeline(pipeline_options(beam_options))
     _ = (
         pipeline
         | "Drop" >> fileio.MatchContinuously(f"{spec['drop']}/*.jsonl", interval=0.5)
         | "Open" >> fileio.ReadMatches()
         | "Look" >> beam.ParDo(Look(spec["counts"])).with_output_types(tuple[str, tuple[int, int]])
-        | "Answer" >> SparseVector(SvtParams(**spec["svt"]), secret=secret, online=True)
+        | "Answer" >> SparseVector(SvtParams(**spec["svt"]), release_key=release_key, online=True)
         | "Keep" >> beam.ParDo(Keep(spec["out"]))
     )
     pipeline.run().wait_until_finish()

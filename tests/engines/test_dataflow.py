@@ -70,13 +70,13 @@ def build(options: PipelineOptions) -> Any:
     plan = plan_records(["gs://bucket/views/*.parquet"], Source(ids=("user", "url")))
     params = ReleaseParams(epsilon="1", max_contributions=3)
     job = build_release(
-        params, plan, user="user", key="url", path="gs://bucket/out.sketch", secret=SECRET, name="urls"
+        params, plan, user="user", key="url", path="gs://bucket/out.sketch", release_key=SECRET, name="urls"
     )
     pipeline = new_pipeline(options)
     _ = pipeline | "Read" >> ReadRecords(plan) | "Release" >> job
     answers = pipeline | beam.Create([("s", (0, 5))]).with_output_types(tuple[str, tuple[int, int]])
     svt = SvtParams(epsilon="1", threshold=3, cutoff=2)
-    _ = answers | "Online" >> SparseVector(svt, secret=SECRET, online=True)
+    _ = answers | "Online" >> SparseVector(svt, release_key=SECRET, online=True)
     # As Dataflow's runner makes it: the image of the options, workers that know the SDK's capabilities.
     image = options.view_as(WorkerOptions).sdk_container_image
     return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(image))
@@ -120,8 +120,8 @@ def test_the_key_is_in_the_code_alone(proto: Any) -> None:
     logged."""
     bound = bind(SECRET, ReleaseParams(epsilon="1", max_contributions=3))
     code = b"".join(pickles(payload) for _, payload in payloads(proto))
-    for secret in (SECRET, bound):
-        key, text = bytes.fromhex(secret.hex()), secret.hex()
+    for release_key in (SECRET, bound):
+        key, text = bytes.fromhex(release_key.hex()), release_key.hex()
         assert key in code
         not_shown(proto, key, text)
     assert bytes.fromhex(SECRET.hex()) not in proto.SerializeToString()  # payloads are packed
@@ -132,7 +132,7 @@ def test_a_release_from_store_to_store(store: Path) -> None:
     plan = plan_records(["gs://bucket/views/*.parquet"], Source(ids=("user", "url")))
     params = ReleaseParams(epsilon="1", max_contributions=3)
     run_release(
-        params, plan, user="user", key="url", path="gs://bucket/out.sketch", secret=SECRET, name="urls"
+        params, plan, user="user", key="url", path="gs://bucket/out.sketch", release_key=SECRET, name="urls"
     )
     table = pq.read_table(store / "bucket" / "views")
     release(table["user"], table["url"], params, store / "library", key=SECRET, name="urls")

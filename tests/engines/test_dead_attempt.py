@@ -21,7 +21,7 @@ def views() -> beam.PTransform:
 
 
 def run(path: Path) -> dict[str, bytes]:
-    run_release(PARAMS, views(), user="user", key="url", path=path, secret=SECRET)
+    run_release(PARAMS, views(), user="user", key="url", path=path, release_key=SECRET)
     return contents(path)
 
 
@@ -29,7 +29,7 @@ def run(path: Path) -> dict[str, bytes]:
 def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
     clean = run(tmp_path / "clean")
     target = tmp_path / "again"
-    release = build_release(PARAMS, views(), user="user", key="url", path=target, secret=SECRET)
+    release = build_release(PARAMS, views(), user="user", key="url", path=target, release_key=SECRET)
     work = Path(release.target.work)
     work.mkdir()
     (work / name).write_bytes(b"half of a fi")
@@ -41,7 +41,7 @@ def test_the_sweep_is_what_keeps_them_out(tmp_path: Path, monkeypatch: pytest.Mo
     """The broken twin: without it the half-written file is published."""
     monkeypatch.setattr(sketch_sink, "_sweep", lambda directory: None)
     target = tmp_path / "again"
-    release = build_release(PARAMS, views(), user="user", key="url", path=target, secret=SECRET)
+    release = build_release(PARAMS, views(), user="user", key="url", path=target, release_key=SECRET)
     work = Path(release.target.work)
     work.mkdir()
     (work / "bits-00000.bin.4711.part").write_bytes(b"half of a fi")

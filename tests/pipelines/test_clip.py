@@ -49,7 +49,7 @@ def load(*overrides):
 
 
 def result_of(job, name="result.json"):
-    run_clip(job, path=name, secret=KEY)
+    run_clip(job, path=name, release_key=KEY)
     return json.loads(Path(name).read_text())
 
 

@@ -51,7 +51,7 @@ def test_lookups_and_totals_beside_the_truth(tmp_path: Path) -> None:
     said: list[str] = []
     params = ReleaseParams(epsilon="4", max_contributions=8)
     views = PageViews(rows=20_000)
-    result = run_demo(views, params, tmp_path / "demo", quiet=True, say=said.append, secret=KEY)
+    result = run_demo(views, params, tmp_path / "demo", quiet=True, say=said.append, release_key=KEY)
     assert len(result.lookups) == 20
     assert len(result.totals) == 3
     assert said[0].startswith("1. 20,000 made-up page views of ")
@@ -71,7 +71,7 @@ def test_lookups_and_totals_beside_the_truth(tmp_path: Path) -> None:
 def test_counted_is_what_the_job_counted(tmp_path: Path) -> None:
     """With next to no noise the listed estimates are the counts after bounding, exactly."""
     params = ReleaseParams(epsilon="100", max_contributions=3)
-    result = run_demo(PageViews(rows=20_000), params, tmp_path / "demo", quiet=True, say=str, secret=KEY)
+    result = run_demo(PageViews(rows=20_000), params, tmp_path / "demo", quiet=True, say=str, release_key=KEY)
     listed = [line for line in result.lookups if line.source == "threshold"]
     assert len(listed) >= 5
     assert all(abs(line.estimate - (line.counted or 0)) < 1.5 for line in listed)

@@ -45,7 +45,7 @@ def test_the_bytes_are_those_of_the_library(tmp_path: Path, plan: InputPlan, use
         user=user,
         key="key",
         path=tmp_path / "job",
-        secret=SECRET,
+        release_key=SECRET,
         name="n",
     )
     users = USERS if user else None

@@ -96,7 +96,7 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
     """At ε = 1000 the gaps show the exact answers within a few units."""
     job = load("svt.threshold=-100000")
     assert job.streams[0].params.sensitivity == 4
-    run_queries(job, path="answers.jsonl", secret=KEY)
+    run_queries(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     found = [row["gap"] - 100_000 for row in rows]
     assert len(found) == 5
@@ -106,15 +106,15 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
 
 def test_the_same_key_gives_the_same_bytes(job_dir):
     job = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300")
-    run_queries(job, path="one.jsonl", secret=KEY)
+    run_queries(job, path="one.jsonl", release_key=KEY)
     again = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300", "shards=3")
-    run_queries(again, path="two.jsonl", secret=KEY)
+    run_queries(again, path="two.jsonl", release_key=KEY)
     assert Path("one.jsonl").read_bytes() == Path("two.jsonl").read_bytes()
 
 
 def test_header_states_guarantee_mechanism_and_accuracy(job_dir):
     job = load("privacy.epsilon=1", "svt.cutoff=2", "svt.beta=0.1", "svt.threshold=-5000")
-    run_queries(job, path="answers.jsonl", secret=KEY)
+    run_queries(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     (stream,) = header["streams"]
     assert header["guarantee"] | {"words": ""} == {
@@ -155,7 +155,7 @@ def test_several_streams_compose_to_the_whole(job_dir):
         ("svt", Fraction(3, 4)),
         ("laplace", Fraction(3, 4)),
     ]
-    run_queries(job, path="answers.jsonl", secret=KEY)
+    run_queries(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     assert header["guarantee"]["epsilon"] == "2"
     assert [row["stream"] for row in rows] == ["keys", "keys", "rest", "rest"]
@@ -166,7 +166,7 @@ def test_several_streams_compose_to_the_whole(job_dir):
 def test_record_level_without_a_user_column(job_dir):
     job = load("input.user=null", "privacy.max_contributions=null", "svt.threshold=-100000")
     assert job.streams[0].params.sensitivity == 1
-    run_queries(job, path="answers.jsonl", secret=KEY)
+    run_queries(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     table = pa.concat_tables([pq.read_table(path) for path in sorted(Path("data").iterdir())])
     exact = sum(url.as_py().startswith("https://a/") for url in table["url"])

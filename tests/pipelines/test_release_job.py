@@ -41,7 +41,14 @@ def job(path: Path, inputs: str, chosen: Any, users: bool = True, **more: Any) -
         [inputs], Source(ids=IDS if users else IDS[1:], item_bytes=more.pop("item_bytes", 1 << 26))
     )
     result = run_release(
-        chosen, plan, user="user" if users else None, key="url", path=path, name="urls", secret=KEY, **more
+        chosen,
+        plan,
+        user="user" if users else None,
+        key="url",
+        path=path,
+        name="urls",
+        release_key=KEY,
+        **more,
     )
     assert result.path == str(path)
     return contents(path)
@@ -144,7 +151,7 @@ def test_exact_figures_stay_with_the_operator(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     plan = plan_records([write_parquet(tmp_path / "in", TABLE, 2)], Source(ids=IDS))
     chosen = params(max_contributions=7, **SMALL)
-    result = run_release(chosen, plan, user="user", key="url", path=tmp_path / "job", secret=KEY)
+    result = run_release(chosen, plan, user="user", key="url", path=tmp_path / "job", release_key=KEY)
     assert result.exact["rows"] == TABLE.num_rows
     assert result.sketch().verify()
     said = numbers(json.loads((tmp_path / "job/manifest.json").read_text()))
@@ -200,7 +207,7 @@ def test_a_key_file_is_for_tests_and_recovery(tmp_path: Path, monkeypatch: pytes
 
 def test_stages_pickle(tmp_path: Path) -> None:
     step = build_release(
-        params("1e-6"), beam.Create([]), user="user", key="url", path=tmp_path / "a", secret=KEY
+        params("1e-6"), beam.Create([]), user="user", key="url", path=tmp_path / "a", release_key=KEY
     )
     for part in (
         step._bounding()._cut,

@@ -63,7 +63,7 @@ def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
     spill = folder / "spill"
     spill.mkdir()
     step = build_release(
-        chosen, plan, user="user", key="url", path=folder / "job", secret=KEY, local=Local(2, str(spill))
+        chosen, plan, user="user", key="url", path=folder / "job", release_key=KEY, local=Local(2, str(spill))
     )
     runner = RetryingRunner()
     pipeline = beam.Pipeline(runner, PipelineOptions())
@@ -84,8 +84,8 @@ def test_the_harness_fails_where_noise_is_drawn_afresh(folder: Path, monkeypatch
 
     monkeypatch.setattr(ReleaseKey, "source", fresh)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url")))
-    first = run_release(params(), plan, user="user", key="url", path=folder / "a", secret=KEY)
-    second = run_release(params(), plan, user="user", key="url", path=folder / "b", secret=KEY)
+    first = run_release(params(), plan, user="user", key="url", path=folder / "a", release_key=KEY)
+    second = run_release(params(), plan, user="user", key="url", path=folder / "b", release_key=KEY)
     assert contents(first.path) != contents(second.path)
 
 
@@ -94,5 +94,5 @@ def test_every_bundle_computed_twice_changes_no_byte(folder: Path) -> None:
     release(TABLE["user"], TABLE["url"], params(), folder / "library", key=KEY)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url")))
     options = pipeline_options(["--direct_runner_bundle_repeat=1"])
-    run_release(params(), plan, user="user", key="url", path=folder / "job", secret=KEY, options=options)
+    run_release(params(), plan, user="user", key="url", path=folder / "job", release_key=KEY, options=options)
     assert contents(folder / "job") == contents(folder / "library")

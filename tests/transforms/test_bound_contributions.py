@@ -63,17 +63,17 @@ def test_no_user_counts_more_than_the_bounds_and_the_check_can_fail() -> None:
 def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounding, "_ROWS_PENDING", 1000)
     fn = BoundUsers(MOST, EACH, texts=False)
-    held, most = fn.create_accumulator(), 0
+    held, max_contributions = fn.create_accumulator(), 0
     for batch in range(50):
         keys = np.arange(batch * 500, batch * 500 + 500)
         held = fn.add_input(held, Contributions.of(["heavy"] * 500, keys, KEY, texts=False))
-        most = max(most, held.kept + held.pending)
-    assert most <= 2000
+        max_contributions = max(max_contributions, held.kept + held.pending)
+    assert max_contributions <= 2000
     assert fn.extract_output(held).counts.sum() == MOST
 
 
 def test_a_batch_of_one_user_sends_one_users_keys() -> None:
-    fn = bounding._CutUsers("user", "url", KEY, most=MOST, texts=False, shards=4, local=Local())
+    fn = bounding._CutUsers("user", "url", KEY, max_contributions=MOST, texts=False, shards=4, local=Local())
     fn.setup()
     fn.start_bundle()
     table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
@@ -97,7 +97,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
     chosen = params("1e-6" if texts else "0")
     local = Local(threads, str(tmp_path) if spilled else None)
     stage = BoundContributions(
-        "user", "url", KEY, most=MOST, most_per_key=EACH, texts=texts, shards=3, local=local
+        "user", "url", KEY, max_contributions=MOST, max_per_key=EACH, texts=texts, shards=3, local=local
     )
     found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
     assert len(found) == 3
@@ -107,7 +107,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
 
 def test_small_batches_travel_together() -> None:
     """A thousand batches of three rows are one piece of work, not a thousand."""
-    fn = bounding._CutUsers("user", "url", KEY, most=MOST, texts=False, shards=2, local=Local())
+    fn = bounding._CutUsers("user", "url", KEY, max_contributions=MOST, texts=False, shards=2, local=Local())
     fn.setup()
     fn.start_bundle()
     for batch in itertools.islice(records(3000).to_batches(max_chunksize=3), 1000):

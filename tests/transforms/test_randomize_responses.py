@@ -70,7 +70,7 @@ def run(files, name):
     out.mkdir()
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         parts = pipeline | RandomizeResponses(
-            plan, [SICK], ["city"], LinearParams(1), path=str(out), secret=KEY
+            plan, [SICK], ["city"], LinearParams(1), path=str(out), release_key=KEY
         )
         _ = parts | beam.Map(lambda held: (out / "parts").write_text(json.dumps(held, sort_keys=True)))
     return out
@@ -113,6 +113,6 @@ def test_bits_of_every_kind_of_column(secret, column, bits):
 def test_mistakes_show_when_the_pipeline_is_built(files):
     plan = plan_records([str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city")))
     with pytest.raises(ParameterError, match="'ill' is secret and cannot be public"):
-        RandomizeResponses(plan, [SICK], ["ill"], LinearParams(1), path="x", secret=KEY)
+        RandomizeResponses(plan, [SICK], ["ill"], LinearParams(1), path="x", release_key=KEY)
     with pytest.raises(ParameterError, match="split for 2 secrets, got 1"):
-        RandomizeResponses(plan, [SICK], [], LinearParams(1, secrets=2), path="x", secret=KEY)
+        RandomizeResponses(plan, [SICK], [], LinearParams(1, secrets=2), path="x", release_key=KEY)

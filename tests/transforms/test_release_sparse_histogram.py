@@ -48,7 +48,7 @@ def mixed() -> list[Any]:
 
 def test_every_form_of_records_gives_the_librarys_bytes(expected: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "a.sketch"
-    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=path, name="urls", secret=KEY)
+    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=path, name="urls", release_key=KEY)
     assert collect(lambda p: p | beam.Create(mixed()) | step) == [str(path)]
     assert contents(path) == expected
 
@@ -62,7 +62,7 @@ def test_the_example_in_its_docstring_runs() -> None:
 
 def test_windows_of_the_input_make_no_difference(expected: dict[str, bytes], tmp_path: Path) -> None:
     step = ReleaseSparseHistogram(
-        CHOSEN, user="user", key="url", path=tmp_path / "a", name="urls", secret=KEY
+        CHOSEN, user="user", key="url", path=tmp_path / "a", name="urls", release_key=KEY
     )
     with beam.Pipeline(runner="FnApiRunner") as p:
         batches = p | beam.Create(list(enumerate(pieces(TABLE, [50, 50]))))
@@ -72,7 +72,7 @@ def test_windows_of_the_input_make_no_difference(expected: dict[str, bytes], tmp
 
 
 def test_the_key_is_in_no_text_of_the_pipeline(tmp_path: Path) -> None:
-    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a", secret=KEY)
+    step = ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a", release_key=KEY)
     pipeline = beam.Pipeline(runner="FnApiRunner")
     pipeline | beam.Create([("ann", "/a")]) | step
     shown = str(DisplayData.create_from(step).to_proto()) + repr(step) + step.label
@@ -81,15 +81,15 @@ def test_the_key_is_in_no_text_of_the_pipeline(tmp_path: Path) -> None:
         shown += transform.unique_name + str(transform.display_data) + str(transform.annotations)
     shown += str(pipeline.options.get_all_options())
     assert "max_contributions" in shown
-    for secret in (KEY, step._secret):
-        raw = bytes.fromhex(secret.hex())
-        assert secret.hex() not in shown
+    for release_key in (KEY, step._release_key):
+        raw = bytes.fromhex(release_key.hex())
+        assert release_key.hex() not in shown
         assert repr(raw)[2:20] not in shown
 
 
 def test_a_fresh_key_each_time(tmp_path: Path) -> None:
     make = lambda: ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a")  # noqa: E731
-    assert make()._secret != make()._secret
+    assert make()._release_key != make()._release_key
 
 
 def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
 
 def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
     other = ReleaseParams(epsilon="1", max_contributions=4)
-    one = ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", secret=KEY)
-    two = ReleaseSparseHistogram(other, key="url", path=tmp_path / "a", secret=KEY)
-    assert isinstance(one._secret, ReleaseKey)
-    assert one._secret != two._secret
+    one = ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", release_key=KEY)
+    two = ReleaseSparseHistogram(other, key="url", path=tmp_path / "a", release_key=KEY)
+    assert isinstance(one._release_key, ReleaseKey)
+    assert one._release_key != two._release_key

@@ -28,14 +28,14 @@ def parts(pieces):
 def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
     params = NoisyMaxParams(2, count=3)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        chosen = pipeline | beam.Create(parts(pieces)) | MostFrequent(LISTED, params, secret=KEY)
+        chosen = pipeline | beam.Create(parts(pieces)) | MostFrequent(LISTED, params, release_key=KEY)
         assert_that(chosen, equal_to([["b", "d", "a"]]))
 
 
 def test_no_data_at_all_still_chooses():
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         empty = pipeline | beam.Create([], reshuffle=False)
-        chosen = empty | MostFrequent(LISTED, NoisyMaxParams(1, count=2), secret=KEY)
+        chosen = empty | MostFrequent(LISTED, NoisyMaxParams(1, count=2), release_key=KEY)
         assert_that(chosen | beam.Map(len), equal_to([2]))
 
 

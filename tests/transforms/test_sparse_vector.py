@@ -43,7 +43,9 @@ def plain(released):
 
 def batch(elements, params, **options):
     """What the batch stage releases, by stream."""
-    rows = gathered(lambda pipe: pipe | beam.Create(elements) | SparseVector(params, secret=KEY, **options))
+    rows = gathered(
+        lambda pipe: pipe | beam.Create(elements) | SparseVector(params, release_key=KEY, **options)
+    )
     return {name: plain(released) for name, released in rows}
 
 
@@ -84,7 +86,7 @@ def test_streams_have_their_own_noise_and_parameters():
 
 
 def test_display_data_has_the_guarantee_and_no_secret():
-    shown = SparseVector(NOISY, secret=KEY).display_data()
+    shown = SparseVector(NOISY, release_key=KEY).display_data()
     assert "epsilon 0.5" in shown["every stream"]
     assert KEY.hex() not in str(shown)
 
@@ -99,7 +101,9 @@ def online(events, params, first=0):
         stream = stream.advance_processing_time(1) if event is None else stream.add_elements([event])
     stream = stream.advance_watermark_to_infinity()
     rows = gathered(
-        lambda pipe: pipe | stream | SparseVector(params, secret=KEY, first=first), DIRECT, streaming=True
+        lambda pipe: pipe | stream | SparseVector(params, release_key=KEY, first=first),
+        DIRECT,
+        streaming=True,
     )
     return [(name, *plain(released)[0]) for name, released in rows]
 
@@ -169,6 +173,6 @@ def test_bounded_input_can_be_answered_online():
     element = ("s", (numbers, answers))
     rows = batch([element], CLEAR)["s"]
     found = gathered(
-        lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, secret=KEY, online=True)
+        lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=KEY, online=True)
     )
     assert sorted(plain(released)[0][:2] for _, released in found) == [row[:2] for row in rows]
