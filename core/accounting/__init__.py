@@ -3,19 +3,23 @@
     events = [Event("sizing", "0.02"), Event("threshold", "0.49"), Event("alp", "0.49")]
     total([*earlier, *events], Budget(10, "1e-6")).epsilon     # the better of two proofs, never too small
 
-`events` holds the records, `composition` the sums. Importing this package is cheap: dp-accounting (and with
-it SciPy) is loaded only when a privacy loss distribution is really computed.
+`events` holds the records, `composition` the sums, `guarantee` what one release promises, in words. Importing
+this package is cheap: dp-accounting (and with it SciPy) is loaded only when a privacy loss distribution is
+really computed.
 """
 
 from __future__ import annotations
 
 from hushgram.accounting.composition import Budget, Total, fits, further, largest_scale, total
 from hushgram.accounting.events import KINDS, Event, Spending, spending
+from hushgram.accounting.guarantee import Guarantee, Part
 
 __all__ = [
     "KINDS",
     "Budget",
     "Event",
+    "Guarantee",
+    "Part",
     "Spending",
     "Total",
     "fits",

@@ -1,0 +1,124 @@
+"""What a release promises: who is protected, against which change, and at what cost. In numbers and in words.
+
+    Guarantee(parts=(Part("laplace", Fraction(1)),), unit="user", max_contributions=8).sentence()
+    "The result is 1-differentially private for one user added or removed, where each user counts at most 8 in all."
+
+Manifests, `inspect`, `--check` and the lines after a run take their sentence from here, so that none of them can say
+"user" where a record is protected. The formula behind it, for outputs S and neighbours D, D' of the stated relation:
+
+    Pr[M(D) ∈ S] ≤ e^ε · Pr[M(D') ∈ S] + δ,    ε = Σ εᵢ and δ = Σ δᵢ over the parts (basic composition)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+from hushgram.accounting.events import Event
+from hushgram.errors import ParameterError
+from hushgram.numbers import show
+
+__all__ = ["RELATIONS", "UNITS", "Guarantee", "Part", "Relation", "Unit"]
+
+#: Who is protected: all records of one person, or one record.
+Unit: TypeAlias = Literal["user", "record"]
+UNITS: tuple[Unit, ...] = ("user", "record")
+
+#: What neighbouring data differ in: the unit is there or not; or it is there, and its secret bits are others.
+Relation: TypeAlias = Literal["added or removed", "secret bits changed"]
+RELATIONS: tuple[Relation, ...] = ("added or removed", "secret bits changed")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One mechanism of a release and what it costs."""
+
+    name: str
+    epsilon: Fraction
+    delta: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(ε, δ)-differential privacy of everything that a release publishes, together.
+
+    ``max_contributions`` and ``max_per_key`` are the bounds that are enforced on each user before anything is
+    computed; they are not part of what is promised for a record. ``subject`` begins the sentence.
+    """
+
+    parts: tuple[Part, ...]
+    unit: Unit = "user"
+    relation: Relation = "added or removed"
+    max_contributions: int | None = None
+    max_per_key: int | None = None
+    subject: str = "The result is"
+
+    def __post_init__(self) -> None:
+        for name, known in (("unit", UNITS), ("relation", RELATIONS)):
+            if getattr(self, name) not in known:
+                raise ParameterError(
+                    f"Guarantee: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+
+    @classmethod
+    def of(cls, events: Iterable[Event], **fields: Any) -> Guarantee:
+        """The guarantee of what the ledger is charged for."""
+        return cls(tuple(Part(event.kind, event.epsilon, event.delta) for event in events), **fields)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """ε of all parts together."""
+        return sum((part.epsilon for part in self.parts), Fraction(0))
+
+    @property
+    def delta(self) -> Fraction:
+        """δ of all parts together."""
+        return sum((part.delta for part in self.parts), Fraction(0))
+
+    @property
+    def loss(self) -> str:
+        """ "1" or "(1, 0.000001)"."""
+        return f"({show(self.epsilon)}, {show(self.delta)})" if self.delta else show(self.epsilon)
+
+    def sentence(self) -> str:
+        """The guarantee in words: ε and δ, who, against what, under which bounds."""
+        if self.relation == "secret bits changed":
+            bits = f" ({show(self.parts[0].epsilon)} for each bit)" if len(self.parts) > 1 else ""
+            return (
+                f"{self.subject} {self.loss}-locally differentially private for the secret bits of one "
+                f"{self.unit} changed{bits}; public columns and the number of {self.unit}s are not protected."
+            )
+        return (
+            f"{self.subject} {self.loss}-differentially private for one {self.unit} added or removed"
+            f"{self._bounds()}."
+        )
+
+    def meaning(self) -> str:
+        """The same for readers to whom the formula is new."""
+        rest = f", but for a probability of {show(self.delta)}" if self.delta else ""
+        change = f"whether any one {self.unit} is in the data or not"
+        if self.relation == "secret bits changed":
+            change = f"what the secret bits of any one {self.unit} are"
+        return (
+            f"{change[0].upper()}{change[1:]} changes the probability of any output by a factor of at most "
+            f"e^{show(self.epsilon)}{rest}."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For a header or a manifest; exact numbers are text, and the usual relation goes without saying."""
+        other = {} if self.relation == RELATIONS[0] else {"relation": self.relation}
+        return {
+            "epsilon": show(self.epsilon),
+            "delta": show(self.delta),
+            "unit": self.unit,
+            **other,
+            "words": self.sentence(),
+        }
+
+    def _bounds(self) -> str:
+        if self.unit != "user" or self.max_contributions is None:
+            return ""
+        per_key = "" if self.max_per_key is None else f" and {self.max_per_key} for one key"
+        return f", where each user counts at most {self.max_contributions} in all{per_key}"
