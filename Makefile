@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink lint tree bench wheel lock clean
+.PHONY: help setup demo test test-flink coverage lint tree bench wheel lock clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -30,6 +30,9 @@ test: setup     ## all tests; those on engines say how to run them (ARGS goes to
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
 	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
 
+coverage: setup ## branch coverage of the library (core/) by its own tests and the privacy tests, with a floor
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-config=pyproject.toml --cov-report=term tests/core tests/privacy $(ARGS)
+
 # The three folders as one import root, as a tree of links: mypy and import-linter read this.
 tree:
 	@rm -rf $(TREE) && mkdir -p $(TREE)
@@ -51,7 +54,7 @@ wheel: setup    ## dist/hushgram-*.whl
 
 lock:           ## resolve the dependencies anew
 	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe \
-	  --extra dev --output-file requirements.lock pyproject.toml
+	  --extra dev --extra pages --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .build build dist *.egg-info
