@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.progress import run_pipeline
-from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options
+from hushgram.pipelines.runners import is_local, new_pipeline, pipeline_options, worker_count
 from hushgram.pipelines.scratch import scratch_directory
 from hushgram.transforms.shuffle.batching import Local
 
@@ -25,7 +25,7 @@ def local_means(options: PipelineOptions) -> Iterator[Local]:
     if not is_local(options):
         yield Local()
         return
-    alone = options.view_as(DirectOptions).direct_num_workers == 1
+    alone = worker_count(options) == 1
     with scratch_directory() as spill:
         yield Local(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
 

@@ -3,14 +3,13 @@
 Beam's DirectRunner first tries Prism, a Go program that it downloads, and falls back to the Python runner
 when that fails. A private release should not depend on a download, nor on which of the two ran:
 ``DirectRunner`` and no runner at all mean Beam's in-process FnApiRunner here. Prism is asked for by its name,
-``--runner=PrismRunner``.
+``--runner=PrismRunner``. Several workers are processes of our own (`worker_processes`): Beam's ways to have
+several open ports, so ``direct_running_mode`` has no effect.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,14 +20,13 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
     WorkerOptions,
 )
-from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
-from apache_beam.transforms import environments
 
 from hushgram.errors import ParameterError
+from hushgram.pipelines.worker_processes import WorkerProcesses
 
-__all__ = ["LOCAL", "is_local", "new_pipeline", "pipeline_options"]
+__all__ = ["LOCAL", "is_local", "new_pipeline", "pipeline_options", "worker_count"]
 
 LOCAL = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 _LOCAL_NAMES = {"", "direct", "directrunner", "fnapirunner", "switchingdirectrunner", LOCAL.lower()}
@@ -38,21 +36,13 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """A pipeline on the runner that `options` (see `pipeline_options`) name."""
     if not is_local(options):
         return beam.Pipeline(options=options)
-    # Worker processes learn their options (log level among them) only through the provision service.
-    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    provision = fn_runner.ExtendedProvisionInfo(
-        beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
-    )
     direct = options.view_as(DirectOptions)
-    environment = None
-    if direct.direct_running_mode == "multi_processing":
-        # What Beam would start, without its chatter on standard error; failures come back through the runner.
-        environment = environments.SubprocessSDKEnvironment.from_command_string(
-            f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>{os.devnull}"
-        )
-        direct.direct_running_mode = "in_memory"  # the environment above says it all
-    runner = fn_runner.FnApiRunner(default_environment=environment, provision_info=provision)
-    return beam.Pipeline(runner, options=options)
+    processes = None
+    if worker_count(options) > 1:
+        processes = WorkerProcesses(JobServiceHandle.encode_pipeline_options(options.get_all_options()))
+    # Beam's modes with several workers open ports; its processes are ours whatever mode was asked for.
+    direct.direct_running_mode = "in_memory"
+    return beam.Pipeline(fn_runner.FnApiRunner(provision_info=processes), options=options)
 
 
 def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> PipelineOptions:
@@ -77,11 +67,18 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
     given = " ".join(arguments)
     if workers > 1 and "direct_num_workers" not in given:
         direct.direct_num_workers = workers
-    if "direct_running_mode" not in given:
-        direct.direct_running_mode = "multi_processing" if direct.direct_num_workers > 1 else "in_memory"
+    if direct.direct_num_workers < 0:
+        raise ParameterError(
+            f"direct_num_workers must not be negative, got {direct.direct_num_workers}; name a number of processes"
+        )
     if "sdk_harness_log_level" not in given:
         options.view_as(WorkerOptions).default_sdk_harness_log_level = "CRITICAL"
     return options
+
+
+def worker_count(options: PipelineOptions) -> int:
+    """Processes of a local job; Beam's 0 means one for each processor."""
+    return options.view_as(DirectOptions).direct_num_workers or os.cpu_count() or 1
 
 
 def is_local(options: Any) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
 from hushgram.pipelines import progress as module
 from hushgram.pipelines.progress import EXACT, Progress, job_link, run_pipeline, stage_words
-from hushgram.pipelines.runners import LOCAL, is_local, new_pipeline, pipeline_options
+from hushgram.pipelines.runners import LOCAL, is_local, new_pipeline, pipeline_options, worker_count
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
 
@@ -124,8 +124,9 @@ def test_local_runner_is_in_process_and_never_prism() -> None:
         assert is_local(options)
         assert options.get_all_options()["runner"] == LOCAL
         assert type(new_pipeline(options).runner).__name__ == "FnApiRunner"
-    several = pipeline_options([], workers=2).get_all_options()
-    assert (several["direct_num_workers"], several["direct_running_mode"]) == (2, "multi_processing")
+    assert worker_count(pipeline_options([], workers=2)) == 2
+    with pytest.raises(ParameterError, match="direct_num_workers must not be negative, got -1"):
+        pipeline_options(["--direct_num_workers=-1"])
 
 
 def test_other_runners_pass_through() -> None:

@@ -1,0 +1,272 @@
+"""Several workers without a port: what listens while a job runs, who can speak to a worker, how workers end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.transforms.userstate import BagStateSpec
+
+from hushgram.errors import HushgramError, InputError
+from hushgram.pipelines.progress import read_counters, run_pipeline
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from tests.transforms.releases import records
+
+ACCEPTS = 0x10000  # the flag of a unix socket that listens
+
+
+def tree(root: int) -> list[int]:
+    """A process and all that descend from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def listening(root: int) -> list[str]:
+    """Every socket on which a process of the tree waits for others to connect."""
+    held = set()
+    for pid in tree(root):
+        with contextlib.suppress(OSError):
+            for handle in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    held.add(os.readlink(handle))
+    found = []
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            waits = fields[3] == "0A" or name.startswith("udp")
+            if waits and f"socket:[{fields[9]}]" in held:
+                found.append(f"{name} {fields[1]}")
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[3], 16) & ACCEPTS and f"socket:[{fields[6]}]" in held:
+            found.append(f"unix {fields[7:]}")
+    return found
+
+
+class Look(beam.DoFn):
+    """Says in which process it runs and what listens around it."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+
+    def process(self, number: int) -> Iterator[tuple[int, list[str]]]:
+        yield os.getpid(), listening(self._root)
+
+
+def looks(arguments: list[str], workers: int, folder: Path) -> tuple[set[int], list[str]]:
+    """Processes that did the work of a job with this many workers, and what listened."""
+    options = pipeline_options(arguments, workers=workers)
+    pipeline = new_pipeline(options)
+    _ = (
+        pipeline
+        | beam.Create(range(12))
+        | beam.Reshuffle()
+        | beam.ParDo(Look(os.getpid()))
+        | beam.Map(lambda seen: (folder / f"{time.monotonic_ns()}").write_text(f"{seen[0]} {seen[1]}\n"))
+    )
+    run_pipeline(pipeline, options, title="look", quiet=True)
+    said = [path.read_text().split(" ", 1) for path in folder.iterdir()]
+    assert len(said) == 12
+    return {int(pid) for pid, _ in said}, [text for _, text in said if text != "[]\n"]
+
+
+def test_a_listener_is_seen() -> None:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with socket.socket(family) as server:
+            server.listen()
+            assert len(listening(os.getpid())) == 1
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(b"\0hushgram-test-listener")
+        server.listen()
+        assert len(listening(os.getpid())) == 1
+    assert listening(os.getpid()) == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "arguments", "processes"),
+    [
+        (1, [], 1),
+        (2, [], 2),
+        (3, [], 3),
+        (1, ["--direct_num_workers=2"], 2),
+        (1, ["--direct_running_mode=multi_threading"], 1),
+        (2, ["--direct_running_mode=multi_threading"], 2),
+        (1, ["--direct_num_workers=2", "--direct_running_mode=multi_processing"], 2),
+    ],
+)
+def test_no_worker_listens(workers: int, arguments: list[str], processes: int, tmp_path: Path) -> None:
+    before = set(tree(os.getpid()))
+    pids, heard = looks(arguments, workers, tmp_path)
+    assert heard == []
+    assert len(pids) == processes
+    assert (os.getpid() in pids) == (processes == 1)
+    assert set(tree(os.getpid())) <= before  # every worker has ended with the job
+
+
+CONFIG = """
+release: urls
+input: {{path: {input}, user: user, key: url}}
+output: {{path: {output}}}
+privacy: {{epsilon: 1, max_contributions: 4}}
+workers: 2
+"""
+
+
+def test_a_release_in_two_processes_has_no_listening_socket(tmp_path: Path) -> None:
+    """The command as a user runs it, looked at from the outside until it ends; also by `ss`, where it is installed."""
+    pq.write_table(records(2500, users=100), tmp_path / "a.parquet", row_group_size=500)
+    config = tmp_path / "urls.yaml"
+    config.write_text(CONFIG.format(input=tmp_path / "a.parquet", output=tmp_path / "out.sketch"))
+    job = subprocess.Popen(
+        [sys.executable, "-m", "hushgram.pipelines", "release", str(config)], stderr=subprocess.DEVNULL
+    )
+    heard: list[str] = []
+    most = 0
+    while job.poll() is None:
+        most = max(most, len(tree(job.pid)))
+        heard += listening(job.pid)
+        if shutil.which("ss"):
+            pids = {f"pid={pid}," for pid in tree(job.pid)}
+            lines = subprocess.run(["ss", "-Htulnp"], capture_output=True, text=True, check=True).stdout
+            heard += [line for line in lines.splitlines() if any(pid in line for pid in pids)]
+        time.sleep(0.02)
+    assert job.returncode == 0
+    assert heard == []
+    assert most == 3
+    assert (tmp_path / "out.sketch/manifest.json").exists()
+
+
+SEEN = beam.DoFn.StateParam(BagStateSpec("seen", beam.coders.VarIntCoder()))
+
+
+class Remember(beam.DoFn):
+    """State across elements of a key."""
+
+    def process(self, pair: tuple[int, int], seen: Any = SEEN) -> Iterator[int]:
+        seen.add(pair[1])
+        yield sum(seen.read())
+
+
+def count(value: int, of: list[int]) -> int:
+    beam.metrics.Metrics.counter("hushgram", "rows").inc()
+    return value + len(of)
+
+
+def test_side_inputs_state_and_counters_cross_the_border(tmp_path: Path) -> None:
+    options = pipeline_options([], workers=2)
+    pipeline = new_pipeline(options)
+    side = pipeline | "Side" >> beam.Create(range(1000))
+    numbers = pipeline | beam.Create([1, 2, 3, 4])
+    sums = (
+        numbers
+        | beam.Reshuffle()
+        | beam.Map(count, of=beam.pvalue.AsList(side))
+        | beam.WithKeys(lambda _: 7)
+        | beam.ParDo(Remember())
+        | beam.combiners.ToList()
+    )
+    sums | "Write" >> beam.Map(lambda found: (tmp_path / "out").write_text(str(max(found))))
+    result = run_pipeline(pipeline, options, title="t", quiet=True)
+    assert (tmp_path / "out").read_text() == str(4 * 1000 + 10)
+    assert read_counters(result) == {"rows": 4}
+
+
+def refuse(value: int) -> int:
+    raise InputError("data/a.csv: cannot be read")
+
+
+def die(value: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "text"),
+    [
+        (refuse, InputError, "data/a.csv: cannot be read"),
+        (die, HushgramError, "a worker process ended before its work was done"),
+    ],
+)
+def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: str) -> None:
+    before = set(tree(os.getpid()))
+    options = pipeline_options([], workers=2)
+    pipeline = new_pipeline(options)
+    pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(function)
+    with pytest.raises(kind, match=text) as caught:
+        run_pipeline(pipeline, options, title="t", quiet=True)
+    assert "\n" not in str(caught.value)
+    assert set(tree(os.getpid())) <= before
+
+
+ORPHANS = """
+import os, sys, time
+import apache_beam as beam
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+pipeline = new_pipeline(pipeline_options([], workers=2))
+folder = sys.argv[1]
+def wait(number):
+    open(f"{folder}/{os.getpid()}", "w").close()
+    time.sleep(60)
+pipeline | beam.Create(range(4)) | beam.Reshuffle() | beam.Map(wait)
+pipeline.run()
+"""
+
+
+def until(true: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.05)
+
+
+def test_workers_of_a_killed_job_end(tmp_path: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", ORPHANS, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(os.listdir(tmp_path)) == 2)
+    finally:
+        job.kill()
+        job.wait()
+    until(lambda: not any(Path("/proc", pid).exists() for pid in os.listdir(tmp_path)))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_another_user_reaches_nothing_of_a_worker(tmp_path: Path) -> None:
+    """The pair of sockets has no name; what the system shows of a worker's handles is for its user alone."""
+    job = subprocess.Popen([sys.executable, "-c", ORPHANS, str(tmp_path)], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(os.listdir(tmp_path)) == 2)
+        script = (
+            "import os,sys;os.setgroups([]);os.setgid(65534);os.setuid(65534)\n"
+            "for pid in sys.argv[1:]:\n"
+            "    for name in ('fd', 'environ', 'mem'):\n"
+            "        try: (os.listdir if name == 'fd' else open)(f'/proc/{pid}/{name}'); print(pid, name)\n"
+            "        except PermissionError: pass\n"
+        )
+        pids = [str(pid) for pid in tree(job.pid)]
+        seen = subprocess.run(
+            [sys.executable, "-c", script, *pids], capture_output=True, text=True, check=True
+        )
+        assert len(pids) == 3
+        assert seen.stdout == ""
+    finally:
+        job.kill()
+        job.wait()
