@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import hushgram as hg
 from benchmarks.bars import Report
 from benchmarks.data import HELD_OUT, HISTOGRAMS, KEYS, RANGES, Counts
-from hushgram.decoding.simple import argmax_levels
+from hushgram.decoding.alp import argmax_levels
 
 Floats = NDArray[np.float64]
 NAMES = pa.array([f"https://example.org/{number}" for number in range(KEYS)])

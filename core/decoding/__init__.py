@@ -1,9 +1,12 @@
 """Decoding of a released sketch: post-processing, so free of privacy cost.
 
->>> # decoder = Decoder(released); decoder.estimate(bits, values, listed)
+>>> # decoder = Decoder(released, evidence); decoder.estimate(found, values, listed)
 """
 
+from hushgram.decoding.alp import AlpEvidence
 from hushgram.decoding.decoder import Decoder
+from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.noise import NoiseLaw, noise_law
 from hushgram.decoding.released import Released
 
-__all__ = ["Decoder", "Released"]
+__all__ = ["AlpEvidence", "Decoder", "Evidence", "NoiseLaw", "Released", "noise_law"]

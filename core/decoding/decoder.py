@@ -4,47 +4,45 @@ from __future__ import annotations
 
 from functools import cached_property
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hushgram.decoding.channel import Channel, pack_bits
 from hushgram.decoding.confidence import Confidence
+from hushgram.decoding.constants import MODEL
+from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior, fit_prior
-from hushgram.decoding.released import Floats, Ints, Released
-from hushgram.decoding.simple import argmax, unbiased
+from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.errors import ParameterError
 
 __all__ = ["ESTIMATORS", "INTERVALS", "Decoder"]
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
-MODEL = 1e-3  # relative error of the prior's mean that comes from its bins, seen in the benchmark
-
-Flags = NDArray[np.bool_]
 
 
 class Decoder:
     """Decodes lookups of one release.
 
-    Tables are built when first needed and kept. Work is done for each distinct outcome (bit pattern, value).
+    Tables are built when first needed and kept. Work is done for each distinct outcome (symbol, value).
     """
 
-    def __init__(self, released: Released) -> None:
+    def __init__(self, released: Released, evidence: Evidence) -> None:
         self.released = released
-        self.channel = Channel(released)
+        self.evidence = evidence
         self._posteriors: dict[float, Posterior] = {}
         self._confidence: dict[tuple[float, bool], Confidence] = {}
 
     @cached_property
     def prior(self) -> Prior:
         """Distribution of the counts x ≥ 1, fitted to the release."""
-        return fit_prior(self.channel)
+        return fit_prior(self.released, self.evidence)
 
     def estimate(
         self,
-        bits: ArrayLike,
+        found: Any,
         values: ArrayLike,
         listed: ArrayLike,
         *,
@@ -55,40 +53,39 @@ class Decoder:
     ) -> tuple[Floats, Floats, Floats]:
         """Estimate and interval of each looked-up key.
 
-        ``bits`` is (N, m), column b read at h_b(key); ``values`` is read where ``listed``. ``present`` is the
-        probability that a looked-up key is in the data at all. Without an interval, low and high are NaN.
+        ``found`` is what the encoding finds for them (`Evidence.symbols`); ``values`` is read where ``listed``.
+        ``present`` is the probability that a looked-up key is in the data at all.
+        Without an interval, low and high are NaN.
         """
         _check(estimator, ESTIMATORS, "estimator")
         if interval is not None:
             _check(interval, INTERVALS, "interval")
         _check_share(level, "level", open_end=True)
         _check_share(present, "present", open_end=False)
-        words, value, named = self._lookups(bits, values, listed)
-        outcomes, place, far = self._distinct(words, value, named)
+        symbols, value, named = self._lookups(found, values, listed)
+        outcomes, place, far = self._distinct(symbols, value, named)
         if estimator == "posterior":
             estimate = self._posterior(present).moments(outcomes)[0][place]
             estimate[far] = self._posterior(present).far(value[far])[0]
         elif estimator == "argmax":
-            estimate = np.where(named, value, argmax(self.channel, outcomes.words)[place])
+            estimate = np.where(named, value, self.evidence.argmax(outcomes.symbols)[place])
         else:
-            estimate = unbiased(self.channel, words, value, named)[0]
+            estimate = self.evidence.unbiased(symbols, value, named)[0]
         if interval is None:
-            nothing = np.full(len(words), np.nan)
+            nothing = np.full(len(symbols), np.nan)
             return estimate, nothing, nothing.copy()
         low, high = self._interval(interval, outcomes, level, present)
         low, high = low[place], high[place]
         if interval == "confidence":
-            low[far], high[far] = self._interval(interval, Outcomes(words[far], value[far]), level, present)
+            low[far], high[far] = self._interval(interval, Outcomes(symbols[far], value[far]), level, present)
         else:
-            low[far], high[far] = (
-                value[far] - self.channel.radius(level),
-                value[far] + self.channel.radius(level),
-            )
+            radius = self.released.noise.radius(level)
+            low[far], high[far] = value[far] - radius, value[far] + radius
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
 
     def total(
         self,
-        bits: ArrayLike,
+        found: Any,
         values: ArrayLike,
         listed: ArrayLike,
         *,
@@ -104,15 +101,15 @@ class Decoder:
         _check(estimator, ("posterior", "unbiased"), "estimator")
         _check_share(level, "level", open_end=True)
         _check_share(present, "present", open_end=False)
-        words, value, named = self._lookups(bits, values, listed)
-        if len(words) == 0:
+        symbols, value, named = self._lookups(found, values, listed)
+        if len(symbols) == 0:
             return 0.0, 0.0, 0.0
         if estimator == "unbiased":
-            each, spread = unbiased(self.channel, words, value, named)
+            each, spread = self.evidence.unbiased(symbols, value, named)
             return _range(float(each.sum()), float(spread.sum()), 0.0, level, -np.inf)
         posterior = self._posterior(present)
-        outcomes, place, far = self._distinct(words, value, named)
-        often = np.bincount(place[~far], minlength=len(outcomes.words)).astype(np.float64)
+        outcomes, place, far = self._distinct(symbols, value, named)
+        often = np.bincount(place[~far], minlength=len(outcomes.symbols)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
         far_mean, far_variance = posterior.far(value[far])
         leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)
@@ -123,40 +120,35 @@ class Decoder:
             float(often @ variance + far_variance.sum()) + whole**2 + shape**2,
             float(often @ skew),
             level,
-            float(len(words)) if present >= 1.0 else 0.0,
+            float(len(symbols)) if present >= 1.0 else 0.0,
         )
 
     # Helpers ------------------------------------------------------------------------------------------
 
-    def _lookups(self, bits: ArrayLike, values: ArrayLike, listed: ArrayLike) -> tuple[Ints, Ints, Flags]:
+    def _lookups(self, found: Any, values: ArrayLike, listed: ArrayLike) -> tuple[Ints, Ints, Flags]:
         named = np.asarray(listed, dtype=bool).reshape(-1)
         value = np.asarray(values, dtype=np.int64).reshape(-1)
-        table = (
-            np.asarray(bits).reshape(len(named), -1)
-            if len(named)
-            else np.zeros((0, self.channel.levels), np.uint8)
-        )
-        if table.shape[1] != self.channel.levels or len(value) != len(named):
+        symbols = self.evidence.symbols(found)
+        if not len(symbols) == len(value) == len(named):
             raise ParameterError(
-                f"Decoder: bits must be {len(named)} × {self.channel.levels} and values {len(named)}, "
-                f"got {table.shape} and {len(value)}; look all of them up in the same sketch"
+                f"Decoder: {len(symbols)} symbols, {len(value)} values and {len(named)} flags were given; "
+                "look all of them up in the same sketch"
             )
-        value = np.where(named, np.maximum(value, self.released.bound), -1)
-        return pack_bits(table), value, named
+        return symbols, np.where(named, np.maximum(value, self.released.bound), -1), named
 
-    def _distinct(self, words: Ints, value: Ints, named: Flags) -> tuple[Outcomes, Ints, Flags]:
+    def _distinct(self, symbols: Ints, value: Ints, named: Flags) -> tuple[Outcomes, Ints, Flags]:
         """Distinct outcomes, the outcome of each key, and which keys are far above the bound."""
-        near = near_limit(self.channel)
+        near = near_limit(self.released)
         far = named & (value > near)
-        patterns, pattern = np.unique(words, return_inverse=True)
+        known, symbol = np.unique(symbols, return_inverse=True)
         span = near + 2
-        code = pattern.astype(np.int64) * span + np.where(far, 0, value + 1)
+        code = symbol.astype(np.int64) * span + np.where(far, 0, value + 1)
         codes, place = np.unique(code, return_inverse=True)
-        return Outcomes(patterns[codes // span] if len(codes) else patterns, codes % span - 1), place, far
+        return Outcomes(known[codes // span] if len(codes) else known, codes % span - 1), place, far
 
     def _posterior(self, present: float) -> Posterior:
         if present not in self._posteriors:
-            self._posteriors[present] = Posterior(self.channel, self.prior, present)
+            self._posteriors[present] = Posterior(self.released, self.evidence, self.prior, present)
         return self._posteriors[present]
 
     def _interval(self, kind: str, outcomes: Outcomes, level: float, present: float) -> tuple[Floats, Floats]:
@@ -164,7 +156,7 @@ class Decoder:
             return self._posterior(present).interval(outcomes, level)
         key = (level, present < 1.0)
         if key not in self._confidence:
-            self._confidence[key] = Confidence(self.channel, self.prior, level, present < 1.0)
+            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, level, present < 1.0)
         return self._confidence[key].interval(outcomes)
 
 

@@ -1,7 +1,7 @@
 """How common is each count? A prior over x ≥ 1, fitted to the released numbers alone (free of privacy cost).
 
 The fit looks for the number μ_j of keys in each of some 50 bins of counts. Each observation (see
-`evidence`) has the precision that its noise leaves it, so whichever is the stronger decides: the profile
+`rows`) has the precision that its noise leaves it, so whichever is the stronger decides: the profile
 where there are many keys, the list in the tail, the loads where the sizes came from a configuration.
 
 What no observation decides is filled by a smooth log-density: bends against ln x are penalised, and a power
@@ -17,25 +17,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushgram.decoding.channel import Channel
-from hushgram.decoding.evidence import Evidence, Listing, gather
-from hushgram.decoding.released import Floats
+from hushgram.decoding.constants import (
+    CURVE,
+    ENOUGH,
+    HUBER,
+    LEAN,
+    LOOSE,
+    PASSES,
+    STEPS,
+    STIFF,
+    STRIDE,
+    TAIL,
+)
+from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.released import Floats, Released
+from hushgram.decoding.rows import Listing, Rows, gather
 from hushgram.decoding.support import Bins, Support, make_bins
 
 __all__ = ["Prior", "fit_prior"]
-
-CURVE = 3.0  # standard deviation of the change of slope of ln density over one unit of ln x
-STIFF = 2.0  # the same inside a cell of the profile's grid
-LEAN = 3.0  # standard deviation of the slope about −2
-TAIL = 2.0  # degrees of freedom of the bends: a distribution of a few spikes must be possible
-HUBER = 10.0  # an observation pulls no harder than at this many standard deviations
-PASSES = 3  # the later ones know how counts lie inside the bins
-LOOSE = (
-    0.02  # so far n may be off before the last pass: leaning inside the bins comes before moving keys between
-)
-STEPS = 50
-STRIDE = 1.5  # longest step of a ln μ
-ENOUGH = 1e-3  # gain in the log-likelihood below which the fit is done
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class _Smoothness:
     freedom: Floats
 
 
-def fit_prior(channel: Channel) -> Prior:
+def fit_prior(released: Released, evidence: Evidence) -> Prior:
     """Fit the prior of a release. Input: public numbers. Output: masses over the support, none negative."""
-    bins = make_bins(channel.released)
-    listing = Listing.of(channel.released, bins.top)
+    bins = make_bins(released, evidence.grain)
+    listing = Listing.of(released, bins.top)
     atoms = np.arange(len(bins.support.at))
     spread = bins.share(bins.support.width / bins.support.at**2, np.ones(bins.count))
     middle = bins.sums(spread * bins.support.at)
@@ -73,14 +72,16 @@ def fit_prior(channel: Channel) -> Prior:
     theta = np.log(bins.width / middle**2)
     for number in range(PASSES):
         shape[atoms, bins.owner] = spread
-        evidence, records = gather(channel, bins, shape, listing, LOOSE if number < PASSES - 1 else 0.0)
+        rows, records = gather(
+            released, evidence, bins, shape, listing, LOOSE if number < PASSES - 1 else 0.0
+        )
         if number == 0:
-            theta = theta + np.log(max(float(evidence.values[0]), 1.0) / float(np.exp(theta).sum()))
-        theta, curvature = _solve(evidence, smooth, theta)
+            theta = theta + np.log(max(float(rows.values[0]), 1.0) / float(np.exp(theta).sum()))
+        theta, curvature = _solve(rows, smooth, theta)
         mass = np.exp(theta)
         inside = _tilt(bins, _spread(bins, mass, middle), records)
         spread = inside / mass[bins.owner]
-    return _summary(channel, bins, inside, curvature)
+    return _summary(released, bins, inside, curvature)
 
 
 def _smoothness(bins: Bins, middle: Floats) -> _Smoothness:
@@ -116,10 +117,10 @@ class _Point:
     loss: float
 
     @classmethod
-    def at(cls, evidence: Evidence, smooth: _Smoothness, theta: Floats) -> _Point:
-        expected = evidence.matrix @ np.exp(theta)
-        weight = 1.0 / (evidence.floor + evidence.poisson * expected)
-        rest = evidence.values - expected
+    def at(cls, rows: Rows, smooth: _Smoothness, theta: Floats) -> _Point:
+        expected = rows.matrix @ np.exp(theta)
+        weight = 1.0 / (rows.floor + rows.poisson * expected)
+        rest = rows.values - expected
         size = np.abs(rest) * np.sqrt(weight)
         loss = np.where(size <= HUBER, 0.5 * size**2, HUBER * size - 0.5 * HUBER**2).sum()
         bend = smooth.targets - smooth.rows @ theta
@@ -128,18 +129,18 @@ class _Point:
         return cls(rest, weight * pull, bend, 1.0 / (1.0 + bend**2 / smooth.freedom), float(loss))
 
 
-def _solve(evidence: Evidence, smooth: _Smoothness, theta: Floats) -> tuple[Floats, Floats]:
+def _solve(rows: Rows, smooth: _Smoothness, theta: Floats) -> tuple[Floats, Floats]:
     """Levenberg–Marquardt for θ = ln μ; returns θ and the curvature there."""
-    damping, point = 1e-2, _Point.at(evidence, smooth, theta)
+    damping, point = 1e-2, _Point.at(rows, smooth, theta)
     for _ in range(STEPS):
-        jacobian = evidence.matrix * np.exp(theta)
+        jacobian = rows.matrix * np.exp(theta)
         curvature = jacobian.T @ (point.weight[:, None] * jacobian)
         curvature += smooth.rows.T @ (point.soft[:, None] * smooth.rows)
         gradient = jacobian.T @ (point.weight * point.rest) + smooth.rows.T @ (point.soft * point.bend)
         damped = curvature + np.diag(damping * (1.0 + np.diag(curvature)))
         step = np.clip(np.linalg.solve(damped, gradient), -STRIDE, STRIDE)
         trial = np.clip(theta + step, -20.0, 45.0)
-        new = _Point.at(evidence, smooth, trial)
+        new = _Point.at(rows, smooth, trial)
         if new.loss <= point.loss:
             gain = point.loss - new.loss
             theta, point, damping = trial, new, max(damping / 5.0, 1e-9)
@@ -159,7 +160,7 @@ def _spread(bins: Bins, mass: Floats, middle: Floats) -> Floats:
     return bins.share(bins.support.width * np.exp(np.clip(line - line.max(), -60.0, 0.0)), mass)
 
 
-def _tilt(bins: Bins, spread: Floats, records: Evidence) -> Floats:
+def _tilt(bins: Bins, spread: Floats, records: Rows) -> Floats:
     """Lean the counts inside all bins alike, if n says so by more than its standard deviation.
 
     Bins keep their mass, and so the profile its fit: this decides only what the profile cannot see, for
@@ -179,10 +180,10 @@ def _tilt(bins: Bins, spread: Floats, records: Evidence) -> Floats:
     return leaned
 
 
-def _summary(channel: Channel, bins: Bins, spread: Floats, curvature: Floats) -> Prior:
+def _summary(released: Released, bins: Bins, spread: Floats, curvature: Floats) -> Prior:
     """Normalise, and state what the fit leaves open about keys that are not listed."""
     at = bins.support.at
-    hidden = spread * channel.hidden(at)
+    hidden = spread * released.hidden(at)
     hidden /= max(float(hidden.sum()), 1e-300)
     mean = float(hidden @ at)
     pull = bins.sums(hidden * (at - mean))  # d mean / d ln μ

@@ -1,4 +1,4 @@
-"""What a decoder may look at: the released numbers of one sketch, and nothing else.
+"""What every decoder may look at beside an encoding: the threshold part and the sizes of one sketch, and nothing else.
 
 Everything in :class:`Released` has passed a mechanism or is a public parameter, so whatever is computed
 from it is post-processing and costs no privacy.
@@ -6,11 +6,8 @@ from it is post-processing and costs no privacy.
 ===========  ==================================================================================
 symbol       meaning
 ===========  ==================================================================================
-p            ``flip``: probability that randomized response flips a bit, 1/(α + 2)
-w            ``width``: counts a level; y = RandRound(min(x, bound)/w)
-m, s_b       number of columns and bits in each (``sizes``)
 bound        β (δ = 0) or τ (δ > 0): a key is listed if and only if x + Z ≥ bound
-Z            discrete Laplace noise of scale ``noise``: P(Z = z) = (1 − t)/(1 + t)·t^|z|, t = e^(−1/noise)
+Z            noise of the threshold part, of the law ``noise``
 d            ``cells``: fingerprint cells that get noise even where empty (δ = 0), else None
 N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
 ===========  ==================================================================================
@@ -23,30 +20,26 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.decoding.noise import NoiseLaw
 from hushgram.errors import ParameterError
 
-__all__ = ["Floats", "Ints", "Released"]
+__all__ = ["Flags", "Floats", "Ints", "Released"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-MAX_LEVELS = 62  # a bit pattern must fit one signed 64-bit word
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """The public numbers of a release that decoding needs.
+    """The public numbers of a release that decoding needs, whatever the encoding.
 
     ``listed`` holds the values of *all* listed keys, in any order; ``profile_at`` is empty and
     ``profile_noise`` is 0 where the sizes came from the configuration instead of a noisy profile.
     """
 
-    flip: float
-    width: float
-    sizes: Ints
-    ones: Ints
     bound: int
-    noise: float
+    noise: NoiseLaw
     listed: Ints
     cells: float | None
     records: float
@@ -56,41 +49,32 @@ class Released:
     keys: float
 
     def __post_init__(self) -> None:
-        for name in ("sizes", "ones", "listed", "profile_at"):
-            object.__setattr__(
-                self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64).reshape(-1)
-            )
+        for name in ("listed", "profile_at"):
+            whole = np.ascontiguousarray(getattr(self, name), dtype=np.int64).reshape(-1)
+            object.__setattr__(self, name, whole)
         object.__setattr__(self, "profile", np.ascontiguousarray(self.profile, dtype=np.float64).reshape(-1))
-        self._need(0.0 < self.flip < 0.5, "flip", self.flip, "it is 1/(alpha + 2), between 0 and 1/2")
-        self._need(0.0 < self.width < np.inf, "width", self.width, "it must be positive and finite")
-        self._need(0.0 < self.noise < np.inf, "noise", self.noise, "it must be positive and finite")
-        self._need(self.bound >= 1, "bound", self.bound, "it must be at least 1")
-        self._need(
-            len(self.sizes) <= MAX_LEVELS, "sizes", len(self.sizes), f"at most {MAX_LEVELS} columns are read"
-        )
-        self._need(len(self.sizes) == len(self.ones), "ones", len(self.ones), "one number for each column")
-        self._need(bool(np.all(self.sizes >= 1)), "sizes", "a column of no bits", "leave the column out")
-        self._need(
-            bool(np.all((self.ones >= 0) & (self.ones <= self.sizes))),
-            "ones",
-            "a count",
-            "it must fit its column",
-        )
-        self._need(
-            len(self.profile_at) == len(self.profile), "profile", len(self.profile), "one number for each t"
-        )
+        need(self, self.bound >= 1, "bound", self.bound, "it must be at least 1")
+        same = len(self.profile_at) == len(self.profile)
+        need(self, same, "profile", len(self.profile), "one number for each t")
         rising = bool(np.all(np.diff(self.profile_at) > 0)) and bool(np.all(self.profile_at >= 1))
-        self._need(rising, "profile_at", self.profile_at[:8].tolist(), "it must rise and start at 1 or above")
-        self._need(
-            bool(np.all(np.isfinite(self.profile))), "profile", "not finite", "every number must be finite"
-        )
+        need(self, rising, "profile_at", self.profile_at[:8].tolist(), "it must rise and start at 1 or above")
+        finite = bool(np.all(np.isfinite(self.profile)))
+        need(self, finite, "profile", "not finite", "every number must be finite")
 
-    @property
-    def levels(self) -> int:
-        """m, the number of columns."""
-        return len(self.sizes)
+    def hidden(self, counts: Floats) -> Floats:
+        """P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
+        chance = 1.0 - self.noise.tail(np.ceil(self.bound - counts))
+        return chance if self.cells is not None else np.where(counts > 0, chance, 1.0)
 
-    @staticmethod
-    def _need(good: bool, field: str, value: object, rule: str) -> None:
-        if not good:
-            raise ParameterError(f"Released: {field} is wrong, got {value!r}; {rule}")
+    def value(self, values: Floats, counts: Floats) -> Floats:
+        """(V,) listed values × (X,) counts → (V, X) probabilities P(value | x)."""
+        table = self.noise.pmf(values[:, None] - counts[None, :])
+        if self.cells is None:
+            table[:, counts <= 0] = 0.0
+        return table
+
+
+def need(part: object, good: bool, field: str, value: object, rule: str) -> None:
+    """Refuse a release whose numbers cannot be."""
+    if not good:
+        raise ParameterError(f"{type(part).__name__}: {field} is wrong, got {value!r}; {rule}")

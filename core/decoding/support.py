@@ -8,13 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from hushgram.decoding.constants import ATOMS, SPLIT, SUPPORT_REACH, WIDE_BINS
 from hushgram.decoding.released import Floats, Ints, Released
 
 __all__ = ["Bins", "Support", "atom_edges", "make_bins"]
-
-REACH = 30.0  # the support ends so many noise scales above the bound: who is there is listed, but for e^−30
-FINE = 16  # atoms are at most 1/16 of their count, and 1/16 of the noise scale, wide
-SPLIT = 4  # at most so many bins in a cell of the profile's grid
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,15 @@ class Bins:
         return np.asarray(weight * (mass / np.maximum(self.sums(weight), 1e-300))[self.owner])
 
 
-def atom_edges(released: Released, top: int, fine: int) -> Ints:
+def atom_edges(released: Released, grain: float, top: int, fine: int) -> Ints:
     """Edges of ranges of counts from 1 to top, each so narrow that no likelihood changes much inside it.
 
-    A range is at most 1/fine of its count; within REACH noise scales of the bound also at most 1/fine of
-    the noise scale, and below that 1/fine of the level width (or 1/1000 of the bound, whatever the width).
+    A range is at most 1/fine of its count; within SUPPORT_REACH noise scales of the bound also at most 1/fine of
+    the noise scale, and below that 1/fine of the grain of the encoding (or 1/1000 of the bound).
     """
-    close = max(1, int(released.noise / fine))
-    below = max(close, int(released.width / fine), released.bound // 1000)
-    start = released.bound - REACH * released.noise
+    close = max(1, int(released.noise.scale / fine))
+    below = max(close, int(grain / fine), released.bound // 1000)
+    start = released.bound - SUPPORT_REACH * released.noise.scale
     edges, at = [1], 1
     while at <= top:
         at += min(max(1, at // fine), below, max(close, int(start - at)))
@@ -86,9 +83,9 @@ def atom_edges(released: Released, top: int, fine: int) -> Ints:
     return np.asarray(edges, dtype=np.int64)
 
 
-def make_bins(released: Released) -> Bins:
+def make_bins(released: Released, grain: float) -> Bins:
     """Atoms and bins for the counts that a release can say something about."""
-    top = released.bound + int(np.ceil(REACH * released.noise))
+    top = released.bound + int(np.ceil(SUPPORT_REACH * released.noise.scale))
     grid = released.profile_at if len(released.profile_at) else _usual_grid(top)
     grid = np.unique(np.concatenate([[1], grid[grid <= top], [top + 1]])).astype(np.int64)
     parts = [
@@ -96,7 +93,7 @@ def make_bins(released: Released) -> Bins:
         for a, b in itertools.pairwise(grid)
     ]
     edges = np.concatenate([*parts, [top + 1]])
-    fine = np.unique(np.concatenate([atom_edges(released, top, FINE), edges]))
+    fine = np.unique(np.concatenate([atom_edges(released, grain, top, ATOMS), edges]))
     low, high = fine[:-1], fine[1:] - 1
     cell = np.searchsorted(grid, edges[:-1], side="right")
     return Bins(Support(low, high, (low + high) / 2.0), edges, cell, top)
@@ -111,7 +108,7 @@ def _usual_grid(top: int) -> Ints:
 
 def _parts(start: int, end: int, released: Released) -> int:
     """Bins for the cell start ≤ x < end: 1/8 of their count wide, and a noise scale where keys are listed."""
-    if start > 4096:  # keeps the fit small where counts, and so the noise, are in the thousands
+    if start > WIDE_BINS:  # keeps the fit small where counts, and so the noise, are in the thousands
         return 1
-    wide = start / 8.0 if end <= released.bound else min(start / 8.0, released.noise)
+    wide = start / 8.0 if end <= released.bound else min(start / 8.0, released.noise.scale)
     return max(1, min(SPLIT, end - start, int(np.ceil((end - start) / max(wide, 1.0)))))

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hushgram.decoding import Decoder, Released
-from hushgram.decoding.laplace import laplace_interval
+from hushgram.decoding import AlpEvidence, Decoder, NoiseLaw, Released, noise_law
 from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.keys import Encoded, encode, hash_bytes
@@ -156,7 +155,7 @@ class Sketch:
                 raise ParameterError(
                     "total: some keys are not in the public list of this release; leave them out"
                 )
-            half = laplace_interval(float(self.plan.scale), level, max(count, 1))
+            half = self._noise.interval(level, max(count, 1))
             return Total(
                 float(estimate.sum()),
                 float(estimate.sum()) - half,
@@ -201,30 +200,33 @@ class Sketch:
         prints = hash_bytes(encoded.values)
         values, listed = self._listed(prints, encoded.values)
         estimate = np.where(listed, values.astype(np.float64), np.nan)
-        half = laplace_interval(float(self.plan.scale), level, 1)
+        half = self._noise.interval(level)
         return [estimate, estimate - half, estimate + half, np.where(listed, "laplace", "not listed")]
+
+    @cached_property
+    def _noise(self) -> NoiseLaw:
+        return noise_law("laplace", float(self.plan.scale))
 
     @cached_property
     def _decoder(self) -> Decoder:
         plan, sizes = self.plan, self.plan.sizes
         grid = PROFILE_GRID if sizes.profile else ()
-        return Decoder(
-            Released(
-                flip=float(plan.flip),
-                width=float(plan.width),
-                sizes=np.array(plan.column_sizes, np.int64),
-                ones=np.array(self.manifest.ones, np.int64),
-                bound=plan.bound,
-                noise=float(plan.scale),
-                listed=self._heavy[1],
-                cells=2.0**plan.domain_bits if plan.domain_bits is not None else None,
-                records=float(sizes.records),
-                profile_at=np.array(grid, np.int64),
-                profile=np.array(sizes.profile, np.float64),
-                profile_noise=float(sizes.scale),
-                keys=float(plan.keys),
-            )
+        released = Released(
+            bound=plan.bound,
+            noise=self._noise,
+            listed=self._heavy[1],
+            cells=2.0**plan.domain_bits if plan.domain_bits is not None else None,
+            records=float(sizes.records),
+            profile_at=np.array(grid, np.int64),
+            profile=np.array(sizes.profile, np.float64),
+            profile_noise=float(sizes.scale),
+            keys=float(plan.keys),
         )
+        columns = np.array(plan.column_sizes, np.int64), np.array(self.manifest.ones, np.int64)
+        evidence = AlpEvidence(
+            released, flip=float(plan.flip), width=float(plan.width), sizes=columns[0], ones=columns[1]
+        )
+        return Decoder(released, evidence)
 
     @cached_property
     def _heavy(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], pa.LargeBinaryArray | None]:

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushgram.decoding import Decoder, Released
+from hushgram.decoding import AlpEvidence
 from hushgram.errors import ParameterError
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
-from .worlds import made, simulate, zipf
+from .worlds import assembled, made, simulate, zipf
+from .worlds import decoder as decoder_of
 
 
 @st.composite
-def releases(draw: Any) -> tuple[Released, np.ndarray, np.ndarray, np.ndarray]:
+def releases(draw: Any) -> tuple[AlpEvidence, np.ndarray, np.ndarray, np.ndarray]:
     """Any release at all, however hostile its noise, and some lookups."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
@@ -27,34 +28,36 @@ def releases(draw: Any) -> tuple[Released, np.ndarray, np.ndarray, np.ndarray]:
     sizes = rng.integers(1, 10 ** draw(st.integers(1, 6)), levels)
     bound = draw(st.sampled_from([1, 2, 27, 500, 10**6]))
     grid = np.array(PROFILE_GRID)[: draw(st.sampled_from([0, 1, 5, len(PROFILE_GRID)]))]
-    released = Released(
-        flip=draw(st.sampled_from([0.03, 0.2, 0.45])),
-        width=draw(st.sampled_from([0.01, 4.7, 1e4])),
-        sizes=sizes,
-        ones=(rng.random(levels) * (sizes + 1)).astype(np.int64),
-        bound=bound,
-        noise=draw(st.sampled_from([0.01, 2.0, 16.0, 3e4, 1e9])),
-        listed=bound + rng.integers(0, 10 ** draw(st.integers(0, 12)), draw(st.integers(0, 30))),
-        cells=draw(st.sampled_from([None, 1.0, 2.0**40, 2.0**64])),
-        records=draw(st.sampled_from([-1e3, 0.0, 1.0, 1e6, 1e12])),
-        profile_at=grid,
-        profile=rng.normal(0.0, 10.0 ** draw(st.integers(0, 9)), len(grid)),
-        profile_noise=draw(st.sampled_from([1.0, 1e5])) if len(grid) else 0.0,
-        keys=draw(st.sampled_from([1.0, 50.0, 1e9])),
+    alp = assembled(
+        {
+            "flip": draw(st.sampled_from([0.03, 0.2, 0.45])),
+            "width": draw(st.sampled_from([0.01, 4.7, 1e4])),
+            "sizes": sizes,
+            "ones": (rng.random(levels) * (sizes + 1)).astype(np.int64),
+            "bound": bound,
+            "noise": draw(st.sampled_from([0.01, 2.0, 16.0, 3e4, 1e9])),
+            "listed": bound + rng.integers(0, 10 ** draw(st.integers(0, 12)), draw(st.integers(0, 30))),
+            "cells": draw(st.sampled_from([None, 1.0, 2.0**40, 2.0**64])),
+            "records": draw(st.sampled_from([-1e3, 0.0, 1.0, 1e6, 1e12])),
+            "profile_at": grid,
+            "profile": rng.normal(0.0, 10.0 ** draw(st.integers(0, 9)), len(grid)),
+            "profile_noise": draw(st.sampled_from([1.0, 1e5])) if len(grid) else 0.0,
+            "keys": draw(st.sampled_from([1.0, 50.0, 1e9])),
+        }
     )
     count = draw(st.integers(0, 20))
     listed = rng.random(count) < 0.5
     values = np.where(listed, bound + rng.integers(0, 10**12, count) // 10 ** rng.integers(0, 13, count), -7)
-    return released, rng.integers(0, 2, (count, levels)), values, listed
+    return alp, rng.integers(0, 2, (count, levels)), values, listed
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(releases(), st.sampled_from(["confidence", "credible"]), st.sampled_from([1.0, 0.3]))
 def test_answers_are_sane_for_any_release(case: Any, interval: str, present: float) -> None:
-    released, bits, values, listed = case
+    alp, bits, values, listed = case
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        decoder = Decoder(released)
+        decoder = decoder_of(alp)
         for estimator in ("posterior", "argmax", "unbiased"):
             answer = decoder.estimate(
                 bits, values, listed, estimator=estimator, interval=interval, level=0.9, present=present
@@ -81,10 +84,10 @@ def test_each_key_is_decoded_by_itself() -> None:
 
 
 def test_huge_values_come_back_as_they_are() -> None:
-    decoder = Decoder(made())
+    decoder = decoder_of(made())
     estimate, low, high = decoder.estimate([[1, 1, 1, 1]] * 2, [10**12, 10**6], [True, True])
     assert estimate == pytest.approx([1e12, 1e6])
-    radius = decoder.channel.radius(0.95)
+    radius = decoder.released.noise.radius(0.95)
     assert (low.tolist(), high.tolist()) == (
         [10**12 - radius, 10**6 - radius],
         [10**12 + radius, 10**6 + radius],
@@ -92,14 +95,14 @@ def test_huge_values_come_back_as_they_are() -> None:
 
 
 def test_no_columns_no_lookups_no_interval() -> None:
-    decoder = Decoder(made(sizes=[], ones=[]))
+    decoder = decoder_of(made(sizes=[], ones=[]))
     estimate, low, high = decoder.estimate(np.zeros((2, 0)), [0, 30], [False, True])
     assert estimate[0] < estimate[1] < 31
     assert np.all(low >= 1.0)
-    nothing = Decoder(made()).estimate(np.zeros((0, 4)), [], [])
+    nothing = decoder_of(made()).estimate(np.zeros((0, 4)), [], [])
     assert [part.shape for part in nothing] == [(0,)] * 3
-    assert Decoder(made()).total(np.zeros((0, 4)), [], []) == (0.0, 0.0, 0.0)
-    _, low, high = Decoder(made()).estimate([[0, 0, 0, 0]], [0], [False], interval=None)
+    assert decoder_of(made()).total(np.zeros((0, 4)), [], []) == (0.0, 0.0, 0.0)
+    _, low, high = decoder_of(made()).estimate([[0, 0, 0, 0]], [0], [False], interval=None)
     assert np.isnan([low[0], high[0]]).all()
 
 
@@ -124,12 +127,12 @@ def test_a_wider_level_gives_a_wider_interval() -> None:
 )
 def test_wrong_questions_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
-        Decoder(made()).estimate([[0, 0, 0, 0]], [0], [False], **changes)
+        decoder_of(made()).estimate([[0, 0, 0, 0]], [0], [False], **changes)
 
 
 def test_lookups_of_another_sketch_are_refused() -> None:
     with pytest.raises(ParameterError, match="look all of them up in the same sketch"):
-        Decoder(made()).estimate([[0, 0, 0]], [0], [False])
+        decoder_of(made()).estimate([[0, 0, 0]], [0], [False])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_lookups_of_another_sketch_are_refused() -> None:
     ],
 )
 def test_impossible_releases_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(ParameterError, match="Released: "):
+    with pytest.raises(ParameterError, match=r" is wrong, got |NoiseLaw: "):
         made(**{field: value})
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushgram.decoding.channel import Channel, pack_bits
-from hushgram.decoding.posterior import SPARE, Outcomes, Posterior, near_limit
+from hushgram.decoding.alp import pack_bits
+from hushgram.decoding.constants import SPARE
+from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import fit_prior
 
 from .worlds import made, patterns
@@ -14,11 +15,15 @@ from .worlds import made, patterns
 
 def by_hand(posterior: Posterior, bits: np.ndarray, value: int) -> np.ndarray:
     """Posterior weights of the atoms, one outcome at a time."""
-    channel, weight = posterior.channel, np.zeros(len(posterior.at))
+    alp, weight = posterior.evidence, np.zeros(len(posterior.at))
     for index, (x, mass) in enumerate(zip(posterior.at, posterior.mass, strict=True)):
         one = np.array([x])
-        likely = channel.rounding(one)[0] @ np.exp(channel.log_patterns(pack_bits(bits[None, :]))[0])
-        seen = channel.hidden(one)[0] if value < 0 else channel.value(np.array([float(value)]), one)[0, 0]
+        likely = alp.rounding(one)[0] @ np.exp(alp.log_patterns(pack_bits(bits[None, :]))[0])
+        seen = (
+            alp.released.hidden(one)[0]
+            if value < 0
+            else alp.released.value(np.array([float(value)]), one)[0, 0]
+        )
         weight[index] = mass * likely * seen
     return weight / weight.sum()
 
@@ -26,8 +31,8 @@ def by_hand(posterior: Posterior, bits: np.ndarray, value: int) -> np.ndarray:
 @pytest.mark.parametrize("cells", [2.0**20, None])
 @pytest.mark.parametrize("present", [1.0, 0.4])
 def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | None) -> None:
-    channel = Channel(made(cells=cells))
-    posterior = Posterior(channel, fit_prior(channel), present)
+    alp = made(cells=cells)
+    posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), present)
     rows = patterns(4)[[0, 3, 5, 15]]
     for value in (-1, 18, 24, 45):
         outcomes = Outcomes(pack_bits(rows), np.full(len(rows), value))
@@ -49,14 +54,14 @@ def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | 
 
 def test_credible_intervals_hold_their_level_on_average() -> None:
     """Over all patterns of keys that are not listed, weighted as the prior expects them."""
-    channel = Channel(made())
-    posterior = Posterior(channel, fit_prior(channel), 1.0)
+    alp = made()
+    posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), 1.0)
     rows = patterns(4)
     outcomes = Outcomes(pack_bits(rows), np.full(len(rows), -1))
     low, high = posterior.interval(outcomes, 0.9)
     held = total = 0.0
     for index, bits in enumerate(rows):
-        likely = channel.rounding(posterior.at) @ np.exp(channel.log_patterns(pack_bits(bits[None, :]))[0])
+        likely = alp.rounding(posterior.at) @ np.exp(alp.log_patterns(pack_bits(bits[None, :]))[0])
         weight = posterior.mass * posterior.hidden * likely
         inside = (posterior.low >= low[index]) & (posterior.high <= high[index])
         held, total = held + weight[inside].sum(), total + weight.sum()
@@ -64,19 +69,19 @@ def test_credible_intervals_hold_their_level_on_average() -> None:
 
 
 def test_a_key_that_may_be_absent_counts_less() -> None:
-    channel = Channel(made())
-    prior = fit_prior(channel)
+    alp = made()
+    prior = fit_prior(alp.released, alp)
     outcomes = Outcomes(np.array([0]), np.array([-1]))
-    sure = Posterior(channel, prior, 1.0).moments(outcomes)[0][0]
-    unsure = Posterior(channel, prior, 0.1).moments(outcomes)[0][0]
+    sure = Posterior(alp.released, alp, prior, 1.0).moments(outcomes)[0][0]
+    unsure = Posterior(alp.released, alp, prior, 0.1).moments(outcomes)[0][0]
     assert 0.0 < unsure < sure
     assert sure >= 1.0
 
 
 def test_near_and_far_meet() -> None:
-    channel = Channel(made())
-    posterior = Posterior(channel, fit_prior(channel), 1.0)
-    edge = np.array([near_limit(channel)])
+    alp = made()
+    posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), 1.0)
+    edge = np.array([near_limit(alp.released)])
     near = posterior.moments(Outcomes(np.array([15]), edge))
     far = posterior.far(edge)
     assert near[0] == pytest.approx(far[0], abs=0.8)
@@ -84,6 +89,6 @@ def test_near_and_far_meet() -> None:
 
 
 def test_listed_keys_are_pulled_down_because_noise_listed_them() -> None:
-    channel = Channel(made())
-    posterior = Posterior(channel, fit_prior(channel), 1.0)
+    alp = made()
+    posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), 1.0)
     assert posterior.moments(Outcomes(np.array([0]), np.array([18])))[0][0] < 18.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushgram.decoding.channel import Channel
 from hushgram.decoding.prior import Prior, fit_prior
 from hushgram.decoding.support import atom_edges
 
@@ -31,7 +30,7 @@ def check_shape(prior: Prior) -> None:
 def test_smooth_distributions_are_found(name: str, contributions: int) -> None:
     counts = zipf(60_000, 1.2e6) if name == "zipf" else np.random.default_rng(0).geometric(0.1, 60_000)
     world = simulate(counts, contributions=contributions)
-    prior = fit_prior(Channel(world.released))
+    prior = fit_prior(world.released, world.evidence)
     check_shape(prior)
     body = counts[counts <= prior.support.high[-1]]
     noise = 2.0**0.5 * world.released.profile_noise / len(counts)  # standard deviation of N_t/k
@@ -42,7 +41,7 @@ def test_smooth_distributions_are_found(name: str, contributions: int) -> None:
 
 def test_two_spikes_are_found() -> None:
     counts = np.where(np.arange(60_000) % 2, 3, 15)
-    prior = fit_prior(Channel(simulate(counts).released))
+    prior = simulate(counts).decoder.prior
     near = {at: above(prior, at) - above(prior, at + 1) for at in (3, 15)}
     assert near[3] == pytest.approx(0.5, abs=0.02)
     assert near[15] > 0.4
@@ -51,7 +50,7 @@ def test_two_spikes_are_found() -> None:
 def test_without_a_profile_the_loads_and_the_list_speak() -> None:
     counts = zipf(60_000, 1.2e6)
     world = simulate(counts, profile=False)
-    prior = fit_prior(Channel(world.released))
+    prior = fit_prior(world.released, world.evidence)
     check_shape(prior)
     for at in (8, 16, 24):  # below a level's width the loads say little
         assert above(prior, at) == pytest.approx(np.mean(counts >= at), rel=0.15)
@@ -61,17 +60,15 @@ def test_a_wild_profile_does_not_break_the_fit() -> None:
     world = simulate(zipf(20_000, 4e5))
     rng = np.random.default_rng(0)
     wild = rng.normal(0.0, 1e5, len(world.released.profile))
-    released = made(
-        profile_at=world.released.profile_at, profile=wild, profile_noise=1e5, records=-5e6, keys=1.0
-    )
-    check_shape(fit_prior(Channel(released)))
+    alp = made(profile_at=world.released.profile_at, profile=wild, profile_noise=1e5, records=-5e6, keys=1.0)
+    check_shape(fit_prior(alp.released, alp))
 
 
 def test_one_lying_number_cannot_take_the_fit_along() -> None:
     world = simulate(zipf(60_000, 1.2e6))
-    honest = fit_prior(Channel(world.released))
+    honest = fit_prior(world.released, world.evidence)
     world.released.profile[5] += 30_000.0  # N_6, 300 noise scales off
-    lied_to = fit_prior(Channel(world.released))
+    lied_to = fit_prior(world.released, world.evidence)
     assert above(lied_to, 3) == pytest.approx(above(honest, 3), rel=0.1)
     assert above(lied_to, 12) == pytest.approx(above(honest, 12), rel=0.1)
 
@@ -80,9 +77,9 @@ def test_one_lying_number_cannot_take_the_fit_along() -> None:
     ("bound", "noise", "width"), [(1, 0.01, 1.0), (10**9, 2.0, 1e8), (10**6, 8e4, 2e5), (30, 2.0, 5.0)]
 )
 def test_ranges_stay_few_and_narrow(bound: int, noise: float, width: float) -> None:
-    released = made(bound=bound, noise=noise, width=width, listed=[])
+    alp = made(bound=bound, noise=noise, width=width, listed=[])
     top = bound + int(30 * noise) + 1
-    edges = atom_edges(released, top, 16)
+    edges = atom_edges(alp.released, alp.grain, top, 16)
     assert len(edges) < 3_000
     assert edges[0] == 1
     assert edges[-1] == top + 1

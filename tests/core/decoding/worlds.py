@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding import Decoder, Released
+from hushgram.decoding import AlpEvidence, Decoder, Released
+from hushgram.decoding.noise import LaplaceLaw
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 
-def made(**changes: Any) -> Released:
-    """A release of a few numbers; by default four columns, pure DP, no profile."""
+def made(**changes: Any) -> AlpEvidence:
+    """A release of a few numbers; by default four columns, pure DP, no profile. Its list is in ``.released``."""
     numbers: dict[str, Any] = {
         "flip": 0.2,
         "width": 5.0,
@@ -30,7 +31,19 @@ def made(**changes: Any) -> Released:
         "profile_noise": 0.0,
         "keys": 600.0,
     }
-    return Released(**{**numbers, **changes})
+    return assembled({**numbers, **changes})
+
+
+def assembled(numbers: dict[str, Any]) -> AlpEvidence:
+    """The numbers of both parts in one."""
+    columns = {name: numbers.pop(name) for name in ("flip", "width", "sizes", "ones")}
+    noise = LaplaceLaw(numbers.pop("noise"))
+    return AlpEvidence(Released(noise=noise, **numbers), **columns)
+
+
+def decoder(alp: AlpEvidence) -> Decoder:
+    """Of one release."""
+    return Decoder(alp.released, alp)
 
 
 @dataclass
@@ -38,14 +51,18 @@ class World:
     """A simulated release of known counts: what each key's lookup finds."""
 
     counts: NDArray[np.int64]
-    released: Released
+    evidence: AlpEvidence
     bits: NDArray[np.uint8]
     values: NDArray[np.int64]
     listed: NDArray[np.bool_]
 
     @property
     def decoder(self) -> Decoder:
-        return Decoder(self.released)
+        return decoder(self.evidence)
+
+    @property
+    def released(self) -> Released:
+        return self.evidence.released
 
     def lookups(self, chosen: Any = slice(None)) -> tuple[Any, Any, Any]:
         return self.bits[chosen], self.values[chosen], self.listed[chosen]
@@ -93,22 +110,24 @@ def simulate(
     listed = values >= bound
     false = rng.poisson(allowed * cells) if cells else 0
     zeros = bound + rng.geometric(1.0 - ratio, false) - 1
-    released = Released(
-        flip=0.2,
-        width=width,
-        sizes=sizes,
-        ones=ones,
-        bound=bound,
-        noise=noise,
-        listed=np.concatenate([values[listed], zeros]),
-        cells=cells,
-        records=float(counts.sum() + laplace(rng, sizes_noise, 1)[0]),
-        profile_at=grid,
-        profile=exact + laplace(rng, sizes_noise, len(grid)),
-        profile_noise=sizes_noise if profile else 0.0,
-        keys=float(keys),
+    evidence = assembled(
+        {
+            "flip": 0.2,
+            "width": width,
+            "sizes": sizes,
+            "ones": ones,
+            "bound": bound,
+            "noise": noise,
+            "listed": np.concatenate([values[listed], zeros]),
+            "cells": cells,
+            "records": float(counts.sum() + laplace(rng, sizes_noise, 1)[0]),
+            "profile_at": grid,
+            "profile": exact + laplace(rng, sizes_noise, len(grid)),
+            "profile_noise": sizes_noise if profile else 0.0,
+            "keys": float(keys),
+        }
     )
-    return World(counts, released, bits, np.where(listed, values, 0), listed)
+    return World(counts, evidence, bits, np.where(listed, values, 0), listed)
 
 
 def zipf(keys: int, records: float, exponent: float = 1.1) -> NDArray[np.int64]:

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushgram.decoding import Decoder
-from hushgram.decoding.channel import Channel, pack_bits
-from hushgram.decoding.simple import argmax, argmax_levels, unbiased
+from hushgram.decoding.alp import AlpEvidence, argmax_levels, pack_bits
 
-from .worlds import made, patterns
+from .worlds import decoder, made, patterns
 
 
 def test_the_papers_figure_2() -> None:
@@ -30,28 +28,28 @@ def test_argmax_is_algorithm_2(rows: list[list[bool]]) -> None:
 
 
 def test_argmax_of_packed_words_and_of_listed_keys() -> None:
-    channel = Channel(made())
-    assert argmax(channel, pack_bits(patterns(4))) == pytest.approx(5.0 * argmax_levels(patterns(4)))
-    estimate, _, _ = Decoder(made()).estimate([[1, 1, 1, 1]], [77], [True], estimator="argmax")
+    alp = made()
+    assert alp.argmax(pack_bits(patterns(4))) == pytest.approx(5.0 * argmax_levels(patterns(4)))
+    estimate, _, _ = decoder(made()).estimate([[1, 1, 1, 1]], [77], [True], estimator="argmax")
     assert estimate.tolist() == [77.0]
 
 
 def expectation(
-    channel: Channel, counts: np.ndarray, kink: bool = True
+    alp: AlpEvidence, counts: np.ndarray, kink: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """E, Var and E of the estimated variance of the unbiased estimate for each count, over all outcomes."""
-    released = channel.released
-    words = pack_bits(patterns(channel.levels))
+    released = alp.released
+    words = pack_bits(patterns(alp.levels))
     values = np.arange(released.bound, released.bound + 400)
     word = np.concatenate([words, np.repeat(words, len(values))])
     value = np.concatenate([np.zeros(len(words), np.int64), np.tile(values, len(words))])
     listed = np.concatenate([np.zeros(len(words), bool), np.ones(len(words) * len(values), bool)])
-    estimate, spread = unbiased(channel, word, value, listed)
+    estimate, spread = alp.unbiased(word, value, listed)
     if not kink:
-        estimate[listed & (value == released.bound)] += channel.variance / 2.0
-    bits = channel.rounding(counts) @ np.exp(channel.log_patterns(words)).T  # (X, patterns)
-    loose = bits * channel.hidden(counts)[:, None]
-    bound = bits[:, :, None] * channel.value(values.astype(float), counts).T[:, None, :]
+        estimate[listed & (value == released.bound)] += alp.released.noise.variance / 2.0
+    bits = alp.rounding(counts) @ np.exp(alp.log_patterns(words)).T  # (X, patterns)
+    loose = bits * alp.released.hidden(counts)[:, None]
+    bound = bits[:, :, None] * alp.released.value(values.astype(float), counts).T[:, None, :]
     chance = np.concatenate([loose, bound.reshape(len(counts), -1)], axis=1)
     mean = chance @ estimate
     return mean, chance @ estimate**2 - mean**2, chance @ spread
@@ -59,15 +57,15 @@ def expectation(
 
 @pytest.mark.parametrize(("bound", "width"), [(18, 5.0), (20, 5.0), (7, 2.3)])
 def test_the_unbiased_estimate_is_unbiased_for_every_count(bound: int, width: float) -> None:
-    channel = Channel(made(bound=bound, width=width, listed=[]))
+    alp = made(bound=bound, width=width, listed=[])
     counts = np.arange(0.0, 60.0)
-    mean, variance, stated = expectation(channel, counts)
+    mean, variance, stated = expectation(alp, counts)
     assert mean == pytest.approx(counts, abs=0.002 * 2.0)
     assert np.all(stated >= 0.96 * variance)
     assert np.all(stated <= 1.25 * variance + width**2)
 
 
 def test_without_its_correction_at_the_bound_it_is_biased() -> None:
-    channel = Channel(made())
+    alp = made()
     counts = np.arange(0.0, 60.0)
-    assert np.abs(expectation(channel, counts, kink=False)[0] - counts).max() > 0.2
+    assert np.abs(expectation(alp, counts, kink=False)[0] - counts).max() > 0.2

@@ -1,0 +1,280 @@
+"""Evidence of ALP's bits: the probability of every pattern, given the true count x.
+
+P(bits | x) = Σ_y P(y | x)·∏_b P(bit_b | y)
+
+* P(y | x): random rounding puts y on the two integers beside min(x, bound)/w (Aumüller, Lebeda, Pagh
+  2021, Alg. 1, step 1).
+* P(bit_b = 1 | y) is 1 − p where b ≤ y. Above y the position holds whatever other keys and the noise
+  left there: the hash is independent of them, so the probability is the share of ones that the column
+  shows.
+
+**argmax** (Alg. 2): f(n) = Σ_{a ≤ n} (2z_a − 1); the average of all n in 0 … m that maximise f, times the level
+width.
+
+**unbiased** ★: each column gives ẑ_b = (z_b − q_b)/(1 − p − q_b), where q_b is the share of ones in the
+column, and E ẑ_b = P(y ≥ b | x), so w·Σ_b ẑ_b has mean min(x, bound) whatever x is. For what lies above
+the bound: with v = x + Z and discrete Laplace Z, a function h of x has the unbiased estimate h(v) −
+κ·(h(v+1) − 2h(v) + h(v−1)), κ = t/(1 − t)². For h(x) = max(x − bound, 0) that is v − bound above the
+bound, −κ at v = bound, and 0 below, so it needs listed values only. The sum of both is exactly
+unbiased, the selection by the threshold included. Values at least SURE noise scales above the bound
+leave the bits out, since x is then above the bound but for a chance below e^−SURE: the bias that this
+adds is below 0.002 noise scales.
+
+===========  ==================================================================================
+symbol       meaning
+===========  ==================================================================================
+p            ``flip``: probability that randomized response flips a bit, 1/(α + 2)
+w            ``width``: counts a level; y = RandRound(min(x, bound)/w)
+m, s_b       number of columns and bits in each (``sizes``); ``ones`` of them are set
+===========  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hushgram.decoding.constants import (
+    CALIBRATE,
+    CONTRAST,
+    EMPTY,
+    ENUMERATE,
+    GROUPS,
+    HIDDEN_CLASSES,
+    LISTED_CLASSES,
+    SURE,
+)
+from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.released import Flags, Floats, Ints, Released, need
+from hushgram.decoding.rows import Rows
+from hushgram.decoding.support import Bins
+from hushgram.errors import ParameterError
+
+__all__ = ["AlpEvidence", "argmax_levels", "pack_bits"]
+
+MAX_LEVELS = 62  # a bit pattern must fit one signed 64-bit word
+
+
+def pack_bits(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Ints:
+    """(N, m) bits → N words; bit b − 1 of the word is the bit of column b."""
+    count, levels = bits.shape
+    words = np.zeros(count, dtype=np.int64)
+    for level in range(levels):
+        words |= (bits[:, level] != 0).astype(np.int64) << level
+    return words
+
+
+class AlpEvidence(Evidence):
+    """A symbol is a key's m bits, packed."""
+
+    source: ClassVar[str] = "alp"
+
+    def __init__(
+        self, released: Released, *, flip: float, width: float, sizes: ArrayLike, ones: ArrayLike
+    ) -> None:
+        self.released = released
+        self.flip, self.width, self.grain = flip, width, width
+        self.sizes = np.ascontiguousarray(sizes, dtype=np.int64).reshape(-1)
+        self.ones = np.ascontiguousarray(ones, dtype=np.int64).reshape(-1)
+        need(self, 0.0 < flip < 0.5, "flip", flip, "it is 1/(alpha + 2), between 0 and 1/2")
+        need(self, 0.0 < width < np.inf, "width", width, "it must be positive and finite")
+        few = len(self.sizes) <= MAX_LEVELS
+        need(self, few, "sizes", len(self.sizes), f"at most {MAX_LEVELS} columns are read")
+        need(self, len(self.sizes) == len(self.ones), "ones", len(self.ones), "one number for each column")
+        need(self, bool(np.all(self.sizes >= 1)), "sizes", "a column of no bits", "leave the column out")
+        fit = bool(np.all((self.ones >= 0) & (self.ones <= self.sizes)))
+        need(self, fit, "ones", "a count", "it must fit its column")
+        self.levels = len(self.sizes)
+        share = self.ones / np.maximum(self.sizes, 1)
+        self.set_below = 1.0 - flip  # P(bit = 1 | b ≤ y)
+        most = flip + (1.0 - 2.0 * flip) * (1.0 - CONTRAST)
+        self.set_above = np.clip(share, flip, most)  # P(bit = 1 | b > y)
+
+    # Likelihoods ----------------------------------------------------------------------------------------
+
+    def symbols(self, found: Any) -> Ints:
+        """(N, m) bits, column b read at h_b(key)."""
+        bits = np.asarray(found)
+        bits = bits.reshape(len(bits), -1) if len(bits) else np.zeros((0, self.levels), np.uint8)
+        if bits.shape[1] != self.levels:
+            raise ParameterError(
+                f"Decoder: bits of {self.levels} columns are needed, got {bits.shape[1]}; "
+                "look all of them up in the same sketch"
+            )
+        return pack_bits(bits)
+
+    def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
+        return np.exp(self.log_patterns(symbols)), self.rounding(counts)
+
+    def every_symbol(self) -> Ints | None:
+        return np.arange(1 << self.levels, dtype=np.int64) if self.levels <= CALIBRATE else None
+
+    def rounding(self, counts: Floats) -> Floats:
+        """(X,) counts → (X, m + 1) probabilities of each level y."""
+        top = self.levels
+        scaled = np.minimum(np.minimum(counts, self.released.bound) / self.width, top)
+        lower = np.floor(scaled).astype(np.int64)
+        part = scaled - lower
+        table = np.zeros((len(counts), top + 1))
+        rows = np.arange(len(counts))
+        table[rows, lower] = 1.0 - part
+        table[rows, np.minimum(lower + 1, top)] += part
+        return table
+
+    def reach(self, counts: Floats) -> Floats:
+        """(X,) counts → (X, m) probabilities P(y ≥ b | x) for b = 1 … m."""
+        steps = np.arange(self.levels)
+        scaled = np.minimum(counts, self.released.bound)[:, None] / self.width
+        return np.clip(scaled - steps, 0.0, 1.0)
+
+    def log_patterns(self, words: Ints) -> Floats:
+        """(D,) packed patterns → (D, m + 1) values of ln P(pattern | y)."""
+        table = np.zeros((len(words), self.levels + 1))
+        below = np.log([1.0 - self.set_below, self.set_below])
+        for level in range(self.levels):
+            above = np.log([1.0 - self.set_above[level], self.set_above[level]])
+            bit = (words >> level) & 1
+            table[:, : level + 1] += above[bit][:, None]
+            table[:, level + 1 :] += below[bit][:, None]
+        return table
+
+    # Partitions -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def patterns(self) -> Patterns:
+        """All patterns, or groups of them, with their probabilities given y."""
+        return Patterns(self)
+
+    @cached_property
+    def _hidden(self) -> tuple[Ints, Floats]:
+        return self.patterns.merge(HIDDEN_CLASSES)
+
+    @cached_property
+    def _listed(self) -> tuple[Ints, Floats]:
+        return self.patterns.merge(LISTED_CLASSES)
+
+    def hidden_classes(self, counts: Floats) -> Floats:
+        return self.rounding(counts) @ self._hidden[1].T
+
+    def hidden_class(self, symbols: Ints) -> Ints:
+        return self._hidden[0][self.patterns.code(symbols)]
+
+    def listed_classes(self, counts: Floats, values: Floats) -> Floats:
+        table = self.rounding(counts) @ self._listed[1].T
+        return np.broadcast_to(table[:, None, :], (len(counts), len(values), table.shape[1]))
+
+    def listed_class(self, symbols: Ints, values: Ints) -> Ints:
+        return self._listed[0][self.patterns.code(symbols)]
+
+    # Estimates without a prior ----------------------------------------------------------------------------
+
+    def argmax(self, symbols: Ints) -> Floats:
+        bits = (symbols[:, None] >> np.arange(self.levels)) & 1
+        return argmax_levels(bits) * self.width
+
+    def unbiased(self, symbols: Ints, values: Ints, listed: Flags) -> tuple[Floats, Floats]:
+        """The variance covers randomized response, rounding (at its largest, w²/4) and the threshold's noise."""
+        bound, noise = self.released.bound, self.released.noise
+        estimate = np.zeros(len(symbols))
+        variance = np.full(len(symbols), self.width**2 / 4.0 if self.levels else 0.0)
+        for level in range(self.levels):
+            above = float(self.set_above[level])
+            contrast = self.set_below - above
+            reached = (((symbols >> level) & 1) - above) / contrast
+            estimate += self.width * reached
+            unset = above * (1.0 - above)
+            spread = unset + reached * (self.set_below * (1.0 - self.set_below) - unset)
+            variance += self.width**2 * spread / contrast**2
+        over = np.where(listed, values - bound, 0).astype(np.float64)
+        sure = listed & (over >= SURE * noise.scale)
+        edge = listed & (over <= 0)
+        estimate += np.where(edge, -noise.variance / 2.0, over)
+        variance += np.where(listed, noise.variance + np.where(edge, noise.variance**2 / 4.0, 0.0), 0.0)
+        estimate = np.where(sure, np.where(listed, values, 0), estimate)
+        return estimate, np.where(sure, noise.variance, variance)
+
+    # The columns as a whole -------------------------------------------------------------------------------
+
+    def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:
+        """Each column's load: a share f of ones means that ℓ = (f − p)/(1 − 2p) of the positions are hit, by
+        n_b = −s_b·ln(1 − ℓ) keys, and n_b = Σ P(y ≥ b | x)·μ.
+        """
+        sizes, contrast = self.sizes.astype(np.float64), 1.0 - 2.0 * self.flip
+        share = self.set_above
+        empty = np.maximum(1.0 - (share - self.flip) / contrast, EMPTY)
+        full = self.reach(np.array([float(bins.top)]))[0]  # of keys beyond the support
+        variance = sizes * np.maximum(share * (1.0 - share), 1e-9) / (contrast * empty) ** 2 + 1.0
+        keys = -sizes * np.log(empty) - beyond * full
+        return Rows.of(self.reach(bins.support.at).T @ shape, keys, variance)
+
+
+class Patterns:
+    """A public partition of the bit patterns into few classes with their exact probabilities given y.
+
+    Each pattern is a class of its own up to ENUMERATE columns; with more, the ones of neighbouring columns are
+    counted together.
+    """
+
+    def __init__(self, alp: AlpEvidence, enumerate_up_to: int = ENUMERATE) -> None:
+        levels = alp.levels
+        if levels <= enumerate_up_to:
+            self.groups = [range(level, level + 1) for level in range(levels)]
+        else:
+            cuts = np.linspace(0, levels, (GROUPS if levels <= 40 else 3) + 1).astype(int)
+            self.groups = [range(a, b) for a, b in itertools.pairwise(cuts)]
+        chance = np.ones((1, levels + 1))  # (classes, y)
+        for group in self.groups:
+            part = _count_chances(alp, group)  # (ones, y)
+            chance = (part[:, None, :] * chance[None, :, :]).reshape(-1, levels + 1)
+        self.chance = chance
+        self.score = (chance @ np.arange(levels + 1)) / np.maximum(chance.sum(axis=1), 1e-300)
+
+    def code(self, words: Ints) -> Ints:
+        """(D,) packed patterns → index into ``chance``."""
+        code = np.zeros(len(words), dtype=np.int64)
+        place = 1
+        for group in self.groups:
+            ones = np.zeros(len(words), dtype=np.int64)
+            for level in group:
+                ones += (words >> level) & 1
+            code += ones * place
+            place *= len(group) + 1
+        return code
+
+    def merge(self, most: int) -> tuple[Ints, Floats]:
+        """Class of each code, and (classes, y) probabilities; at most ``most`` classes, by the mean of y."""
+        if len(self.score) <= most:
+            return np.arange(len(self.score)), self.chance
+        order = np.argsort(self.score, kind="stable")
+        share = np.cumsum(self.chance[order].mean(axis=1))
+        label = np.empty(len(order), dtype=np.int64)
+        label[order] = np.minimum((share * most).astype(np.int64), most - 1)
+        label = np.unique(label, return_inverse=True)[1]
+        table = np.zeros((int(label.max()) + 1, self.chance.shape[1]))
+        np.add.at(table, label, self.chance)
+        return label, table
+
+
+def _count_chances(alp: AlpEvidence, group: range) -> Floats:
+    """(ones, y): probability of each number of ones among the columns of a group, for each y."""
+    ys = np.arange(alp.levels + 1)
+    table = np.zeros((len(group) + 1, len(ys)))
+    table[0] = 1.0
+    for level in group:
+        one = np.where(ys > level, alp.set_below, alp.set_above[level])
+        up = np.zeros_like(table)
+        up[1:] = table[:-1] * one
+        table = table * (1.0 - one) + up
+    return table
+
+
+def argmax_levels(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Floats:
+    """(D, m) bits → Algorithm 2's estimates of y: the average of all maximisers of the walk."""
+    walk = np.zeros((bits.shape[0], bits.shape[1] + 1), dtype=np.int32)
+    np.cumsum(np.where(bits != 0, 1, -1), axis=1, out=walk[:, 1:])
+    peak = walk == walk.max(axis=1, keepdims=True)
+    return np.asarray((peak @ np.arange(walk.shape[1])) / peak.sum(axis=1))

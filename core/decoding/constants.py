@@ -1,0 +1,94 @@
+"""Every constant of the decoders: what it does, and how it was found.
+
+None of them touches privacy (decoding is post-processing), and none can make a confidence interval or an unbiased
+estimate wrong: those hold by construction. They decide how short intervals are, how close the fitted prior is, and
+how much time a lookup takes. "Tuned": chosen by the error and coverage of `python -m benchmarks.error` over
+`benchmarks.data.HISTOGRAMS`, and checked on `HELD_OUT`, which played no part in the choice.
+
+=================== ======= ===================================================================== =================
+constant            value   what it does                                                          how it was found
+=================== ======= ===================================================================== =================
+**counts (support.py)**
+SUPPORT_REACH       30      the prior's counts end so many noise scales above the threshold       e^−30 is nothing
+ATOMS               16      atoms are at most 1/16 of their count and of the noise scale wide     halving: no change
+SPLIT               4       bins in a cell of the profile's grid, at most                         tuned
+WIDE_BINS           4096    from this count on a cell of the grid is one bin                      time of the fit
+**evidence (rows.py, alp.py)**
+GUESS               0.3     relative standard deviation of n and k that a configuration states    a guess
+SLACK               5e−4    relative error of n from the atoms' width                             1/(2·ATOMS)², seen
+EMPTY               1e−3    share of a column that stays empty, so that its load is finite        keeps ln finite
+CONTRAST            1e−3    share of its contrast that a full column keeps                        keeps ratios finite
+VALUES              40      ranges of listed values, half a noise scale each                      halving: no change
+SURE                5       noise scales above the threshold from where bits are left out         bias < 0.002 scales
+**prior (prior.py)**
+CURVE               3       standard deviation of a change of slope of ln density per ln x        tuned
+STIFF               2       the same inside a cell of the profile's grid                          tuned
+LEAN                3       standard deviation of the slope about −2                              tuned
+TAIL                2       degrees of freedom of the bends: a few spikes must be possible        tuned (two points)
+HUBER               10      standard deviations beyond which an observation pulls no harder       tuned (a lying N_t)
+PASSES, STEPS       3, 50   passes over the shape inside the bins; steps of one fit               no gain beyond
+LOOSE               0.02    relative error of n allowed before the last pass                      tuned
+STRIDE, ENOUGH      1.5, 1e−3 longest step of a ln μ; gain below which the fit is done            no gain beyond
+**posterior (posterior.py)**
+NEAR                15      values within so many noise scales of the threshold meet the prior    e^−15 is nothing
+POWER               2       exponent of the power law that stands for the prior far above         Zipf's tail
+SPARE               3       a credible interval leaves out at most so many times 1 − level        a limit on lying
+MARGIN              0.2     share of 1 − level that credible intervals keep in hand               tuned
+CALIBRATE           12      columns up to which credible intervals are calibrated on all patterns time
+CHUNK               2^21    elements of a table that are in memory at a time                      memory
+**confidence (confidence.py)**
+ENUMERATE           15      columns up to which all 2^m patterns are listed                       time
+GROUPS              4       groups of columns beyond that (3 beyond 40 columns)                   time
+HIDDEN_CLASSES      64      outcomes of the encoding for a key that is not listed                 doubling: 1 % shorter
+LISTED_CLASSES      8       the same for a listed key                                             doubling: no change
+RANGES              0.06    share of the missing coverage that ranges of counts add to be safe    worst case, test
+FINE                8       candidate counts and ranges of values: at most 1/8 noise scale        doubling: no change
+TOP                 12      candidate counts end so many noise scales above the threshold         e^−12 is nothing
+**totals (decoder.py)**
+MODEL               1e−3    relative error of the prior's mean that comes from its bins           seen in the benchmark
+=================== ======= ===================================================================== =================
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SUPPORT_REACH: Final = 30.0
+ATOMS: Final = 16
+SPLIT: Final = 4
+WIDE_BINS: Final = 4096
+
+GUESS: Final = 0.3
+SLACK: Final = 5e-4
+EMPTY: Final = 1e-3
+CONTRAST: Final = 1e-3
+VALUES: Final = 40
+SURE: Final = 5.0
+
+CURVE: Final = 3.0
+STIFF: Final = 2.0
+LEAN: Final = 3.0
+TAIL: Final = 2.0
+HUBER: Final = 10.0
+PASSES: Final = 3
+STEPS: Final = 50
+LOOSE: Final = 0.02
+STRIDE: Final = 1.5
+ENOUGH: Final = 1e-3
+
+NEAR: Final = 15.0
+POWER: Final = 2.0
+SPARE: Final = 3.0
+MARGIN: Final = 0.2
+CALIBRATE: Final = 12
+CHUNK: Final = 1 << 21
+
+ENUMERATE: Final = 15
+GROUPS: Final = 4
+HIDDEN_CLASSES: Final = 64
+LISTED_CLASSES: Final = 8
+RANGES: Final = 0.06
+FINE: Final = 8
+TOP: Final = 12.0
+
+MODEL: Final = 1e-3

@@ -1,0 +1,165 @@
+"""The law of the noise on a released number, in floats: for decoders, which come after the release.
+
+===========  =====================================================================================
+Laplace      P(Z = z) = (1 − t)/(1 + t)·t^|z|, t = e^(−1/scale)
+Gaussian     P(Z = z) ∝ exp(−z²/(2·scale²)) on the integers (Canonne, Kamath, Steinke 2020)
+===========  =====================================================================================
+
+`noise_law` knows each by the word that a manifest has for it. The exact samplers are in `hushgram.noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.errors import ParameterError
+
+__all__ = ["GaussianLaw", "LaplaceLaw", "NoiseLaw", "noise_law"]
+
+Floats = NDArray[np.float64]
+
+_MANY = 30  # from this many terms on a sum of noises is normal for every purpose here
+_GRID = 1 << 16  # points of a Gaussian's table; a larger scale is tabulated on a coarser grid
+_REACH = 38.0  # where a Gaussian's table ends, in scales: e^(−38²/2) is the smallest double
+
+
+class NoiseLaw(ABC):
+    """Symmetric integer noise Z. Methods take arrays of whole numbers, as floats."""
+
+    def __init__(self, scale: float) -> None:
+        if not 0.0 < scale < np.inf:
+            raise ParameterError(f"NoiseLaw: scale must be positive and finite, got {scale!r}")
+        self.scale = scale
+
+    @abstractmethod
+    def pmf(self, at: Floats) -> Floats:
+        """P(Z = at)."""
+
+    @abstractmethod
+    def tail(self, at: Floats) -> Floats:
+        """P(Z ≥ at)."""
+
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """Var Z."""
+
+    @abstractmethod
+    def radius(self, level: float) -> int:
+        """The smallest c with P(|Z| ≤ c) ≥ level."""
+
+    @abstractmethod
+    def log_moment(self, at: float) -> float:
+        """ln E[e^(at·Z)]; infinite where it does not exist."""
+
+    def interval(self, level: float, terms: int = 1) -> float:
+        """Half-width of an interval that covers the sum of ``terms`` noises at ``level``, or more."""
+        if terms == 1:
+            return float(self.radius(level))
+        if terms >= _MANY:
+            return NormalDist().inv_cdf(0.5 + level / 2.0) * math.sqrt(terms * self.variance)
+        target = math.log(2.0 / (1.0 - level))  # Chernoff
+        steps = (step / 200.0 / self.scale for step in range(1, 200))
+        return min((target + terms * self.log_moment(at)) / at for at in steps)
+
+
+class LaplaceLaw(NoiseLaw):
+    """Discrete Laplace noise of scale b."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+        self.ratio = math.exp(-1.0 / scale)
+
+    def pmf(self, at: Floats) -> Floats:
+        t = self.ratio
+        with np.errstate(under="ignore"):
+            return np.asarray((1.0 - t) / (1.0 + t) * np.power(t, np.abs(at)))
+
+    def tail(self, at: Floats) -> Floats:
+        t = self.ratio
+        with np.errstate(under="ignore"):
+            far = np.power(t, np.where(at >= 1, at, 1.0 - at)) / (1.0 + t)
+        return np.asarray(np.where(at >= 1, far, 1.0 - far))
+
+    @property
+    def variance(self) -> float:
+        return 2.0 * self.ratio / max((1.0 - self.ratio) ** 2, 1e-300)
+
+    def radius(self, level: float) -> int:
+        # P(|Z| > c) = 2t^(c+1)/(1 + t)
+        t = self.ratio
+        if t <= 0.0:
+            return 0
+        rest = np.log(max((1.0 - level) * (1.0 + t) / 2.0, 1e-300)) / np.log(t)
+        return max(0, int(np.ceil(rest - 1.0 - 1e-12)))
+
+    def log_moment(self, at: float) -> float:
+        t = self.ratio
+        if t * math.exp(abs(at)) >= 1.0:
+            return math.inf
+        return 2.0 * math.log1p(-t) - math.log1p(-t * math.exp(at)) - math.log1p(-t * math.exp(-at))
+
+
+class GaussianLaw(NoiseLaw):
+    """Discrete Gaussian noise of parameter σ, from a table of its tail."""
+
+    @cached_property
+    def _tails(self) -> tuple[Floats, Floats]:
+        """Points 0, step, 2·step, … and P(Z ≥ point) there; exact sums where the step is 1."""
+        last = math.ceil(_REACH * self.scale) + 2.0
+        step = max(1.0, math.ceil(last / _GRID))
+        at = np.arange(0.0, last + step, step)
+        if step == 1.0:
+            with np.errstate(under="ignore"):
+                weight = np.exp(-0.5 * (at / self.scale) ** 2)
+            over = np.cumsum(weight[::-1])[::-1]
+            return at, over / (2.0 * over[0] - 1.0)
+        root = self.scale * math.sqrt(2.0)  # a sum over integers is an integral from half a step before
+        return at, np.array([0.5 * math.erfc((point - 0.5) / root) for point in at])
+
+    def pmf(self, at: Floats) -> Floats:
+        with np.errstate(under="ignore"):
+            weight = np.exp(-0.5 * (np.abs(at) / self.scale) ** 2)
+        return np.asarray(weight / self._whole)
+
+    @cached_property
+    def _whole(self) -> float:
+        """Σ exp(−z²/2σ²); σ√(2π) to all digits from σ = 4 on (Poisson summation)."""
+        if self.scale >= 4.0:
+            return self.scale * math.sqrt(2.0 * math.pi)
+        return 1.0 + 2.0 * sum(math.exp(-0.5 * (z / self.scale) ** 2) for z in range(1, 160))
+
+    def tail(self, at: Floats) -> Floats:
+        points, over = self._tails
+        far = np.interp(np.where(at >= 1, at, 1.0 - at), points, over, right=0.0)
+        return np.asarray(np.where(at >= 1, far, 1.0 - far))
+
+    @cached_property
+    def variance(self) -> float:
+        if self.scale >= 4.0:
+            return self.scale**2
+        z = np.arange(-160.0, 161.0)
+        return float(self.pmf(z) @ z**2)
+
+    def radius(self, level: float) -> int:
+        points, over = self._tails  # the first point c + 1 with 2·P(Z ≥ c + 1) ≤ 1 − level
+        return max(0, int(points[int(np.argmax(over <= (1.0 - level) / 2.0 + 1e-15))]) - 1)
+
+    def log_moment(self, at: float) -> float:
+        return 0.5 * (at * self.scale) ** 2  # at most that of the continuous Gaussian
+
+
+_LAWS: dict[str, type[NoiseLaw]] = {"laplace": LaplaceLaw, "gaussian": GaussianLaw}
+
+
+def noise_law(name: str, scale: float) -> NoiseLaw:
+    """The law that a manifest names."""
+    if name not in _LAWS:
+        raise ParameterError(f"NoiseLaw: noise must be one of {', '.join(_LAWS)}, got {name!r}")
+    return _LAWS[name](scale)
