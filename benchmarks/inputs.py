@@ -24,7 +24,7 @@ from benchmarks.bars import Report
 from hushgram.inputs import InputPlan, Source, read_item
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
-from hushgram.pipelines.quiet import import_beam
+from hushgram.pipelines.import_beam import import_beam
 from hushgram.sparse_histogram.params import ReleaseParams
 
 import_beam()

@@ -256,7 +256,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 def jobs(report: Report) -> None:
     """100,000 key queries against a release of the same 10 M rows, both in this process, one after the other."""
     from hushgram.pipelines.generate import PageViews, write_page_views
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
 
     import_beam()
     from hushgram.pipelines.config import load_config

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +26,29 @@ from numpy.typing import NDArray
 
 from hushgram.accounting import Event
 from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
-from hushgram.errors import InputError, ParameterError
+from hushgram.errors import InputError
 from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.numbers import show
-from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile, TopConfig
+from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile
 from hushgram.pipelines.config import JobConfig
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
 from hushgram.pmw.mechanism import PmwParams, prior_weights
 from hushgram.pmw.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
-from hushgram.selection.permute_and_flip import NoisyMaxParams
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.answer_linear_queries import AnswerLinear
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.count_domain import CountCells, KeepCells
 from hushgram.transforms.files import open_file
 from hushgram.transforms.read_records import read_records
-from hushgram.transforms.select_top import MostFrequent
 from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = [
     "AnswerJob",
-    "TopJob",
     "read_key_list",
     "resolve_answer",
-    "resolve_top",
     "run_answer",
-    "run_top",
 ]
 
 
@@ -98,32 +91,6 @@ class AnswerJob:
         }
 
 
-@dataclass(frozen=True)
-class TopJob:
-    """The most frequent keys of a list: everything but the records."""
-
-    config: TopConfig
-    keys: tuple[str, ...]
-    params: NoisyMaxParams
-
-    @property
-    def events(self) -> list[Event]:
-        """What the ledger charges."""
-        details = {"count": str(self.params.count), "keys": str(len(self.keys))}
-        return [Event("noisy_max", self.params.epsilon, details=details)]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """All public choices that can change the output, for the ledger."""
-        config = self.config
-        return {
-            "privacy": config.privacy.model_dump(),
-            "input": {"key": config.input.key, "user": config.input.user},
-            "count": config.count,
-            "keys": digest(*self.keys).hex(),
-        }
-
-
 def resolve_answer(config: AnswerConfig) -> AnswerJob:
     """Domain, queries and parameters; every mistake is one line, before any budget is spent."""
     cells, prior = _domain(config.domain)
@@ -134,17 +101,6 @@ def resolve_answer(config: AnswerConfig) -> AnswerJob:
         estimates = Sketch.open(config.pmw.prior).estimate(list(cells.labels), interval=None)
         prior = prior_weights(estimates.column("estimate").to_numpy())
     return AnswerJob(config, cells, queries, _params(config, len(cells), len(queries)), prior)
-
-
-def resolve_top(config: TopConfig) -> TopJob:
-    """The list and the parameters."""
-    keys = tuple(read_key_list(config.keys, "keys"))
-    KeyCells.of(keys)
-    if config.count > len(keys):
-        raise ParameterError(
-            f"count must be at most the {len(keys)} keys of {config.keys}, got {config.count}"
-        )
-    return TopJob(config, keys, config.params())
 
 
 def read_key_list(path: str, field: str) -> list[str]:
@@ -249,26 +205,6 @@ def run_answer(
     return run_pipeline(pipeline, options, title=job.config.job_name, total_bytes=source.bytes, quiet=quiet)
 
 
-def run_top(
-    job: TopJob,
-    *,
-    path: str | Path,
-    release_key: ReleaseKey,
-    options: PipelineOptions | None = None,
-    quiet: bool = True,
-) -> Any:
-    """Runs the job and writes the chosen keys to the file ``path``; returns Beam's result."""
-    options = pipeline_options(workers=job.config.workers) if options is None else options
-    source = plan_config(job.config.input)
-    pipeline = new_pipeline(options)
-    _ = (
-        _bounded(pipeline, job.config, source, release_key, KeyCells.of(job.keys))
-        | "MostFrequent" >> MostFrequent(job.keys, job.params, release_key=release_key)
-        | "WriteTop" >> beam.Map(_write_top, str(path), _top_header(job))
-    )
-    return run_pipeline(pipeline, options, title=job.config.job_name, total_bytes=source.bytes, quiet=quiet)
-
-
 def _bounded(
     pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, release_key: ReleaseKey, cells: Cells
 ) -> Any:
@@ -301,25 +237,4 @@ def _write(
     for file in [*(f for f in files if f != MANIFEST), MANIFEST]:
         with FileSystems.create(FileSystems.join(path, file), mime_type="application/octet-stream") as sink:
             sink.write(files[file])
-    return path
-
-
-def _top_header(job: TopJob) -> dict[str, Any]:
-    unit = "record" if job.config.input.user is None else "user"
-    epsilon = show(Fraction(job.params.epsilon))
-    return {
-        "hushgram": "top",
-        "version": 1,
-        "name": job.config.top,
-        "keys": len(job.keys),
-        "count": job.params.count,
-        "guarantee": f"The chosen keys are {epsilon}-differentially private for one {unit} added or removed.",
-    }
-
-
-def _write_top(chosen: list[str], path: str, header: dict[str, Any]) -> str:
-    lines = [header, *({"rank": rank, "key": key} for rank, key in enumerate(chosen, start=1))]
-    with FileSystems.create(path, mime_type="text/plain") as sink:
-        for line in lines:
-            sink.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
     return path

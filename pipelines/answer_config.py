@@ -9,11 +9,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from hushgram.errors import ParameterError
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
-from hushgram.selection.permute_and_flip import NoisyMaxParams
 
-__all__ = ["AnswerConfig", "AnswerDomain", "PmwConfig", "QueriesFile", "TopConfig"]
+__all__ = ["AnswerConfig", "AnswerDomain", "PmwConfig", "QueriesFile"]
 
 
 class AnswerDomain(Model):
@@ -115,31 +113,4 @@ class AnswerConfig(JobConfig):
             raise refuse(
                 ("pmw", "prior"), "needs domain.keys; a domain from a sketch begins from that sketch"
             )
-        return self
-
-
-class TopConfig(JobConfig):
-    """The most frequent keys of a public list."""
-
-    NAME: ClassVar[str] = "top"
-
-    top: Name = Field(description="the name of this run, such as top-{date}")
-    keys: str = Field(min_length=1, description="a file with one key a line: the public list")
-    count: int = Field(default=10, ge=1, le=100_000, description="how many keys to choose")
-
-    def params(self) -> NoisyMaxParams:
-        """The mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
-        per_key = 1 if self.input.user is None else self.privacy.max_per_key
-        if self.input.user is None:  # a record is one unit; max_contributions for caution
-            per_key = self.privacy.contributions
-        return NoisyMaxParams(self.privacy.epsilon, sensitivity=per_key, count=self.count)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.privacy.delta:
-            raise refuse(("privacy", "delta"), "must be 0: permute-and-flip is purely private")
-        try:
-            self.params()
-        except ParameterError as problem:
-            raise ValueError(str(problem)) from None
         return self

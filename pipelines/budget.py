@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -93,14 +93,15 @@ def open_budget(
     ledger: str | None = None,
     release: str | None = None,
     parameters: Mapping[str, Any] | None = None,
-    inputs: Iterable[str | Path] = (),
+    inputs: Iterable[str | Path] | Callable[[], Iterable[str | Path]] = (),
     users: str | None = None,
     shape: Shape = "directory",
 ) -> Run:
     """A context manager around one release; see the module's example.
 
-    `job` is the kind of job ("release", "queries", "clip", "answer", "linear"). `parameters` are all public
-    choices that can change the output, nested as in the config. `inputs` are paths, folders or patterns.
+    `job` is the kind of job ("release", "sparse-vector", "clip", …). `parameters` are all public
+    choices that can change the output, nested as in the config. `inputs` are paths, folders or patterns, or a
+    function that gives the files that the job will read; it is called once the budget is known to suffice.
     `users` names a declared part of the users. `target` None is for jobs that print: use `run.publish_text`.
     """
     if dataset is None:
@@ -117,7 +118,7 @@ def open_budget(
             release=release,
             events=tuple(events),
             parameters=flatten(parameters or {}),
-            inputs=tuple(inputs),
+            inputs=inputs,
             target=target,
             users=users,
             shape=shape,

@@ -15,11 +15,14 @@ import click
 
 from hushgram import __version__
 from hushgram.errors import HushgramError
+from hushgram.pipelines.commands.job import job_command
+from hushgram.pipelines.jobs import JOBS
 
 __all__ = ["cli", "main"]
 
-# name → (module, one line for `hushgram --help`)
+# name → (module, one line for `hushgram --help`); jobs that need no command of their own are in `JOBS` alone
 _COMMANDS = {
+    **JOBS,
     "release": (
         "hushgram.pipelines.commands.release",
         "Release a histogram as a private sketch, from a config.",
@@ -37,7 +40,6 @@ _COMMANDS = {
         "hushgram.pipelines.commands.linear",
         "Randomized responses: collect them, and ask linear queries.",
     ),
-    "top": ("hushgram.pipelines.commands.top", "The most frequent keys of a public list."),
     "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
     "heavy": ("hushgram.pipelines.commands.heavy", "List the heavy keys of a sketch."),
@@ -60,6 +62,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        if _COMMANDS[cmd_name] is JOBS.get(cmd_name):
+            return job_command(cmd_name)
         command = import_module(_COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command

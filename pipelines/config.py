@@ -7,11 +7,10 @@
 
 A job of another kind derives from `JobConfig` and sets NAME to the field that holds its name:
 
-    class QueriesConfig(JobConfig):
-        NAME: ClassVar[str] = "queries"
-        queries: Name
-        stream: StreamConfig
-        svt: SvtConfig
+    class TopConfig(JobConfig):
+        NAME: ClassVar[str] = "top"
+        top: Name
+        keys: str
 
 Relative paths are relative to the working directory, as for every other command. ``{date}`` in any text but
 input.pattern is replaced by the date given with ``--date`` (``{date:%Y/%m/%d}`` for another form of it).
@@ -43,6 +42,7 @@ from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
 
 __all__ = [
+    "NEUTRAL",
     "ConfigError",
     "CsvConfig",
     "Exact",
@@ -56,6 +56,17 @@ __all__ = [
     "refuse",
     "resolve_date",
 ]
+
+#: Fields without effect on any byte of the output, in the form of pydantic's ``exclude``: all others are compared
+#: when a run is attempted again.
+NEUTRAL: dict[str, Any] = {
+    "dataset": True,
+    "ledger": True,
+    "output": True,
+    "workers": True,
+    "shards": True,
+    "input": {"path", "bad_records"},
+}
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")

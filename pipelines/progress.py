@@ -23,7 +23,7 @@ import hushgram.errors as errors
 from hushgram.pipelines.runners import is_local
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
-__all__ = ["EXACT", "Progress", "read_counters", "run_pipeline", "stage_words"]
+__all__ = ["EXACT", "Progress", "human_bytes", "read_counters", "run_pipeline", "stage_words"]
 
 EXACT = "exact, not for publication"
 
@@ -123,7 +123,7 @@ class Progress:
             if self.stage == "reading":
                 parts.append(f"{self.rows / seconds:,.0f}/s")
         if self.size and self.total:
-            parts.append(f"{_bytes(min(self.size, self.total))} of {_bytes(self.total)}")
+            parts.append(f"{human_bytes(min(self.size, self.total))} of {human_bytes(self.total)}")
         parts.append(f"{seconds:.0f} s")
         return " · ".join(parts)
 
@@ -286,10 +286,11 @@ def read_counters(result: Any) -> dict[str, int]:
     return totals
 
 
-def _bytes(size: int) -> str:
+def human_bytes(size: int) -> str:
+    """A number of bytes as people say it."""
     value = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"

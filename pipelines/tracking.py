@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ class Tracked:
         release: str,
         events: Sequence[Event],
         parameters: Mapping[str, str],
-        inputs: Sequence[str | Path],
+        inputs: Iterable[str | Path] | Callable[[], Iterable[str | Path]],
         target: str | Path | None,
         users: str | None,
         shape: Shape,
@@ -139,7 +139,8 @@ class Tracked:
 
     def _with_inputs(self, found: Release | None) -> Any:
         try:
-            inputs: Mapping[str, str] | None = fingerprint_inputs(self._inputs)
+            named = self._inputs() if callable(self._inputs) else self._inputs
+            inputs: Mapping[str, str] | None = fingerprint_inputs(named)
         except InputError:
             if found is None or found.status != "committed":
                 raise

@@ -12,6 +12,7 @@ import click
 
 from hushgram.pipelines.commands.job_command import execute
 from hushgram.pipelines.logs import log_options
+from hushgram.pipelines.table_output import format_options
 
 if TYPE_CHECKING:
     from hushgram.pipelines.answer import AnswerJob
@@ -33,9 +34,7 @@ __all__ = ["command"]
     "--queries", type=click.Path(), help="With a DIRECTORY: a file of queries to ask, one JSON object a line."
 )
 @click.option("--key", "keys", multiple=True, help="With a DIRECTORY: ask for the sum over these keys.")
-@click.option(
-    "--format", "style", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
-)
+@format_options
 def command(
     source: str,
     beam_options: tuple[str, ...],
@@ -48,18 +47,19 @@ def command(
     queries: str | None,
     keys: tuple[str, ...],
     style: str,
+    output: str | None,
 ) -> None:
     """Answer the linear queries of CONFIG privately; or ask what an earlier run released in DIRECTORY, for
     free.
     """
     if Path(source).is_dir():
-        _ask(source, queries, keys, style)
+        _ask(source, queries, keys, style, output)
         return
     if queries or keys:
         raise click.UsageError(f"--queries and --key need a directory of released answers, got {source}")
     from hushgram.pipelines.answer_config import AnswerConfig
     from hushgram.pipelines.config import load_config
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
 
     config = load_config(source, overrides, AnswerConfig, date)
     import_beam()
@@ -84,17 +84,17 @@ def command(
         _close(job.config.output.path)
 
 
-def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str) -> None:
+def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str, output: str | None) -> None:
     """Post-processing of a released hypothesis: no data, no budget, no Beam."""
     import pyarrow as pa
 
     from hushgram.errors import InputError
-    from hushgram.pipelines.tables import print_table
+    from hushgram.pipelines.table_output import print_table
     from hushgram.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
 
     synthetic = SyntheticHistogram.open(directory)
     if queries is None and not keys:
-        print_table(synthetic.histogram(), style)
+        print_table(synthetic.histogram(), style, output)
         return
     asked = [LinearQuery(",".join(keys), {"keys": list(keys)})] if keys else []
     if queries is not None:
@@ -103,7 +103,7 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str)
         except OSError as error:
             raise InputError(f"--queries {queries}: {error.strerror}") from None
     answers = synthetic.answer(asked)
-    print_table(pa.table({"id": [query.id for query in asked], "answer": answers}), style)
+    print_table(pa.table({"id": [query.id for query in asked], "answer": answers}), style, output)
 
 
 def _close(path: str) -> None:

@@ -30,7 +30,7 @@ def command(
 
     Options after -- go to Beam.
     """
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
 
     import_beam()
     from hushgram.pipelines.clip import resolve_clip, run_clip

@@ -47,7 +47,7 @@ def command(
     views = PageViews(rows=rows, seed=seed)
     params = ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=max_contributions)
     with _folder(keep) as folder:
-        from hushgram.pipelines.quiet import import_beam
+        from hushgram.pipelines.import_beam import import_beam
 
         import_beam()
         from hushgram.pipelines.demo import run_demo

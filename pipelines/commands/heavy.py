@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.tables import FORMATS, print_table
+from hushgram.pipelines.table_output import format_options, print_table
 
 __all__ = ["command"]
 
@@ -15,8 +15,8 @@ __all__ = ["command"]
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the largest first."
 )
-@click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True)
-def command(sketch: str, limit: int, style: str) -> None:
+@format_options
+def command(sketch: str, limit: int, style: str, output: str | None) -> None:
     """The keys of SKETCH whose noisy count reached its bound, the largest first. Costs no privacy budget.
 
     At delta = 0 keys are fingerprints: to publish the text of a key would not be pure differential privacy.
@@ -29,7 +29,7 @@ def command(sketch: str, limit: int, style: str) -> None:
         .sort_by([("value", "descending"), ("fingerprint", "ascending")])
         .slice(0, limit)
     )
-    print_table(_with_hex(table), style)
+    print_table(_with_hex(table), style, output)
 
 
 def _with_hex(table: pa.Table) -> pa.Table:

@@ -7,22 +7,23 @@ import json
 import click
 
 from hushgram.numbers import show
+from hushgram.pipelines.table_output import format_options, print_lines, write_output
 
 __all__ = ["command"]
 
 
 @click.command("inspect")
 @click.argument("sketch", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest's public numbers as JSON.")
-def command(sketch: str, as_json: bool) -> None:
-    """Guarantee, sizes and parameters of SKETCH."""
+@format_options
+def command(sketch: str, style: str, output: str | None) -> None:
+    """Guarantee, sizes and parameters of SKETCH; with --format json, the whole manifest."""
     from hushgram.sketch.reader import Sketch
 
     opened = Sketch.open(sketch)
     plan, guarantee = opened.plan, opened.guarantee
-    if as_json:
+    if style == "json":
         body = json.loads(opened.manifest.to_bytes())
-        click.echo(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False))
+        write_output(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False) + "\n", output)
         return
     params = plan.params
     lines = [
@@ -51,6 +52,4 @@ def command(sketch: str, as_json: bool) -> None:
                 f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {float(plan.scale):g}",
             )
         ]
-    width = max(len(name) for name, _ in lines)
-    for name, text in lines:
-        click.echo(f"{name.ljust(width)}  {text}")
+    print_lines(lines, style, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from hushgram.pipelines.commands.job_command import execute, job_options
+from hushgram.pipelines.table_output import format_options
 
 __all__ = ["command"]
 
@@ -36,7 +37,7 @@ def randomize(
     if check:
         _show(loaded)
         return
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
 
     import_beam()
     from hushgram.pipelines.linear import LinearJob, run_linear
@@ -90,9 +91,7 @@ def _show(config: object) -> None:
 @click.option(
     "--queries", default=1, show_default=True, help="How many queries the confidence is to hold for together."
 )
-@click.option(
-    "--format", "style", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
-)
+@format_options
 def ask(
     table: str,
     secrets: tuple[str, ...],
@@ -101,11 +100,12 @@ def ask(
     confidence: str,
     queries: int,
     style: str,
+    output: str | None,
 ) -> None:
     """How many records of TABLE have a secret bit, with a Hoeffding interval. Costs nothing."""
     import pyarrow as pa
 
-    from hushgram.pipelines.tables import print_table
+    from hushgram.pipelines.table_output import print_table
     from hushgram.randomized_response.table import Condition, ResponseTable
 
     opened = ResponseTable.open(table)
@@ -115,4 +115,4 @@ def ask(
         opened.ask(name, where=where, weight=weight, confidence=confidence, queries=queries) for name in names
     ]
     columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
-    print_table(pa.table({"secret": names, **columns}), style)
+    print_table(pa.table({"secret": names, **columns}), style, output)

@@ -33,7 +33,7 @@ def command(
 
     Options after -- go to Beam.
     """
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
 
     import_beam()
     from hushgram.pipelines.config import load_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hushgram.pipelines.tables import FORMATS, print_table, read_keys
+from hushgram.pipelines.table_output import format_options, print_table, read_keys
 
 __all__ = ["command"]
 
@@ -35,7 +35,7 @@ __all__ = ["command"]
     show_default=True,
     help="Probability that a looked-up key is in the data at all.",
 )
-@click.option("--format", "style", type=click.Choice(FORMATS), default="table", show_default=True)
+@format_options
 def command(
     sketch: str,
     keys: tuple[str, ...],
@@ -45,6 +45,7 @@ def command(
     level: float,
     present: float,
     style: str,
+    output: str | None,
 ) -> None:
     """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget."""
     from hushgram.sketch.reader import Sketch
@@ -52,6 +53,5 @@ def command(
     wanted = read_keys(keys, keys_file)
     opened = Sketch.open(sketch)
     kind = None if interval == "none" else interval
-    print_table(
-        opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present), style
-    )
+    found = opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present)
+    print_table(found, style, output)

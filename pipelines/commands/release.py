@@ -54,7 +54,7 @@ def command(
     Options after -- go to Beam: hushgram release urls.yaml -- --runner=FlinkRunner --flink_master=host:8081
     """
     from hushgram.pipelines.config import load_config
-    from hushgram.pipelines.quiet import import_beam
+    from hushgram.pipelines.import_beam import import_beam
     from hushgram.pipelines.release_config import ReleaseConfig
 
     loaded = load_config(config, overrides, ReleaseConfig, date)

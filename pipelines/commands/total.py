@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+import pyarrow as pa
 
-from hushgram.pipelines.tables import read_keys
+from hushgram.pipelines.table_output import format_options, print_table, read_keys
 
 __all__ = ["command"]
 
@@ -32,7 +31,7 @@ __all__ = ["command"]
     show_default=True,
     help="unbiased: for sets that were chosen by how rare or frequent their keys are.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@format_options
 def command(
     sketch: str,
     keys: tuple[str, ...],
@@ -40,7 +39,8 @@ def command(
     level: float,
     present: float,
     estimator: str,
-    as_json: bool,
+    style: str,
+    output: str | None,
 ) -> None:
     """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget."""
     from hushgram.sketch.reader import Sketch
@@ -48,16 +48,10 @@ def command(
     result = Sketch.open(sketch).total(
         read_keys(keys, keys_file), level=level, present=present, estimator=estimator
     )
-    if as_json:
-        fields = {
-            "keys": result.keys,
-            "estimate": result.estimate,
-            "low": result.low,
-            "high": result.high,
-            "level": level,
-        }
-        click.echo(json.dumps(fields))
-    else:
+    if style == "table" and output is None:
         click.echo(
             f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
         )
+        return
+    fields = {name: [getattr(result, name)] for name in ("keys", "estimate", "low", "high")}
+    print_table(pa.table({**fields, "level": [level]}), style, output)

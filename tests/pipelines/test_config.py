@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from hushgram.inputs import Source
-from hushgram.pipelines.answer_config import AnswerConfig, TopConfig
+from hushgram.pipelines.answer_config import AnswerConfig
 from hushgram.pipelines.clip_config import ClipConfig
 from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resolve_date
+from hushgram.pipelines.jobs.top import TopConfig
 from hushgram.pipelines.linear_config import LinearConfig
 from hushgram.pipelines.queries_config import QueriesConfig
 from hushgram.pipelines.release_config import ReleaseConfig

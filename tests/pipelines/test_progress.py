@@ -37,7 +37,7 @@ def test_sums_ticks_and_cleans_up() -> None:
         assert (progress.rows, progress.bad, progress.size) == (15, 1, 60)
         progress.stage = "reading"
         assert f"15 rows ({EXACT})" in progress.line()
-        assert "60 B of 100 B" in progress.line()
+        assert "60 bytes of 100 bytes" in progress.line()
     assert not os.path.exists(path)
     assert PROGRESS_FILE not in os.environ
 

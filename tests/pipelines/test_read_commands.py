@@ -54,7 +54,7 @@ def test_query_as_csv_json_and_from_a_file(run, tmp_path):
 
 
 def test_total_heavy_inspect_verify(run):
-    code, out, _ = run("total", PURE, "/page/1", "/page/2", "--json")
+    code, out, _ = run("total", PURE, "/page/1", "/page/2", "--format", "json")
     total = json.loads(out)
     assert code == 0
     assert total["low"] <= total["estimate"] <= total["high"]
@@ -62,7 +62,7 @@ def test_total_heavy_inspect_verify(run):
     assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == ["fingerprint", "value", "key"]
     shown = run("inspect", PURE)[1]
     assert "4-differentially private" in shown
-    assert json.loads(run("inspect", PURE, "--json")[1])["version"] == 1
+    assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 1
     assert "complete and unaltered" in run("verify", TEXT)[1]
 
 

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from hushgram.errors import HushgramError
-from hushgram.pipelines.commands.top import command
+from hushgram.pipelines.commands.job import job_command
 
 CONFIG = """\
 top: pages
@@ -37,7 +38,7 @@ def home(tmp_path, monkeypatch):
 
 
 def call(*arguments):
-    result = CliRunner().invoke(command, list(arguments), catch_exceptions=True)
+    result = CliRunner().invoke(job_command("top"), list(arguments), catch_exceptions=True)
     if result.exception is not None and not isinstance(result.exception, HushgramError | SystemExit):
         raise result.exception
     return result
@@ -50,10 +51,24 @@ def test_the_most_frequent_keys_without_counts(home):
     assert [line["key"] for line in lines[1:]] == ["/9", "/8", "/7"]
     assert all(set(line) == {"rank", "key"} for line in lines[1:])
     assert "3-differentially private for one user" in lines[0]["guarantee"]
-    assert '"/9"' in result.output
+    assert "1          /9" in result.output
     again = call("top.yaml", "--quiet", "--set", "output.path=out/again.jsonl", "--set", "shards=2")
     assert again.exit_code == 0
     assert (home / "out/again.jsonl").read_bytes() == (home / "out/top.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("style", ["json", "csv", "parquet"])
+def test_rows_for_programs(home, style):
+    result = call("top.yaml", "--format", style, "-o", "rows")
+    assert result.exit_code == 0, result.exception
+    content = (home / "rows").read_bytes()
+    if style == "json":
+        rows = [json.loads(line) for line in content.splitlines()]
+    elif style == "csv":
+        rows = pyarrow.csv.read_csv(home / "rows").to_pylist()
+    else:
+        rows = pq.read_table(home / "rows").to_pylist()
+    assert rows == [{"rank": 1, "key": "/9"}, {"rank": 2, "key": "/8"}, {"rank": 3, "key": "/7"}]
 
 
 def test_check_spends_nothing(home):

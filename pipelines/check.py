@@ -1,0 +1,80 @@
+"""``--check``, the same for every job: the way of a run up to its first draw of noise.
+
+Config, files that it names, budget, inputs (opened, first blocks parsed), columns and types, the output's place and
+the stages themselves: whatever would stop the run stops the check, with the same message and exit code. Nothing is
+drawn, spent or left behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from hushgram.inputs import InputPlan, read_item
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.table_output import print_lines
+
+__all__ = ["check_job"]
+
+# Files whose first block is parsed; where there are more, so many of them are, spread over all.
+_MOST_FILES = 64
+_BLOCK_BYTES = 1 << 20
+
+
+def check_job(
+    job: Job[Any], beam_options: Iterable[str] = (), *, style: str = "table", output: str | None = None
+) -> None:
+    """Prints guarantee, parameters and what to expect; raises whatever a run would raise."""
+    from hushgram.pipelines.budget import check_budget
+    from hushgram.pipelines.runners import new_pipeline, pipeline_options
+    from hushgram.transforms.shuffle.batching import Local
+
+    config = job.config
+    options = pipeline_options(list(beam_options), config.workers)
+    told = check_budget(
+        events=job.events(),
+        dataset=config.dataset,
+        ledger=config.ledger,
+        release=job.name,
+        users=config.user_partition,
+    )
+    _read_first_blocks(job.source)
+    job.build(new_pipeline(options), config.output.path, ReleaseKey.generate(), Local())
+    lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
+    print_lines(lines, style, output)
+    if style == "table":
+        click.echo("ok: nothing was run and no budget was spent")
+
+
+def _about(job: Job[Any]) -> Iterator[Line]:
+    guarantee = job.guarantee()
+    yield job.config.NAME.replace("_", " "), job.name
+    yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"
+    yield "budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)
+    yield "output", job.config.output.path
+    yield "workers", str(job.config.workers)
+
+
+def _input_lines(plan: InputPlan) -> Iterator[Line]:
+    from hushgram.pipelines.progress import EXACT, human_bytes
+
+    files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
+    rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
+    yield "input", f"{files}, {human_bytes(plan.bytes)}{rows}"
+    yield "columns", ", ".join(f"{field.name} {field.type}" for field in plan.schema)
+
+
+def _read_first_blocks(plan: InputPlan) -> None:
+    """Parses the beginning of the files: what cannot be read at all shows here."""
+    from hushgram.transforms.files import open_file
+
+    first = {item.path: item for item in sorted(plan.items, key=lambda item: -item.start)}
+    paths = sorted(first)
+    small = dataclasses.replace(plan, source=dataclasses.replace(plan.source, block_bytes=_BLOCK_BYTES))
+    for path in paths[:: max(1, -(-len(paths) // _MOST_FILES))]:
+        next(iter(read_item(first[path], small, open_file)), None)

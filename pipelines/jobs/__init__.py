@@ -1,0 +1,26 @@
+"""The jobs: one module each, and one line here.
+
+A module's `JOB` is a subclass of `hushgram.pipelines.jobs.job.Job`. Everything else about running it is the same for
+all: the command, `--check`, ledger, progress, logs, metrics and output formats (`hushgram.pipelines.runner`).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hushgram.pipelines.jobs.job import Job
+
+__all__ = ["JOBS", "job_class"]
+
+#: name at the command line → (module, what it does in one line)
+JOBS = {
+    "top": ("hushgram.pipelines.jobs.top", "The most frequent keys of a public list, chosen privately."),
+}
+
+
+def job_class(name: str) -> type[Job[Any]]:
+    """The job behind a name; imports its module, which imports no Beam."""
+    found: type[Job[Any]] = import_module(JOBS[name][0]).JOB
+    return found

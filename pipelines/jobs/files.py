@@ -1,0 +1,57 @@
+"""Files of a job beside its input: lists and queries that a config names, and results that stages write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hushgram.errors import InputError
+
+__all__ = ["read_bytes", "read_key_list", "read_text", "write_bytes", "write_lines"]
+
+
+def read_bytes(path: str, field: str) -> bytes:
+    """The content of a file that a config names in `field`; through Beam's file systems."""
+    from hushgram.transforms.files import open_file
+
+    try:
+        with open_file(path) as file:
+            content: bytes = file.read()
+    except InputError as problem:
+        raise InputError(f"{field}: {problem}") from None
+    except OSError as problem:
+        raise InputError(f"{field}: {path} cannot be read: {problem.strerror or problem}") from None
+    return content
+
+
+def read_text(path: str, field: str) -> str:
+    """The same as text."""
+    try:
+        return read_bytes(path, field).decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{field}: {path} is not UTF-8 text") from None
+
+
+def read_key_list(path: str, field: str) -> list[str]:
+    """Keys of a file with one key a line; empty lines are left out."""
+    keys = [line for line in read_text(path, field).splitlines() if line]
+    if not keys:
+        raise InputError(f"{field}: {path} holds no key; write one key a line")
+    return keys
+
+
+def write_bytes(path: str, content: bytes) -> str:
+    """Writes a file of a result, on any of Beam's file systems; returns its path."""
+    from apache_beam.io.filesystems import FileSystems
+
+    with FileSystems.create(path, mime_type="application/octet-stream") as sink:
+        sink.write(content)
+    return path
+
+
+def write_lines(path: str, lines: Iterable[Mapping[str, Any]]) -> str:
+    """Writes JSON lines."""
+    return write_bytes(
+        path, b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
+    )

@@ -1,0 +1,129 @@
+"""What a job is: a config, what it costs, what it builds, what it tells. The runner does everything else.
+
+    class Average(Job[AverageConfig]):
+        Config = AverageConfig                     # a JobConfig whose NAME field names the run
+        subject = "The average is"                 # the guarantee's sentence goes on from here
+
+        def events(self): ...                      # what the ledger charges
+        def build(self, pipeline, path, release_key, local): ...   # stages, from `self.source` to `path`
+        def check_lines(self): ...                 # what to expect, for --check
+        def released(self, path): ...              # what was released, as rows
+
+Everything that can be wrong with a config shows before any budget is spent: with the config when it is loaded, with
+files that it names (queries, key lists) in `resolve`, with the input's columns in `check_schema`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import pyarrow as pa
+
+from hushgram.accounting import Event, Guarantee
+from hushgram.inputs import InputPlan
+from hushgram.pipelines.config import NEUTRAL, JobConfig
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from hushgram.noise.entropy import ReleaseKey
+    from hushgram.pipelines.publishing import Shape
+    from hushgram.transforms.shuffle.batching import Local
+
+__all__ = ["Job", "Line"]
+
+C = TypeVar("C", bound=JobConfig)
+Line = tuple[str, str]
+
+
+class Job(ABC, Generic[C]):
+    """A config made exact: nothing about it can fail any more but the reading of the data."""
+
+    Config: ClassVar[type[JobConfig]]
+    subject: ClassVar[str]
+    shape: ClassVar[Shape] = "file"
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+        self.resolve()
+
+    # What a job says
+
+    def resolve(self) -> None:
+        """Reads and checks the files that the config names beside the input; every mistake is one line."""
+
+    def columns(self) -> Iterable[str]:
+        """The columns that are read beside those of `InputConfig.columns`."""
+        return ()
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Refuses columns of a type that the job cannot use."""
+
+    @abstractmethod
+    def events(self) -> list[Event]:
+        """What the ledger charges."""
+
+    def resolved(self) -> dict[str, Any]:
+        """What followed from the config: defaults of the library, and digests of files that the config names."""
+        return {}
+
+    @abstractmethod
+    def build(self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: Local) -> None:
+        """The stages, from the records of `self.source` to the file or directory `path`."""
+
+    def check_lines(self) -> Iterator[Line]:
+        """(name, text) of what to expect, from public numbers alone."""
+        yield from ()
+
+    def closing_lines(self, path: str) -> Iterator[Line]:
+        """(name, text) of what was released."""
+        yield from ()
+
+    def released(self, path: str) -> pa.Table:
+        """What was released, as rows."""
+        return pa.table({"path": [path]})
+
+    # What follows from it
+
+    @property
+    def kind(self) -> str:
+        """The name of the job at the command line and in the ledger."""
+        return self.config.NAME.replace("_", "-")
+
+    @property
+    def name(self) -> str:
+        """The name of this run."""
+        return self.config.job_name
+
+    @cached_property
+    def source(self) -> InputPlan:
+        """All input files, found, opened and checked; an `InputError` says what is wrong with them."""
+        from hushgram.pipelines.source import plan_config
+
+        config = self.config.input
+        plan = plan_config(config, [name for name in self.columns() if name not in config.columns])
+        self.check_schema(plan.schema)
+        return plan
+
+    def guarantee(self) -> Guarantee:
+        """What is promised, to whom: every sentence about it comes from here."""
+        privacy, user = self.config.privacy, self.config.input.user
+        return Guarantee.of(
+            self.events(),
+            unit="record" if user is None else "user",
+            max_contributions=privacy.contributions,
+            max_per_key=privacy.max_per_key,
+            subject=self.subject,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """All public choices that can change the output: what a second attempt at this run must have in common.
+
+        The whole config, but for what has no effect on a byte of the output; so a new option is compared unless
+        it is declared neutral.
+        """
+        chosen = self.config.model_dump(exclude=NEUTRAL | {self.config.NAME: True})
+        return {**chosen, "resolved": self.resolved()}

@@ -1,0 +1,60 @@
+"""Stages that several jobs begin with. Imported when a pipeline is built: this module imports Beam."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+
+from hushgram.domains import Cells
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.jobs.job import Job
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.count_domain import KeepCells
+from hushgram.transforms.read_records import read_records
+from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.sharding import shards_for
+
+__all__ = ["bounded_cells", "bounding", "records"]
+
+
+def records(pipeline: beam.Pipeline, job: Job[Any]) -> Any:
+    """The records of a job's input, as Arrow batches; those set aside go where the config says."""
+    return read_records(pipeline, job.source, job.config.input.bad_records)
+
+
+def bounding(
+    job: Job[Any],
+    column: str,
+    release_key: ReleaseKey,
+    local: Local,
+    *,
+    texts: bool,
+    max_per_key: int | None = None,
+) -> beam.PTransform:
+    """Batches → parts of the bounded histogram of `column`: by user, or where there is none, of all records."""
+    config = job.config
+    if config.input.user is None:
+        return CountRecords(column, texts=texts, local=local)
+    return BoundContributions(
+        config.input.user,
+        column,
+        release_key,
+        max_contributions=config.privacy.contributions,
+        max_per_key=config.privacy.max_per_key if max_per_key is None else max_per_key,
+        texts=texts,
+        shards=shards_for(job.source.bytes, config.shards).users,
+        local=local,
+    )
+
+
+def bounded_cells(
+    pipeline: beam.Pipeline, job: Job[Any], cells: Cells, release_key: ReleaseKey, local: Local
+) -> Any:
+    """Files → parts of the bounded histogram of a finite domain; records outside of it are left out first."""
+    key = job.config.input.key
+    return (
+        records(pipeline, job)
+        | "KeepCells" >> KeepCells(cells, key)
+        | "Bound" >> bounding(job, key, release_key, local, texts=cells.texts)
+    )

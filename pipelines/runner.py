@@ -1,0 +1,171 @@
+"""How every job is run, and how it is checked: load → check → budget → plan inputs → run → publish → report.
+
+    job = load_job("top", "configs/top.yaml")
+    check_job(job)                      # everything up to the run, and what to expect; spends nothing
+    run_job(job)                        # the whole way; False where it had been released before
+
+What differs between jobs is in `hushgram.pipelines.jobs`; what is here is the same for all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hushgram.errors import HushgramError, ParameterError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.jobs import job_class
+from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.logs import JobLog
+from hushgram.pipelines.table_output import print_lines, print_table
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from hushgram.pipelines.budget import Run
+
+__all__ = ["KEY_FILE", "Finished", "key_from_environment", "load_job", "run_job", "run_stages"]
+
+#: Environment variable with the path of a file that holds a release key: for tests and recovery alone.
+KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The stages have run: how long it took, and what they counted.
+
+    ``exact`` is for the operator alone: rows read, records set aside ("bad", and each reason). It is empty on
+    a runner that does not tell.
+    """
+
+    seconds: float
+    exact: dict[str, int]
+
+
+def load_job(
+    name: str, config: str | Path, overrides: Iterable[str] = (), date: str | None = None
+) -> Job[Any]:
+    """The job `name` of a config file, with all that the config names read and checked."""
+    from hushgram.pipelines.config import load_config
+    from hushgram.pipelines.import_beam import import_beam
+
+    kind = job_class(name)
+    loaded = load_config(config, overrides, kind.Config, date)
+    import_beam()
+    return kind(loaded)
+
+
+def run_job(
+    job: Job[Any],
+    beam_options: Iterable[str] = (),
+    *,
+    quiet: bool = False,
+    style: str = "table",
+    output: str | None = None,
+    log: str = "text",
+    metrics: str | None = None,
+) -> bool:
+    """Reserves the budget, runs the job, publishes and reports; False where it had been released before."""
+    from hushgram.pipelines.runners import pipeline_options
+
+    config = job.config
+    with JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name) as out:
+        options = pipeline_options(list(beam_options), config.workers)
+        with _budget(job) as run:
+            if not quiet or log == "json":
+                out.notes(run.notes)
+            if run.done:
+                out.result(summary=run.summary)
+                return False
+            release_key = run.key if run.tracked else key_from_environment() or run.key
+            finished = run_stages(
+                job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"
+            )
+            run.publish()
+            out.result(rows=finished.exact.get("rows"), summary=run.summary)
+        if style != "table":
+            print_table(job.released(config.output.path), style, output)
+        elif not quiet and log == "text":
+            print_lines(_closing(job, finished), output=output)
+    return True
+
+
+def run_stages(
+    job: Job[Any],
+    *,
+    path: str | os.PathLike[str],
+    release_key: ReleaseKey,
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> Finished:
+    """Builds the stages of a job, runs them and waits. `path` is written to, whatever the config says."""
+    from hushgram.pipelines.local import local_means
+    from hushgram.pipelines.progress import read_counters, run_pipeline
+    from hushgram.pipelines.runners import new_pipeline, pipeline_options
+
+    options = pipeline_options(workers=job.config.workers) if options is None else options
+    begun = time.monotonic()
+    with local_means(options) as local:
+        pipeline = new_pipeline(options)
+        job.build(pipeline, os.fspath(path), release_key, local)
+        result = run_pipeline(pipeline, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)
+    return Finished(time.monotonic() - begun, read_counters(result))
+
+
+def key_from_environment() -> ReleaseKey | None:
+    """The release key of the file that `KEY_FILE` names, if it names one."""
+    path = os.environ.get(KEY_FILE)
+    if not path:
+        return None
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ParameterError(f"{KEY_FILE}: {path} cannot be read: {reason}") from None
+    return ReleaseKey.from_hex(text)
+
+
+def _budget(job: Job[Any]) -> Run:
+    from hushgram.pipelines.budget import open_budget
+
+    config = job.config
+    return open_budget(
+        job=job.kind,
+        events=job.events(),
+        target=config.output.path,
+        dataset=config.dataset,
+        ledger=config.ledger,
+        release=job.name,
+        parameters=job.parameters(),
+        inputs=lambda: [file.path for file in job.source.files],
+        users=config.user_partition,
+        shape=job.shape,
+    )
+
+
+def _closing(job: Job[Any], finished: Finished) -> Iterator[Line]:
+    """What was read (exact, for the operator), what is promised, and what was released."""
+    from hushgram.pipelines.progress import EXACT
+
+    exact, path = finished.exact, job.config.output.path
+    if "rows" in exact:
+        yield "read", f"{exact['rows']:,} records in {finished.seconds:,.1f} s ({EXACT})"
+    if exact.get("bad"):
+        reasons = {name[5:]: count for name, count in exact.items() if name.startswith("bad: ")}
+        told = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(reasons.items()))
+        kept = f"; see {job.config.input.bad_records}" if job.config.input.bad_records else ""
+        yield "set aside", f"{exact['bad']:,} bad records ({EXACT}): {told}{kept}"
+    yield "guarantee", job.guarantee().sentence()
+    yield "output", path
+    if "://" in path:  # a remote result is copied before it is read
+        return
+    try:
+        yield from list(job.closing_lines(path))
+    except HushgramError as problem:
+        click.echo(f"warning: the result was written but cannot be opened here: {problem}", err=True)

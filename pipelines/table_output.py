@@ -1,0 +1,168 @@
+"""Rows for people and programs: aligned text, JSON lines, CSV or Parquet, on standard output or in a file.
+
+    @click.command()
+    @format_options
+    def command(..., style: str, output: str | None) -> None:
+        print_table(table, style, output)
+
+Every command that prints rows has these two options and no others for it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import pyarrow as pa
+
+from hushgram.errors import InputError, OutputError
+
+__all__ = ["FORMATS", "format_options", "print_lines", "print_table", "read_keys", "write_output"]
+
+FORMATS = ("table", "json", "csv", "parquet")
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def format_options(command: C) -> C:
+    """Adds ``--format`` and ``--output`` (as arguments `style` and `output`); an old ``--json`` says its new way."""
+    for add in (
+        click.option("--json", is_flag=True, hidden=True, expose_value=False, callback=_no_json),
+        click.option(
+            "-o", "--output", metavar="FILE", type=click.Path(), help="Write there, not to standard output."
+        ),
+        click.option(
+            "--format", "style", type=click.Choice(FORMATS), default="table", show_default=True,
+            help="For people, or rows for programs.",
+        ),
+    ):  # fmt: skip
+        command = add(command)
+    return command
+
+
+def _no_json(_context: click.Context, _option: click.Parameter, given: bool) -> None:
+    if given:
+        raise click.UsageError("--json is now --format json")
+
+
+def print_table(table: pa.Table, style: str, output: str | None = None, digits: int = 1) -> None:
+    """Prints or writes a table in one of `FORMATS`."""
+    if style == "parquet":
+        import pyarrow.parquet as pq
+
+        if output is None and sys.stdout.isatty():
+            raise click.UsageError("parquet is no text; give --output FILE")
+        sink = io.BytesIO()
+        pq.write_table(table, sink)
+        write_output(sink.getvalue(), output)
+    elif style == "csv":
+        import pyarrow.csv as csv
+
+        sink = io.BytesIO()
+        csv.write_csv(_printable(table), sink)
+        write_output(sink.getvalue(), output)
+    elif style == "json":
+        rows = _printable(table).to_pylist()
+        write_output("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows), output)
+    else:
+        write_output("".join(line + "\n" for line in _aligned(table, digits)), output)
+
+
+def print_lines(lines: Iterable[tuple[str, str]], style: str = "table", output: str | None = None) -> None:
+    """Prints (name, text) pairs: for people wrapped to the terminal, for programs as rows."""
+    import shutil
+    import textwrap
+
+    rows = list(lines)
+    if style != "table":
+        names, texts = [name for name, _ in rows], [text for _, text in rows]
+        print_table(pa.table({"name": pa.array(names, pa.string()), "text": texts}), style, output)
+        return
+    name_width = max([len(name) for name, _ in rows], default=0) + 2
+    width = max(shutil.get_terminal_size((110, 20)).columns, 60)
+    told = []
+    for name, text in rows:
+        body = textwrap.wrap(text, width - name_width, break_long_words=False, break_on_hyphens=False) or [""]
+        for number, part in enumerate(body):
+            told.append(f"{(name if number == 0 else '').ljust(name_width)}{part}".rstrip() + "\n")
+    write_output("".join(told), output)
+
+
+def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[bytes]:
+    """Keys of the command line, or of a file with one key a line (``-`` for standard input)."""
+    if keys and keys_file:
+        raise click.UsageError("give keys or --keys-file, not both")
+    if keys_file is None:
+        if not keys:
+            raise click.UsageError("give one key or more, or --keys-file")
+        return list(keys)
+    try:
+        if keys_file == "-":
+            content = sys.stdin.buffer.read()
+        else:
+            with open(keys_file, "rb") as file:
+                content = file.read()
+    except OSError as error:
+        raise InputError(f"--keys-file {keys_file}: {error.strerror}") from None
+    lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
+    lines = [line for line in lines if line]
+    if not lines:
+        raise InputError(f"--keys-file {keys_file}: holds no keys; write one key a line")
+    return lines
+
+
+def write_output(content: str | bytes, output: str | None) -> None:
+    """To standard output, or to a file that a reader sees old or new, never half."""
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    draft = Path(f"{output}.{os.getpid()}.part")
+    try:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.replace(output)
+    except OSError as problem:
+        draft.unlink(missing_ok=True)
+        raise OutputError(f"--output {output} cannot be written: {problem.strerror}") from None
+
+
+def _printable(table: pa.Table) -> pa.Table:
+    """Bytes that are no text are shown with escapes."""
+    columns = []
+    for column in table.columns:
+        if pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type):
+            column = pa.array(
+                [value.decode("utf-8", "backslashreplace") for value in column.to_pylist()], pa.string()
+            )
+        columns.append(column)
+    return pa.table(columns, names=table.column_names)
+
+
+def _aligned(table: pa.Table, digits: int) -> Iterable[str]:
+    rows = [[_cell(value, digits) for value in row.values()] for row in _printable(table).to_pylist()]
+    numeric = [
+        not (pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_large_binary(t))
+        for t in table.schema.types
+    ]
+    widths = [max([len(name), *(len(row[i]) for row in rows)]) for i, name in enumerate(table.column_names)]
+    for row in [list(table.column_names), *rows]:
+        cells = [
+            cell.rjust(w) if right else cell.ljust(w)
+            for cell, w, right in zip(row, widths, numeric, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _cell(value: Any, digits: int) -> str:
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.{digits}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
