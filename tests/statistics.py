@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -24,6 +25,17 @@ def laplace_tail(scale: float, t: int) -> float:
     """P(Z ≥ t), by summing: independent of the closed form used in hushgram."""
     reach = t + int(60 * scale) + 60
     return math.fsum(laplace_pmf(scale, z) for z in range(t, reach))
+
+
+@cache
+def _gaussian_total(scale: float) -> float:
+    reach = math.ceil(40 * scale) + 2
+    return math.fsum(math.exp(-z * z / (2 * scale * scale)) for z in range(-reach, reach + 1))
+
+
+def gaussian_pmf(scale: float, z: int) -> float:
+    """P(Z = z) of discrete Gaussian noise."""
+    return math.exp(-z * z / (2 * scale * scale)) / _gaussian_total(scale)
 
 
 def chi_square_tail(statistic: float, freedom: int) -> float:

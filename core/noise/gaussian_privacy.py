@@ -1,0 +1,213 @@
+"""What discrete Gaussian noise costs: (ε, δ) of one or two noisy vectors, released together, and scales for it.
+
+A user moves each vector by v, with parts of at most L∞ that add up to at most C, and every count has independent
+noise of scale σ_1 in the first vector, of σ_2 in the second. Two bounds on δ at a given ε, the smaller of which holds:
+
+* **Concentrated** (any L∞). ρ-zCDP with ρ = Σ_i ‖v‖₂²/2σ_i² (Canonne, Kamath, Steinke 2020, Theorem 14 and
+  composition), and their Proposition 12: δ ≤ e^((a−1)(aρ−ε))/(a−1) · (1 − 1/a)^a for any a > 1. ‖v‖₂² is at most
+  q·L∞² + r² with C = q·L∞ + r, r < L∞: of two parts 0 < x ≤ y < L∞ moving one unit from x to y adds 2(y − x) + 2 > 0
+  to the sum of squares, so only one part lies strictly between 0 and L∞ where that is largest.
+* **Exact** (L∞ = 1). v has C ones; fewer are a projection of that, and never worse. The loss of an output is
+  (W + M/2)/c with W = Σ_i a_i S_i, where S_i is the sum of C draws of scale σ_i, a_i are the smallest integers with
+  1/σ_i² = a_i/c, and M = C·Σ a_i. W is a discrete Gaussian of variance V = c·M but for a factor within 1 ± η: where
+  two Gaussians on ℤ are added, P(a·x + b·y = w) is e^(−w²/2V) times a sum of e^(−(k−s)²/2τ²) over k ∈ ℤ, with
+  1/τ² = V/(V_1·V_2), which lies between τ√2π·(1 − η) and τ√2π·(1 + η), η = 2Σ_{k≥1} e^(−2π²τ²k²) (Poisson summation).
+  Hence with T(t) = P[Gaussian of variance V on ℤ ≥ t] and w₀ = ⌈cε − M/2⌉
+
+      δ ≤ Π (1 + η)/(1 − η) · (T(w₀) − e^ε·T(w₀ + M)),
+
+  the product over all additions. It is within 10^−30 of the truth at scales of 3 and more.
+
+Both directions, user added and user removed, have the same δ: the noise is symmetric. All numbers are enclosed by
+intervals and taken at their upper ends. Tests compare with full enumeration.
+
+| symbol | meaning |
+|---|---|
+| C, L∞ | most that one user adds in all, and to one count |
+| σ_i | scale of the noise of vector i |
+| ρ, a | zCDP, order of the Rényi divergence |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from hushgram.errors import ParameterError
+from hushgram.noise.gaussian import gaussian_tails
+from hushgram.noise.intervals import enclose, ratio_interval
+
+__all__ = ["concentrated_delta", "gaussian_delta", "gaussian_scales", "l2_squared", "unit_shift_delta"]
+
+#: Scales are whole multiples of this.
+GRID = 64
+_BITS = 320
+# Longer sums would take seconds; the concentrated bound, 7 % more noise, is good enough there.
+_MOST_VARIANCE = 1 << 28
+# Below this τ² the factor of the exact bound is far from 1 (and η ≥ 1 below 0.056).
+_LEAST_SPREAD = Fraction(1, 8)
+
+
+def l2_squared(max_contributions: int, max_per_key: int) -> int:
+    """The largest ‖v‖₂² of parts ≤ L∞ that add up to C.
+
+    >>> l2_squared(20, 1), l2_squared(7, 3)
+    (20, 19)
+    """
+    full, rest = divmod(max_contributions, max_per_key)
+    return full * max_per_key**2 + rest**2
+
+
+def gaussian_delta(
+    scales: tuple[Fraction, ...], epsilon: Fraction, max_contributions: int, max_per_key: int
+) -> Fraction:
+    """Privacy map: an upper bound of δ at ``epsilon`` for vectors with noise of these scales, released together."""
+    bound = concentrated_delta(scales, epsilon, l2_squared(max_contributions, max_per_key))
+    if max_per_key == 1:
+        exact = unit_shift_delta(scales, epsilon, max_contributions)
+        bound = bound if exact is None else min(bound, exact)
+    return bound
+
+
+@lru_cache(maxsize=256)
+def gaussian_scales(
+    weights: tuple[int, ...], epsilon: Fraction, delta: Fraction, max_contributions: int, max_per_key: int
+) -> tuple[Fraction, ...]:
+    """Scales in the ratio of ``weights``, the smallest on the grid whose δ at ``epsilon`` is at most ``delta``.
+
+    >>> [float(scale) for scale in gaussian_scales((1,), Fraction(1), Fraction(1, 10**6), 1, 1)]
+    [4.234375]
+    """
+    if epsilon <= 0 or not 0 < delta < 1:
+        raise ParameterError("gaussian_scales: epsilon and delta must be above 0; Gaussian noise needs both")
+
+    def scales(steps: int) -> tuple[Fraction, ...]:
+        return tuple(Fraction(weight * steps, GRID) for weight in weights)
+
+    def holds(steps: int) -> bool:
+        return gaussian_delta(scales(steps), epsilon, max_contributions, max_per_key) <= delta
+
+    l2 = math.sqrt(l2_squared(max_contributions, max_per_key) * sum(1 / weight**2 for weight in weights))
+    guess = max(int(l2 / _analytic(float(epsilon), float(delta)) * GRID), 1)
+    if guess * max(weights) > GRID << 34:
+        raise ParameterError(
+            "gaussian_scales: the noise would exceed 2^34; lower max_contributions or raise epsilon"
+        )
+    return scales(_least(holds, guess))
+
+
+def _least(holds: Callable[[int], bool], guess: int) -> int:
+    """The smallest whole number that holds, near ``guess``; those above it hold too."""
+    low, step = guess, 1
+    while low > 0 and holds(low):
+        low, step = low - step, 2 * step
+    low, high, step = max(low, 0), max(low, 0) + 1, 1
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _analytic(epsilon: float, delta: float) -> float:
+    """μ = ‖v‖/σ of continuous noise for (ε, δ) (Balle, Wang 2018): a guess from which the exact search starts."""
+
+    def log_delta(mu: float) -> float:
+        first, second = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+        lead = math.erfc(first / math.sqrt(2)) / 2
+        return lead - math.exp(epsilon) * math.erfc(second / math.sqrt(2)) / 2
+
+    low, high = 0.0, 1.0
+    while high < 1e6 and log_delta(high) <= delta:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_delta(middle) <= delta else (low, middle)
+    return max(low, 1e-12)
+
+
+# --- concentrated -----------------------------------------------------------------------------------------------
+
+
+def concentrated_delta(scales: tuple[Fraction, ...], epsilon: Fraction, l2: int) -> Fraction:
+    """δ by zCDP with ρ = Σ l2/2σ², ``l2`` the square of the L2 sensitivity."""
+    rho = sum((l2 / (2 * scale * scale) for scale in scales), Fraction(0))
+    order = _order(float(rho), float(epsilon))
+    if order is None:
+        return Fraction(1)
+
+    def bound(iv: Any) -> Any:
+        a = ratio_interval(iv, order)
+        exponent = (a - 1) * (a * ratio_interval(iv, rho) - ratio_interval(iv, epsilon))
+        return iv.exp(exponent + a * iv.log(1 - 1 / a)) / (a - 1)
+
+    return min(enclose(bound, _BITS)[1], Fraction(1))
+
+
+def _order(rho: float, epsilon: float) -> Fraction | None:
+    """The order a > 1 that gives about the smallest δ (any one is valid); None where none is of use."""
+
+    def log_delta(a: float) -> float:
+        return (a - 1) * (a * rho - epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
+
+    if rho <= 0 or rho > 1e6:
+        return None
+    low, high = 1 + 1e-9, (epsilon + rho) / (2 * rho) + 2 + 4 / math.sqrt(rho)
+    for _ in range(200):  # the bound is convex in a (their Remark 13): golden section
+        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
+        low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
+    return Fraction(round(low * 2**24), 2**24) + Fraction(1, 2**20)
+
+
+# --- exact ------------------------------------------------------------------------------------------------------
+
+
+def unit_shift_delta(scales: tuple[Fraction, ...], epsilon: Fraction, shifts: int) -> Fraction | None:
+    """δ where each vector moves by 1 in at most ``shifts`` counts; None where
+    the sums would be too long or too uneven."""
+    if not 1 <= len(scales) <= 2:
+        return None
+    steps, c = _lattice(scales)
+    moved = shifts * sum(steps)
+    variance = c * moved
+    additions = _additions(scales, variance, shifts)
+    if variance > _MOST_VARIANCE or min(spread for spread, _ in additions) < _LEAST_SPREAD:
+        return None
+    start = math.ceil(c * epsilon - Fraction(moved, 2))
+    near, far = gaussian_tails(variance, start), gaussian_tails(variance, start + moved)
+
+    def bound(iv: Any) -> Any:
+        return _unevenness(iv, additions) * (near(iv) - iv.exp(ratio_interval(iv, epsilon)) * far(iv))
+
+    return min(max(enclose(bound, _BITS)[1], Fraction(0)), Fraction(1))
+
+
+def _lattice(scales: tuple[Fraction, ...]) -> tuple[list[int], Fraction]:
+    """The smallest integers a_i and the c with 1/σ_i² = a_i/c."""
+    precisions = [1 / (scale * scale) for scale in scales]
+    whole = math.lcm(*(p.denominator for p in precisions))
+    steps = [int(p * whole) for p in precisions]
+    shared = math.gcd(*steps)
+    return [step // shared for step in steps], Fraction(whole, shared)
+
+
+def _additions(scales: tuple[Fraction, ...], variance: Fraction, shifts: int) -> list[tuple[Fraction, int]]:
+    """(τ² at least, how many) of the additions: σ²/2 among draws of one scale, V_1·V_2/V for the two sums."""
+    out = [(scale * scale / 2, shifts - 1) for scale in scales]
+    if len(scales) == 2:
+        out.append(((shifts * scales[0] * scales[1]) ** 2 / variance, 1))
+    return out
+
+
+def _unevenness(iv: Any, additions: list[tuple[Fraction, int]]) -> Any:
+    """Π (1 + η)/(1 − η), with 2e^(−2π²τ²)/(1 − e^(−2π²τ²)) for η."""
+    out = iv.mpf(1)
+    for spread, times in additions:
+        first = iv.exp(-2 * iv.pi**2 * ratio_interval(iv, spread))
+        eta = 2 * first / (1 - first)
+        out *= ((1 + eta) / (1 - eta)) ** times
+    return out
