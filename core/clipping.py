@@ -38,6 +38,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import check_scale
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
@@ -110,6 +111,9 @@ class ClipParams:
         put(self, "threshold", self._left_above() if threshold is None else threshold)
         integer(self.threshold, "threshold", _OWNER, low=0, high=1 << 60)
         put(self, "bounds", self._bounds())
+        _ = self.svt  # scales out of range show here
+        for scale in (self.sum_scale(self.bounds[-1]), self.count_scale):
+            check_scale(scale, _OWNER)
 
     def _check(self) -> None:
         if not 0 < self.epsilon <= 1000:
@@ -167,6 +171,15 @@ class ClipParams:
         bound, total, count = (self.epsilon * share for share in self.split)
         return bound, total, count
 
+    def sum_scale(self, bound: int) -> Fraction:
+        """Noise of the sum of values clipped at ``bound``, in units."""
+        return self.max_contributions * bound / self.epsilons[1]
+
+    @property
+    def count_scale(self) -> Fraction:
+        """Noise of the count."""
+        return self.max_contributions / self.epsilons[2]
+
     @property
     def svt(self) -> SvtParams:
         """The search for the bound: is −#{x > b} at least −threshold?"""
@@ -219,16 +232,22 @@ def to_units(column: pa.Array, params: ClipParams) -> I64:
     last = params.bounds[-1]
     whole = params.unit == 1 and params.lower.denominator == 1
     if whole and pa.types.is_integer(column.type):
-        values = column.to_numpy(zero_copy_only=False)
-        lower = params.lower.numerator
-        top = min(lower + last, int(np.iinfo(values.dtype).max))
-        clamped = np.clip(values, max(lower, int(np.iinfo(values.dtype).min)), max(top, 0))
-        whole_units: I64 = np.clip(clamped.astype(np.int64) - lower, 0, last)
-        return whole_units
+        return _whole_units(column.to_numpy(zero_copy_only=False), params.lower.numerator, last)
     floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     scaled = np.clip((floats - float(params.lower)) / float(params.unit), 0, last)
     units: I64 = np.rint(scaled).astype(np.int64)
     return units
+
+
+def _whole_units(values: NDArray[Any], lower: int, last: int) -> I64:
+    """min(max(value − lower, 0), last), whatever the type of the column can hold."""
+    wide = np.uint64 if values.dtype == np.uint64 else np.int64
+    limits = np.iinfo(wide)
+    low, high = max(lower, int(limits.min)), min(lower + last, int(limits.max))
+    if low > high:  # every value of the type lies on one side of the range
+        return np.full(len(values), 0 if lower > high else last, dtype=np.int64)
+    above = np.clip(values.astype(wide), wide(low), wide(high)) - wide(low)
+    return above.astype(np.int64) + (low - lower)
 
 
 def count_cells(units: I64, counts: I64, params: ClipParams) -> I64:
@@ -271,13 +290,12 @@ class Clipped:
 
 def release_clipped(tally: Tally, params: ClipParams, key: ReleaseKey) -> Clipped:
     """Bound, sum and count; (ε, 0)-DP. The noise follows from the release key and the exact tally."""
-    answers = -np.array(tally.above, dtype=np.int64)
-    found = run_batch(answers, params.svt, key, "clip").above
-    at = int(found[0]) if len(found) else len(params.bounds) - 1
-    bound, most = params.bounds[at], params.max_contributions
-    sum_scale = most * bound / params.epsilons[1]
-    count_scale = most / params.epsilons[2]
     exact = digest(repr(params.describe()), repr(tally))
+    answers = -np.array(tally.above, dtype=np.int64)
+    found = run_batch(answers, params.svt, key, "clip", release=exact).above
+    at = int(found[0]) if len(found) else len(params.bounds) - 1
+    bound = params.bounds[at]
+    sum_scale, count_scale = params.sum_scale(bound), params.count_scale
     noise = discrete_laplace(sum_scale, 1, key.source("clip-sum", at, exact))
     units = tally.sums[at] + int(noise[0])
     count = tally.count + int(discrete_laplace(count_scale, 1, key.source("clip-count", 0, exact))[0])

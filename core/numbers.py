@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from hushgram.errors import ParameterError
 
-__all__ = ["Number", "integer", "rational", "show"]
+__all__ = ["Number", "boolean", "integer", "rational", "show"]
 
 Number: TypeAlias = "Fraction | Decimal | str | int | float"
 
@@ -53,6 +53,13 @@ def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int
         raise ParameterError(f"{owner}: {name} must be a whole number from {low} to {high}, got {value!r}")
     if not low <= value <= high:
         raise ParameterError(f"{owner}: {name} must be from {low} to {high}, got {value}")
+    return value
+
+
+def boolean(value: object, name: str, owner: str) -> bool:
+    """``value`` if it is True or False; texts such as "no" are true in Python, and mean the opposite."""
+    if not isinstance(value, bool):
+        raise ParameterError(f"{owner}: {name} must be True or False, got {value!r}")
     return value
 
 

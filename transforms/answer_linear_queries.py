@@ -1,6 +1,6 @@
 """Online private multiplicative weights as a stage: exact counts of a domain in, released answers out.
 
-In:  one vector of exact counts, a cell of the domain each (`CountCells`), private.
+In:  exact counts of the domain, a cell each (`CountCells`), private; vectors of parts are added up first.
 Out: one `Outcome`: an answer to each query in order, and the hypothesis. Public; `params.guarantee()`-DP.
 
 The stream is one sequence by nature (each update changes what later queries are compared with), so one worker
@@ -21,6 +21,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pmw.mechanism import OnlinePMW, PmwParams
 from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
+from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["AnswerLinear"]
 
@@ -42,9 +43,14 @@ class AnswerLinear(beam.PTransform):
         self._release_key, self._prior = release_key, prior
 
     def expand(self, counts: Any) -> Any:
-        return counts | "AnswerStream" >> beam.Map(
-            _answer, self._cells, self._queries, self._params, self._release_key, self._prior
-        ).with_output_types(Outcome)
+        return (
+            counts
+            | "Whole" >> SumParts(len(self._cells))
+            | "AnswerStream"
+            >> beam.Map(
+                _answer, self._cells, self._queries, self._params, self._release_key, self._prior
+            ).with_output_types(Outcome)
+        )
 
     def display_data(self) -> dict[str, Any]:
         epsilon, delta = self._params.guarantee()

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from hushgram.exact.histogram import Histogram
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
-from hushgram.transforms.shuffle.vectors import SumVectors
+from hushgram.transforms.shuffle.vectors import SumParts
+from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["RECORD", "AnswerQueries", "PackRecords"]
 
@@ -66,13 +67,15 @@ class AnswerQueries(beam.PTransform):
 
     def expand(self, parts: Mapping[str, Any]) -> Any:
         vectors = [
-            collection | f"Count{name.title()}" >> beam.ParDo(_CountParts(self._plan.counting(), name))
+            collection
+            | f"AllTime{name.title()}" >> OneWindow()
+            | f"Count{name.title()}" >> beam.ParDo(_CountParts(self._plan.counting(), name))
             for name, collection in parts.items()
         ]
         return (
             vectors
             | "Together" >> beam.Flatten()
-            | "Sum" >> beam.CombineGlobally(SumVectors(len(self._plan.zeros())))
+            | "Sum" >> SumParts(len(self._plan.zeros()))
             | "ReadOff"
             >> beam.FlatMap(_read_off, self._plan.reading(), self._streams)  # (stream, (numbers, answers))
         )

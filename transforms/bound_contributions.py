@@ -27,6 +27,7 @@ from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import Parcel, ParcelWriter
+from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["BoundContributions", "BoundUsers", "CountRecords"]
 
@@ -75,6 +76,7 @@ class BoundContributions(beam.PTransform):
     def expand(self, records: Any) -> Any:
         return (
             records
+            | "AllTime" >> OneWindow()
             | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, self._sent])  # type: ignore[name-defined]
             | "BoundUsers"
             >> CombineShards(self._bound, Histogram, threads=self._threads)  # (shard, Histogram)
@@ -95,7 +97,8 @@ class CountRecords(beam.PTransform):
         self._count = _CountBatches(key, texts=texts, listed=listed, local=local)
 
     def expand(self, records: Any) -> Any:
-        return records | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
+        whole = records | "AllTime" >> OneWindow()
+        return whole | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
 
 
 class BoundUsers(beam.CombineFn):

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from hushgram.domains import Cells
 from hushgram.exact.histogram import Histogram
-from hushgram.transforms.shuffle.vectors import SumVectors
+from hushgram.transforms.shuffle.vectors import SumParts
+from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["CountCells", "KeepCells"]
 
@@ -57,8 +58,9 @@ class CountCells(beam.PTransform):
     def expand(self, parts: Any) -> Any:
         return (
             parts
+            | "AllTime" >> OneWindow()
             | "CountParts" >> beam.ParDo(_CountParts(self._cells))
-            | "SumCells" >> beam.CombineGlobally(SumVectors(len(self._cells)))
+            | "SumCells" >> SumParts(len(self._cells))
         )
 
     def display_data(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from hushgram.exact.histogram import Histogram
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.sharding import split_groups
+from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["MergeHistograms", "SumHistograms"]
 
@@ -33,7 +34,11 @@ class MergeHistograms(beam.PTransform):
         held = tuple[int, Histogram]
         empty = [(group, Histogram.empty(texts=self._texts)) for group in range(self._groups)]
         every = parts.pipeline | "EveryGroup" >> beam.Create(empty, reshuffle=False).with_output_types(held)
-        some = parts | "SplitGroups" >> beam.ParDo(_Split(self._groups)).with_output_types(held)
+        some = (
+            parts
+            | "AllTime" >> OneWindow()
+            | "SplitGroups" >> beam.ParDo(_Split(self._groups)).with_output_types(held)
+        )
         return (
             (some, every)
             | "WithEmpty" >> beam.Flatten().with_output_types(held)

@@ -7,9 +7,11 @@ A part is read, flipped and written by one step on one worker: exact bits are in
 and no checkpoint. **Noise.** A part is a position (work item of the plan, batch within it), which is a
 function of the files alone and never of bundles or workers. Its noise comes from
 
-    key.source("rr", item, digest(ε of a bit, name, batch, exact bits))
+    key.source("rr", item, digest(ε of a bit, name, batch, exact bits, digest of all exact bits))
 
-so a retry writes the same bytes, and two equal batches at different places get independent noise.
+so a retry writes the same bytes, two equal batches at different places get independent noise, and any change
+of a secret changes the noise of the whole table. The digest of all exact bits costs a first reading of the
+input; what leaves it are keyed digests of batches.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import LinearParams, randomize
 from hushgram.transforms.files import open_file
+from hushgram.transforms.shuffle.digests import DigestAll
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 
@@ -55,7 +58,7 @@ class Secret:
         """The exact bits of a batch: private."""
         column = batch.column(self.column)
         if self.equals is not None:
-            found = pc.equal(column.cast(pa.string()), self.equals)
+            found = pc.equal(_bytes(column), pa.scalar(self.equals.encode(), pa.large_binary()))
         elif self.at_least is not None:
             numbers = (
                 pc.cast(column, pa.float64(), safe=False) if _is_number(column.type) else _numbers(column)
@@ -66,9 +69,7 @@ class Secret:
         elif _is_number(column.type):
             found = pc.not_equal(column, 0)
         else:
-            found = pc.is_in(
-                pc.utf8_lower(column.cast(pa.string())), pa.array(["1", "true", "yes", "t", "y"])
-            )
+            found = pc.match_substring_regex(_bytes(column), "^(1|true|yes|t|y)$", ignore_case=True)
         return np.asarray(pc.fill_null(found, False), dtype=np.bool_)
 
 
@@ -78,9 +79,17 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _numbers(column: pa.Array) -> pa.Array:
     """Text as numbers; what is none becomes null, and so the bit 0."""
-    text = column.cast(pa.string())
+    text = _bytes(column)
     is_number = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$")
-    return pc.if_else(is_number, text, None).cast(pa.float64())
+    return pc.if_else(is_number, text, None).cast(pa.large_string()).cast(pa.float64())
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    """Values as the bytes of their text: a record need not be UTF-8."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    plain = column.cast(kind) if kind != column.type else column
+    return (plain if binary else plain.cast(pa.large_string())).cast(pa.large_binary())
 
 
 class RandomizeResponses(beam.PTransform):
@@ -116,10 +125,12 @@ class RandomizeResponses(beam.PTransform):
 
     def expand(self, begin: Any) -> Any:
         items = sorted(self._plan.items, key=lambda item: (item.path, item.start, item.groups))
+        listed = begin | "ListItems" >> beam.Create(list(enumerate(items)), reshuffle=True)
+        release = listed | "DigestBits" >> beam.FlatMap(self._step.digests) | "AllBits" >> DigestAll()
         return (
-            begin
-            | "ListItems" >> beam.Create(list(enumerate(items)), reshuffle=True)
-            | "Randomize" >> beam.ParDo(self._step)  # (part, {bytes, sha256})
+            listed
+            | "Randomize"
+            >> beam.ParDo(self._step, beam.pvalue.AsSingleton(release))  # (part, {bytes, sha256})
             | "Parts" >> beam.combiners.ToDict()
         )
 
@@ -145,20 +156,31 @@ class _Randomize(beam.DoFn):
     def setup(self) -> None:
         self._rows = Metrics.counter("hushgram", "rows")
 
-    def process(self, numbered: tuple[int, WorkItem]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[bytes]:
+        """A digest of the exact bits of each batch; keyed, for few bits could be guessed from it."""
         number, item = numbered
+        keyed = self._release_key.subkey("digest of secret bits")
+        for batch, records in self._batches(item):
+            yield digest(keyed, number, batch, *(secret.bits(records) for secret in self._secrets))
+
+    def _batches(self, item: WorkItem) -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch, chunk in enumerate(read_item(item, self._plan, open_file)):
-            if not chunk.batch.num_rows:
-                continue
-            self._rows.inc(chunk.batch.num_rows)
+            if chunk.batch.num_rows:
+                yield batch, chunk.batch
+
+    def process(self, numbered: tuple[int, WorkItem], release: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+        number, item = numbered
+        for batch, records in self._batches(item):
+            self._rows.inc(records.num_rows)
             table = randomize_batch(
-                chunk.batch,
+                records,
                 self._secrets,
                 self._public,
                 self._params,
                 self._release_key,
                 item=number,
                 number=batch,
+                release=release,
             )
             sink = io.BytesIO()
             pq.write_table(table, sink, compression="zstd")
@@ -177,11 +199,15 @@ def randomize_batch(
     *,
     item: int,
     number: int,
+    release: bytes = b"",
 ) -> pa.Table:
-    """The released form of one batch, whose place is batch ``number`` of work item ``item``."""
+    """The released form of one batch, whose place is batch ``number`` of work item ``item``.
+
+    ``release`` is the digest of all exact bits of the table.
+    """
     columns: dict[str, Any] = {name: batch.column(name) for name in public}
     for secret in secrets:
         bits = secret.bits(batch)
-        source = key.source("rr", item, digest(str(params.bit_epsilon), secret.name, number, bits))
+        source = key.source("rr", item, digest(str(params.bit_epsilon), secret.name, number, bits, release))
         columns[secret.name] = randomize(bits, params, source)
     return pa.table(columns)

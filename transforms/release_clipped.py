@@ -22,7 +22,7 @@ from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.svt.exact_answers import unpack_records
-from hushgram.transforms.shuffle.vectors import SumVectors
+from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["KeepNumbers", "ReleaseClipped"]
 
@@ -59,7 +59,7 @@ class ReleaseClipped(beam.PTransform):
         return (
             parts
             | "CountCells" >> beam.Map(_count, self._params, self._schema)
-            | "Sum" >> beam.CombineGlobally(SumVectors(3 * (len(self._params.bounds) + 1)))
+            | "Sum" >> SumParts(3 * (len(self._params.bounds) + 1))
             | "Release" >> beam.Map(_release, self._params, self._release_key).with_output_types(Clipped)
         )
 

@@ -15,7 +15,6 @@ import os
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindows
 
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import KeyTable
@@ -91,8 +90,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         self.target = Target.of(os.fspath(path), self._release_key)
 
     def expand(self, records: Any) -> Any:
-        whole = records | "AllTime" >> beam.WindowInto(GlobalWindows())  # a release has no windows
-        parts = whole | "Bound" >> self._bounding()  # Histogram
+        parts = records | "Bound" >> self._bounding()  # Histogram
         released = self._sparse(parts) if self._listed is None else self._public(parts, self._listed)
         return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, self._name)  # the path
 

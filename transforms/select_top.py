@@ -1,6 +1,6 @@
 """The most frequent keys of a public list, by permute-and-flip and peeling.
 
-In:  `Histogram` parts of bounded contributions, exact and private.
+In:  exact counts of the list, a key each (`CountCells`), private; vectors of parts are added up first.
 Out: one list of keys, most frequent first, without their counts. ε-DP for all of them together.
 
 One user moves the count of a listed key by at most max_per_key, and all counts the same way, so the
@@ -17,21 +17,21 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.domains import KeyCells
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
+from hushgram.pmw.workload import Domain
 from hushgram.selection.permute_and_flip import NoisyMaxParams, top
-from hushgram.transforms.count_domain import CountCells
+from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["MostFrequent"]
 
 
 class MostFrequent(beam.PTransform):
-    """Parts of the bounded histogram → [key, …]: ``params.count`` keys of the public list ``keys``.
+    """Exact counts of ``keys``, in their order → [key, …]: ``params.count`` of them.
 
-    ``params.sensitivity`` must be the max_per_key of the bounding stage before it. ``secret`` reproduces an
-    earlier run; left out, a fresh one is made.
+    ``params.sensitivity`` must be the max_per_key of the bounding stage before it. ``release_key`` reproduces
+    an earlier run; left out, a fresh one is made.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class MostFrequent(beam.PTransform):
             raise ParameterError(
                 f"MostFrequent: count must be at most the {len(keys)} keys, got {params.count}"
             )
-        self._cells, self._params = KeyCells.of(keys), params
+        self._keys, self._params = Domain(tuple(keys)).labels, params
         self._release_key = release_key or ReleaseKey.generate()
 
-    def expand(self, parts: Any) -> Any:
+    def expand(self, counts: Any) -> Any:
         return (
-            parts
-            | "CountListed" >> CountCells(self._cells)
-            | "ChooseTop" >> beam.Map(_choose, self._cells.labels, self._params, self._release_key)
+            counts
+            | "Whole" >> SumParts(len(self._keys))
+            | "ChooseTop" >> beam.Map(_choose, self._keys, self._params, self._release_key)
         )
 
     def display_data(self) -> dict[str, Any]:
-        return {"keys": len(self._cells), "count": self._params.count, "epsilon": show(self._params.epsilon)}
+        return {"keys": len(self._keys), "count": self._params.count, "epsilon": show(self._params.epsilon)}
 
 
 def _choose(

@@ -9,12 +9,15 @@ yes-answers. Each stream spends the (ε, δ) of its own parameters; several stre
 compose.
 
 **Batch.** A stream is gathered, sorted and run at once; its noise follows from the release key, the
-stream's name, the parameters and the exact answers, so that a retry gives the same output and other data
-give independent noise.
+stream's name, the parameters, and the sequence numbers and exact answers of all streams: a retry gives the
+same output, and any change of the data changes the noise of every stream.
 
 **Online.** A stateful DoFn per stream: what arrives early is held back until its turn, what arrives twice
 is answered as before without new noise, and a halted stream says so at once. The state is O(cutoff) besides
-what is held back (see `hushgram.svt.online`), and the noise survives a restored checkpoint.
+what is held back (see `hushgram.svt.online`), and the noise survives a restored checkpoint; a checkpoint
+restored under another release key is refused.
+
+**Windows** of the input are left behind: a stream has one threshold and one cutoff for all time.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.svt.mechanism import Answer, run_batch
+from hushgram.svt.mechanism import Answer, clamped, run_batch
 from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import SvtParams
+from hushgram.transforms.shuffle.digests import DigestAll
+from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["Released", "SparseVector"]
 
@@ -55,7 +60,7 @@ class SparseVector(beam.PTransform):
     ``params`` holds for every stream, or for each by name. ``online`` is chosen by whether the input is
     bounded. Sequence numbers of an online stream begin at ``first`` and leave no gap.
 
-    ``secret`` reproduces an earlier run and is a secret: whoever has it can subtract the noise. Left out, a
+    ``release_key`` reproduces an earlier run and is a secret: whoever has it can subtract the noise. Left out, a
     fresh one is made, so that building the pipeline again is a new release.
     """
 
@@ -74,17 +79,21 @@ class SparseVector(beam.PTransform):
 
     def expand(self, answers: Any) -> Any:
         online = not answers.is_bounded if self._online is None else self._online
+        whole = answers | "AllTime" >> OneWindow()
         if online:
             return (
-                answers
+                whole
                 | "OneByOne" >> beam.FlatMap(_one_by_one).with_output_types(tuple[str, tuple[int, int]])
                 | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._release_key, self._first))
             )
-        return (
-            answers
-            | "Gather" >> beam.GroupByKey()  # (stream, parts)
-            | "Answer" >> beam.ParDo(_AnswerBatch(self._params, self._release_key))
+        streams = whole | "Gather" >> beam.GroupByKey() | "Order" >> beam.MapTuple(_in_order)
+        release = (
+            streams
+            | "Digest" >> beam.MapTuple(lambda stream, numbers, answers: digest(stream, numbers, answers))
+            | "AllStreams" >> DigestAll()
         )
+        step = _AnswerBatch(self._params, self._release_key)
+        return streams | "Answer" >> beam.ParDo(step, beam.pvalue.AsSingleton(release))
 
     def display_data(self) -> dict[str, Any]:
         named = {"every stream": self._params} if isinstance(self._params, SvtParams) else self._params
@@ -103,28 +112,38 @@ def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtP
 
 
 def _one_by_one(element: tuple[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[int, int]]]:
-    stream, (numbers, answers) = element
-    for number, answer in zip(np.atleast_1d(numbers), np.atleast_1d(answers), strict=True):
+    stream, part = element
+    for number, answer in zip(*_whole(part), strict=True):
         yield stream, (int(number), int(answer))
 
 
+def _whole(part: tuple[Any, Any]) -> tuple[I64, I64]:
+    """Sequence numbers and answers as arrays of whole numbers, however they were given."""
+    numbers, answers = (one if np.ndim(one) else [one] for one in part)
+    return clamped(numbers, "SparseVector"), clamped(answers, "SparseVector")
+
+
+def _in_order(stream: str, parts: Iterable[tuple[Any, Any]]) -> tuple[str, I64, I64]:
+    """A stream's answers by sequence number; canonical, also where a number comes twice."""
+    held = [_whole(part) for part in parts]
+    numbers = np.concatenate([part[0] for part in held])
+    answers = np.concatenate([part[1] for part in held])
+    order = np.lexsort((answers, numbers))
+    numbers, first = np.unique(numbers[order], return_index=True)
+    return stream, numbers, answers[order][first]
+
+
 class _AnswerBatch(beam.DoFn):
-    """All answers of a stream → its released answers, in the order of sequence numbers."""
+    """A stream in order, and the digest of all streams → its released answers."""
 
     def __init__(self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey) -> None:
         self._params, self._release_key = params, release_key
 
-    def process(self, group: tuple[str, Iterable[tuple[Any, Any]]]) -> Iterator[tuple[str, Released]]:
-        stream, parts = group
-        held = [(np.atleast_1d(numbers), np.atleast_1d(answers)) for numbers, answers in parts]
-        numbers = np.concatenate([part[0] for part in held]).astype(np.int64)
-        answers = np.concatenate([part[1] for part in held]).astype(np.int64)
-        order = np.lexsort((answers, numbers))  # canonical, also where a number comes twice
-        numbers, first = np.unique(numbers[order], return_index=True)
-        released = run_batch(
-            answers[order][first], _params_of(self._params, stream), self._release_key, stream
-        )
-        yield stream, Released(numbers, released.outcome, released.gap, released.value)
+    def process(self, element: tuple[str, I64, I64], release: bytes) -> Iterator[tuple[str, Released]]:
+        stream, numbers, answers = element
+        params = _params_of(self._params, stream)
+        out = run_batch(answers, params, self._release_key, stream, sequence=numbers, release=release)
+        yield stream, Released(numbers, out.outcome, out.gap, out.value)
 
 
 class _AnswerOnline(beam.DoFn):

@@ -135,9 +135,7 @@ class PmwParams:
             raise ParameterError(
                 f"{owner}: threshold must be at most {MOST_TOTAL}, got {show(self.threshold)}"
             )
-        noise = self.svt.noise
-        for scale in (noise.threshold, noise.query, noise.value or Fraction(1)):
-            check_scale(scale, owner)
+        _ = self.svt  # scales out of range show here
         if self.total_epsilon:
             check_scale(self.max_contributions / self.total_epsilon, owner)
 
@@ -151,7 +149,7 @@ class PmwParams:
         """The sparse vector inside, in units of 1/GRID counts."""
         if self.threshold is not None:
             return self._svt(math.ceil(self.threshold * GRID))
-        scale = check_scale(self._svt(0).noise.query, "PmwParams")
+        scale = self._svt(0).noise.query
         level = math.log(max(20 * self.queries / self.max_updates, math.e))
         return self._svt(math.ceil(float(scale) * level))
 

@@ -39,7 +39,7 @@ from hushgram.laplace_mechanism import positive
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import exp_neg
 from hushgram.noise.sampling import bernoulli, uniform_below
-from hushgram.numbers import Number, integer
+from hushgram.numbers import Number, boolean, integer
 
 __all__ = ["NoisyMaxParams", "distribution", "noisy_max", "privacy_map", "top"]
 
@@ -57,7 +57,8 @@ class NoisyMaxParams:
 
     Neighbours: one user added or removed, who moves each score by at most ``sensitivity`` (for counts of
     keys: max_per_key, since only one score at a time is compared). ``monotone`` says that one user moves
-    all scores in the same direction.
+    all scores in the same direction: only who knows that of the scores may declare it, as for counts under
+    add/remove. Declared wrongly, the loss is up to 2ε.
     """
 
     epsilon: Fraction
@@ -66,13 +67,13 @@ class NoisyMaxParams:
     monotone: bool
 
     def __init__(
-        self, epsilon: Number, *, sensitivity: int = 1, count: int = 1, monotone: bool = True
+        self, epsilon: Number, *, sensitivity: int = 1, count: int = 1, monotone: bool = False
     ) -> None:
         owner, put = "NoisyMaxParams", object.__setattr__
         put(self, "epsilon", positive(epsilon, "epsilon", owner))
         put(self, "sensitivity", integer(sensitivity, "sensitivity", owner, low=1, high=1 << 40))
         put(self, "count", integer(count, "count", owner, low=1, high=1 << 20))
-        put(self, "monotone", bool(monotone))
+        put(self, "monotone", boolean(monotone, "monotone", owner))
 
     @property
     def rate(self) -> Fraction:

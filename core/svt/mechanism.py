@@ -21,7 +21,7 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number
-from hushgram.svt.params import Noise, SvtParams
+from hushgram.svt.params import MAX_ANSWER, Noise, SvtParams
 
 __all__ = [
     "ABOVE",
@@ -33,6 +33,7 @@ __all__ = [
     "NoiseStream",
     "NumericSparse",
     "Sparse",
+    "clamped",
     "noise_stream",
     "run_batch",
 ]
@@ -178,7 +179,7 @@ class Sparse:
 
     def ask(self, answer: int) -> Answer:
         """The released answer to one more query whose exact answer is ``answer``."""
-        released = self.ask_many(np.array([answer], dtype=np.int64))
+        released = self.ask_many([answer])
         outcome = int(released.outcome[0])
         above = outcome == ABOVE
         return Answer(
@@ -189,7 +190,7 @@ class Sparse:
 
     def ask_many(self, answers: ArrayLike) -> Answers:
         """The released answers to the next queries of the stream, in order."""
-        exact = self._clamped(answers)
+        exact = clamped(answers, type(self).__name__)
         out = Answers(
             np.full(len(exact), HALTED, dtype=np.int8),
             np.zeros(len(exact), dtype=np.int64),
@@ -200,15 +201,6 @@ class Sparse:
                 break
             self._chunk(exact[start : start + _CHUNK], out, start)
         return out
-
-    def _clamped(self, answers: ArrayLike) -> NDArray[np.int64]:
-        exact = np.asarray(answers)
-        if exact.ndim != 1 or (len(exact) and exact.dtype.kind not in "iu"):
-            raise ParameterError(f"{type(self).__name__}: answers must be a list of whole numbers")
-        limit = self.params.max_answer
-        if exact.dtype.kind == "u":
-            exact = np.minimum(exact, np.uint64(limit))
-        return np.clip(exact.astype(np.int64), -limit, limit)
 
     def _chunk(self, exact: NDArray[np.int64], out: Answers, start: int) -> None:
         """Answer one chunk: write outcomes, gaps and values at ``start``."""
@@ -258,6 +250,26 @@ def _first_at_least(noisy: NDArray[np.int64], start: int, bar: int) -> int:
     return -1
 
 
+def clamped(answers: ArrayLike, owner: str) -> NDArray[np.int64]:
+    """Exact answers as int64, cut to ± MAX_ANSWER, so that no answer decides whether we fail.
+
+    >>> clamped([7, -(2**90)], "here").tolist() == [7, -MAX_ANSWER]
+    True
+    """
+    exact = np.asarray(answers)
+    if exact.dtype.kind not in "iu":  # numpy has no integer type for some lists of large numbers
+        given = np.asarray(answers, dtype=object)
+        if not all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in given.flat):
+            raise ParameterError(f"{owner}: answers must be whole numbers, got {exact.dtype}")
+        cut = [min(max(int(one), -MAX_ANSWER), MAX_ANSWER) for one in given.flat]
+        exact = np.array(cut, dtype=np.int64).reshape(given.shape)
+    if exact.ndim != 1:
+        raise ParameterError(f"{owner}: answers must be a list of whole numbers")
+    if exact.dtype.kind == "u":
+        exact = np.minimum(exact, np.uint64(MAX_ANSWER))
+    return np.clip(exact.astype(np.int64), -MAX_ANSWER, MAX_ANSWER)
+
+
 class AboveThreshold(Sparse):
     """`Sparse` that halts at the first ⊤ (Lecture 9, Figure 1).
 
@@ -301,11 +313,22 @@ class NumericSparse(Sparse):
     _answers = "numeric"
 
 
-def run_batch(answers: NDArray[np.int64], params: SvtParams, key: ReleaseKey, stream: str) -> Answers:
+def run_batch(
+    answers: ArrayLike,
+    params: SvtParams,
+    key: ReleaseKey,
+    stream: str,
+    *,
+    sequence: NDArray[np.int64] | None = None,
+    release: bytes = b"",
+) -> Answers:
     """A whole stream at once, with noise that follows from the release key and the exact answers.
 
-    Computed again on the same answers, it gives the same noise; on other answers, independent noise.
+    Computed again on the same answers, it gives the same noise. ``sequence`` are the queries' sequence numbers
+    (0, 1, … if left out), and ``release`` is a digest of all exact data of the release where that is more than
+    these answers: any change of either, or of an answer, gives independent noise to all of them.
     """
-    exact = np.ascontiguousarray(answers, dtype=np.int64)
-    source = key.source("svt", 0, digest(stream, params.fingerprint, exact))
-    return Sparse.from_params(params, source).ask_many(exact)
+    exact = clamped(answers, "run_batch")
+    numbers = np.arange(len(exact)) if sequence is None else np.asarray(sequence)
+    context = digest(stream, params.fingerprint, release, numbers.astype(np.int64), exact)
+    return Sparse.from_params(params, key.source("svt", 0, context)).ask_many(exact)

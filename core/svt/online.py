@@ -5,13 +5,16 @@ source: the noise of sequence number i comes from the release key through
 
     (stream, parameters, i, digest of all exact answers up to and including i)
 
-and a replay of the same answers gives the same released answers. The state of a stream is O(cutoff): next
-sequence number, count, noisy threshold, the running digest, and the yes-answers. A sequence number below
+and a replay of the same answers gives the same released answers. The threshold is drawn with the first
+answer, so that its noise too is a function of data. The state of a stream is O(cutoff): next sequence
+number, count, noisy threshold, the running digest, and the yes-answers. A sequence number below
 the next one that is not among the yes-answers was answered ⊥, so that a duplicate is answered as before
 without a log of the past.
 
 The state holds the noisy threshold and the digest of exact answers. It belongs to the private side: it is
-never written to an output or a log.
+never written to an output or a log. It also holds a tag of the release key, the stream and the parameters:
+continued under another key, one checkpoint would give a new transcript of the same data each time, each of
+them for ε of its own, so a state goes on only with what it was begun with.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from hushgram.errors import FormatError
+from hushgram.errors import FormatError, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse
+from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse, clamped
 from hushgram.svt.params import SvtParams
 
 __all__ = ["StreamState", "advance", "begin", "recall"]
@@ -31,47 +34,65 @@ __all__ = ["StreamState", "advance", "begin", "recall"]
 class StreamState:
     """What is remembered of one stream between arrivals."""
 
+    stream: str
+    tag: bytes  # of release key, stream and parameters
     first: int  # sequence number that the stream begins with
     next: int  # sequence number that is answered next
     count: int  # yes-answers so far
-    bar: int  # noisy threshold
+    bar: int | None  # noisy threshold; none before the first answer
     chain: bytes  # digest of the exact answers so far
     above: tuple[tuple[int, int | None, int | None], ...]  # (sequence number, gap, value) of each ⊤
     halted: bool = False
 
     def to_bytes(self) -> bytes:
         """For the engine's state backend."""
-        fields = [self.first, self.next, self.count, self.bar, self.chain.hex(), self.above, self.halted]
+        head = [self.stream, self.tag.hex(), self.first, self.next, self.count, self.bar]
+        fields = [*head, self.chain.hex(), self.above, self.halted]
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StreamState:
         """The state that `to_bytes` wrote."""
         try:
-            first, number, count, bar, chain, above, halted = json.loads(data)
+            stream, tag, first, number, count, bar, chain, above, halted = json.loads(data)
             tops = tuple(tuple(top) for top in above)
-            return cls(first, number, count, bar, bytes.fromhex(chain), tops, halted)
+            return cls(
+                stream, bytes.fromhex(tag), first, number, count, bar, bytes.fromhex(chain), tops, halted
+            )
         except (ValueError, TypeError):
             raise FormatError("stream state cannot be read: it was written by another version") from None
 
 
 def begin(params: SvtParams, key: ReleaseKey, stream: str, first: int = 0) -> StreamState:
-    """A new stream: draws the noisy threshold."""
+    """A new stream; nothing is drawn yet."""
     start = digest(stream, params.fingerprint)
-    mechanism = Sparse.from_params(params, key.source("svt-online-threshold", 0, start))
-    return StreamState(first, first, 0, mechanism.bar, start, ())
+    return StreamState(stream, _tag(params, key, stream), first, first, 0, None, start, ())
+
+
+def _tag(params: SvtParams, key: ReleaseKey, stream: str) -> bytes:
+    """Tells key, stream and parameters from all others, and says nothing about the key."""
+    return digest(key.subkey("svt-online state"), stream, params.fingerprint)[:16]
 
 
 def advance(
     params: SvtParams, key: ReleaseKey, state: StreamState, answer: int
 ) -> tuple[StreamState, Answer]:
     """Answer sequence number ``state.next``, whose exact answer is ``answer``."""
+    if state.tag != _tag(params, key, state.stream):
+        raise ParameterError(
+            f"SparseVector: the state of stream {state.stream!r} was saved under another release key or other "
+            "parameters; go on with those it was begun with, or begin a new stream"
+        )
     if state.halted:
         return replace(state, next=state.next + 1), Answer(HALTED)
-    chain = digest(state.chain, state.next, int(answer))
+    exact = int(clamped([answer], "SparseVector")[0])
+    chain = digest(state.chain, state.next, exact)
     source = key.source("svt-online", state.next, chain)
-    mechanism = Sparse.resume(params, source, bar=state.bar, count=state.count)
-    released = mechanism.ask(answer)
+    if state.bar is None:
+        mechanism = Sparse.from_params(params, source)
+    else:
+        mechanism = Sparse.resume(params, source, bar=state.bar, count=state.count)
+    released = mechanism.ask(exact)
     above = state.above
     if released.outcome == ABOVE:
         above = (*above, (state.next, released.gap, released.value))

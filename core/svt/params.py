@@ -33,11 +33,12 @@ from functools import lru_cache
 from typing import Any
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import check_scale
 from hushgram.noise.entropy import digest
 from hushgram.noise.intervals import enclose, ratio_interval
-from hushgram.numbers import Number, integer, rational, show
+from hushgram.numbers import Number, boolean, integer, rational, show
 
-__all__ = ["ANSWERS", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
+__all__ = ["ANSWERS", "MAX_ANSWER", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
 
 ANSWERS = ("none", "gap", "numeric")
 VARIANTS = ("optimal", "dwork-roth")
@@ -45,8 +46,8 @@ VARIANTS = ("optimal", "dwork-roth")
 # Scales and splits that are irrational in the papers are put on these grids; a scale is always rounded up.
 _SPLIT_GRID = 1 << 12
 _SCALE_GRID = 1 << 20
-# Answers and thresholds stay far from the ends of int64, so that adding noise cannot wrap around.
-_MAX_ANSWER = 1 << 61
+# Answers are cut to ± this: far above any count, far from the ends of int64, so that noise cannot wrap around.
+MAX_ANSWER = 1 << 61
 
 
 @dataclass(frozen=True, init=False)
@@ -87,10 +88,10 @@ class SvtParams:
         put = object.__setattr__
         put(self, "epsilon", rational(epsilon, "epsilon", owner))
         put(self, "delta", rational(delta, "delta", owner))
-        put(self, "threshold", integer(threshold, "threshold", owner, low=-_MAX_ANSWER, high=_MAX_ANSWER))
+        put(self, "threshold", integer(threshold, "threshold", owner, low=-MAX_ANSWER, high=MAX_ANSWER))
         put(self, "cutoff", integer(cutoff, "cutoff", owner, low=1, high=20_000))
         put(self, "sensitivity", integer(sensitivity, "sensitivity", owner, low=1, high=10**9))
-        put(self, "monotone", bool(monotone))
+        put(self, "monotone", boolean(monotone, "monotone", owner))
         put(self, "variant", variant)
         put(self, "answers", answers)
         share = value_share if answers == "numeric" else 0
@@ -116,7 +117,9 @@ class SvtParams:
             raise ParameterError(
                 f"SvtParams: value_share must be above 0 and below 1, got {show(self.value_share)}"
             )
-        noise_for(self)  # scales out of range or a δ outside the validity of its constant show here
+        noise = noise_for(self)  # a δ outside the validity of its constant shows here
+        for scale in (noise.threshold, noise.query, noise.value or Fraction(1)):
+            check_scale(scale, "SvtParams")
 
     @property
     def noise(self) -> Noise:
@@ -127,11 +130,6 @@ class SvtParams:
     def fingerprint(self) -> bytes:
         """A digest of the parameters, for the derivation of noise."""
         return _fingerprint(self)
-
-    @property
-    def max_answer(self) -> int:
-        """Answers are clamped to ± this before noise is added; no count comes near it."""
-        return _MAX_ANSWER
 
     def describe(self) -> dict[str, object]:
         """Public parameters as JSON values, exact numbers as text: part of the output's header."""

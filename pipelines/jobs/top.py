@@ -45,7 +45,8 @@ class TopConfig(JobConfig):
         # a record is one unit; max_contributions for caution
         record = self.input.user is None
         per_key = self.privacy.contributions if record else self.privacy.max_per_key
-        return NoisyMaxParams(self.privacy.epsilon, sensitivity=per_key, count=self.count)
+        monotone = True  # counts only grow when a user is added
+        return NoisyMaxParams(self.privacy.epsilon, sensitivity=per_key, count=self.count, monotone=monotone)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,10 +86,12 @@ class Top(Job[TopConfig]):
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounded_cells
+        from hushgram.transforms.count_domain import CountCells
         from hushgram.transforms.select_top import MostFrequent
 
         _ = (
             bounded_cells(pipeline, self, self.cells, release_key, local)
+            | "CountCells" >> CountCells(self.cells)
             | "MostFrequent" >> MostFrequent(self.keys, self.params, release_key=release_key)  # [key, …]
             | "WriteTop" >> beam.Map(_write, path, self._header())
         )

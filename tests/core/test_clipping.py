@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hushgram.clipping import ClipParams, Tally, clip_column, count_cells, to_units
 from hushgram.errors import ParameterError
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.svt import privacy_loss
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -77,6 +77,14 @@ def test_numbers_of_every_type_become_units():
     assert to_units(pa.array([-(2**63), 2**63 - 1], pa.int64()), params).tolist() == [0, 100]
     assert to_units(pa.array([2**64 - 1], pa.uint64()), params).tolist() == [100]
     assert to_units(pa.array([-128, 127], pa.int8()), ClipParams(epsilon="1", stop=1000)).tolist() == [0, 127]
+    high = ClipParams(epsilon="1", lower=200, start=201, stop=300)
+    assert to_units(pa.array([-128, 127], pa.int8()), high).tolist() == [0, 0]
+    assert to_units(pa.array([0, 255], pa.uint8()), high).tolist() == [0, 55]
+    low = ClipParams(epsilon="1", lower=-(2**40), start=-(2**40) + 1, stop=-300)
+    assert to_units(pa.array([-128, 127], pa.int8()), low).tolist() == [2**40 - 300] * 2
+    beyond = ClipParams(epsilon="1", lower=2**64 - 3, start=2**64 - 2, stop=2**65 - 2**64 + 50)
+    assert to_units(pa.array([2**64 - 1, 0], pa.uint64()), beyond).tolist() == [2, 0]
+    assert to_units(pa.array([2**63 - 1], pa.int64()), beyond).tolist() == [0]
     cents = ClipParams(epsilon="1", stop=100, unit="0.01")
     assert to_units(pa.array([1.239, float("inf"), -3.0]), cents).tolist() == [124, 10_000, 0]
     assert to_units(pa.array([1, 2], pa.decimal128(5, 2)), cents).tolist() == [100, 200]
@@ -126,6 +134,22 @@ def test_noise_is_a_function_of_key_and_data():
     assert clip_column(changed, params, KEY).sum != clip_column(column, params, KEY).sum
 
 
+def test_noise_of_the_bound_follows_from_all_numbers(monkeypatch):
+    """A change that leaves the counts above every bound as they are, and moves only a sum."""
+    sources = []
+
+    def source(self, step, shard=0, digest=b""):
+        sources.append((step, digest))
+        return BitSource(bytes(32))
+
+    monkeypatch.setattr(ReleaseKey, "source", source)
+    params = ClipParams(epsilon="1", grid="linear", start=10, stop=100, step=10)
+    clip_column([15, 25, 35], params, KEY)
+    clip_column([16, 25, 35], params, KEY)
+    assert len({step for step, _ in sources}) == 3
+    assert len(set(sources)) == 6
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -139,6 +163,7 @@ def test_noise_is_a_function_of_key_and_data():
         ({"grid": "linear", "stop": 10**9}, "more than 2\\^20 bounds"),
         ({"threshold": -1}, "threshold must be from 0"),
         ({"max_contributions": 0}, "max_contributions"),
+        ({"max_contributions": 10**6, "stop": 10**10}, "would drown everything"),
     ],
 )
 def test_refusals(change, message):

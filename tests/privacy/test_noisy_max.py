@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.selection.permute_and_flip import NoisyMaxParams, distribution, noisy_max, privacy_map, top
 from tests.statistics import fits
@@ -49,7 +50,7 @@ def test_draws_have_the_closed_form(scores, monotone):
 
 
 def test_power_a_rate_or_a_mechanism_that_is_off_is_seen():
-    scores, params = [2, 0, 2, 1, -3], NoisyMaxParams(1)
+    scores, params = [2, 0, 2, 1, -3], NoisyMaxParams(1, monotone=True)
     source = KEY.source("power")
     draws = [noisy_max(np.array(scores), params, source) for _ in range(16_000)]
     assert fits(draws, dict(enumerate(distribution(scores, 1.0))))
@@ -79,14 +80,20 @@ def test_loss_is_epsilon_for_monotone_scores():
     assert privacy_map(params, 1) == 1
 
 
-def test_loss_is_epsilon_for_any_scores():
-    params = NoisyMaxParams(1, monotone=False)
+def test_loss_is_epsilon_for_any_scores_and_this_is_the_default():
+    params = NoisyMaxParams(1)
     assert 0.8 < worst(float(params.rate), BOTH) <= 1 + 1e-12
     assert privacy_map(params, 1) == 1
 
 
 def test_broken_twin_monotone_rate_on_scores_that_move_both_ways():
     assert worst(float(NoisyMaxParams(1, monotone=True).rate), BOTH) > 1.2
+
+
+@pytest.mark.parametrize("said", ["no", "yes", 1, 0, None, np.bool_(True)])
+def test_monotone_is_declared_by_a_boolean_or_not_at_all(said):
+    with pytest.raises(ParameterError, match="monotone must be True or False"):
+        NoisyMaxParams(1, monotone=said)
 
 
 def peeled(scores, rate, count):
@@ -121,8 +128,10 @@ def peel_loss(rate):
 
 
 def test_peeling_loss_and_its_broken_twin():
-    assert peel_loss(float(NoisyMaxParams(1, count=2).rate)) <= 1 + 1e-12
-    assert peel_loss(float(NoisyMaxParams(1, count=1).rate)) > 1.2  # epsilon spent anew in each round
+    assert peel_loss(float(NoisyMaxParams(1, count=2, monotone=True).rate)) <= 1 + 1e-12
+    assert (
+        peel_loss(float(NoisyMaxParams(1, count=1, monotone=True).rate)) > 1.2
+    )  # epsilon spent anew in each round
 
 
 def test_expected_error_is_never_above_the_exponential_mechanism():

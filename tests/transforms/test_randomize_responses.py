@@ -94,6 +94,19 @@ def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):
     assert abs(noise.mean() - LinearParams(1).flip) < 5.5 * np.sqrt(0.2 / (2 * ROWS))
 
 
+def test_a_secret_that_changes_anywhere_changes_the_noise_of_the_whole_table(files):
+    """Under one key, parts without the changed record must not repeat their noise."""
+    first = run(files, "one")
+    flipped = np.asarray(batch()["ill"]).copy()
+    flipped[-1] ^= True
+    changed = batch().set_column(1, "ill", pa.array(flipped))
+    pq.write_table(pa.Table.from_batches([changed]), files / "in/b.parquet", row_group_size=1000)
+    second = run(files, "two")
+    untouched = sorted(p.name for p in first.iterdir() if p.name != "parts")[0]
+    here, there = (np.asarray(pq.read_table(out / untouched).column("sick")) for out in (first, second))
+    assert abs((here == there).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / len(here))
+
+
 @pytest.mark.parametrize(
     ("secret", "column", "bits"),
     [
@@ -104,6 +117,10 @@ def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):
         (Secret("s", "c", equals="3"), pa.array([3, 4]), [True, False]),
         (Secret("s", "c", at_least=2.5), pa.array([3, 2, None]), [True, False, False]),
         (Secret("s", "c", at_least=2.5), pa.array(["2.5", "x", "-1"]), [True, False, False]),
+        (Secret("s", "c"), pa.array([b"\xff", b"YES", b"yes\n", None]), [False, True, False, False]),
+        (Secret("s", "c", equals="é"), pa.array([b"\xe9", "é".encode(), b""]), [False, True, False]),
+        (Secret("s", "c", at_least=2.5), pa.array([b"\xff3", b"3", b"2"]), [False, True, False]),
+        (Secret("s", "c", equals="a"), pa.array(["a", "b", None]).dictionary_encode(), [True, False, False]),
     ],
 )
 def test_bits_of_every_kind_of_column(secret, column, bits):

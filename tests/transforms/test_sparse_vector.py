@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams, advance, begin, run_batch
 from hushgram.transforms.sparse_vector import SparseVector
 
@@ -64,8 +64,47 @@ def test_noise_does_not_depend_on_how_the_input_was_cut():
     whole = batch([("s", (numbers, answers))], NOISY)
     cut = batch([("s", (n, a)) for n, a in zip(numbers[::-1], answers[::-1], strict=True)], NOISY)
     assert whole == cut
-    direct = run_batch(answers, NOISY, KEY, "s")
+    release = digest(digest("s", numbers, answers))
+    direct = run_batch(answers, NOISY, KEY, "s", sequence=numbers, release=release)
     assert [row[1] for row in whole["s"]] == direct.outcome.tolist()
+
+
+def test_a_change_anywhere_changes_the_noise_of_every_stream():
+    params = SvtParams(epsilon="1/10", threshold=0, cutoff=200, answers="gap")
+    one, two = (np.arange(40), np.full(40, 10**6)), (np.arange(40), np.full(40, 10**6))
+    before = batch([("one", one), ("two", two)], params)
+    changed = two[1] + (np.arange(40) == 7)
+    after = batch([("one", one), ("two", (two[0], changed))], params)
+    for name in ("one", "two"):
+        assert sum(a == b for a, b in zip(before[name], after[name], strict=True)) < 5
+
+
+def test_sequence_numbers_are_part_of_what_keys_the_noise():
+    params = SvtParams(epsilon="1/10", threshold=0, cutoff=200, answers="gap")
+    answers = np.full(40, 10**6)
+    gaps = {
+        first: [row[2] for row in batch([("s", (np.arange(first, first + 40), answers))], params)["s"]]
+        for first in (0, 40)
+    }
+    assert sum(a == b for a, b in zip(gaps[0], gaps[40], strict=True)) < 5
+
+
+@pytest.mark.parametrize("online_", [False, True])
+def test_answers_that_are_no_whole_numbers_are_refused_and_large_ones_clamped(online_):
+    with pytest.raises(Exception, match="SparseVector: answers must be whole numbers"):
+        batch([("s", ([0], [1.7]))], CLEAR, online=online_)
+    rows = gathered(
+        lambda pipe: (
+            pipe
+            | beam.Create([("s", (0, 2**63)), ("s", ([1, 2], [-(2**70), 2**64]))])
+            | SparseVector(CLEAR, release_key=KEY, online=online_)
+        )
+    )
+    assert sorted(row[:2] for _, released in rows for row in plain(released)) == [
+        (0, ABOVE),
+        (1, BELOW),
+        (2, ABOVE),
+    ]
 
 
 def test_a_repeated_number_is_answered_once():

@@ -1,16 +1,30 @@
-"""Sums of counters: a helper that several stages share."""
+"""Sums of counters: what several stages share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SumVectors"]
+from hushgram.transforms.shuffle.windows import OneWindow
+
+__all__ = ["SumParts", "SumVectors"]
 
 I64 = NDArray[np.int64]
+
+
+class SumParts(beam.PTransform):
+    """Vectors of ``size`` counters, in any windows → their sum: exactly one element, also where there are none."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def expand(self, parts: Any) -> Any:
+        return parts | "Together" >> OneWindow() | "Sum" >> beam.CombineGlobally(SumVectors(self._size))
 
 
 class SumVectors(beam.CombineFn):

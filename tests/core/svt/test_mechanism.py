@@ -84,6 +84,17 @@ def test_answers_must_be_whole_numbers_and_are_clamped():
     assert svt.ask_many([np.iinfo(np.int64).max]).outcome.tolist() == [ABOVE]
     huge = Sparse(epsilon="1", threshold=0, source=source("e"))
     assert huge.ask_many(np.array([2**64 - 1], dtype=np.uint64)).outcome.tolist() == [ABOVE]
+    one = Sparse(epsilon="1", threshold=0, cutoff=9, source=source("f"))
+    assert [one.ask(answer).outcome for answer in (2**63, -(2**63), 2**90, -(2**90), np.int8(-100))] == [
+        ABOVE,
+        BELOW,
+        ABOVE,
+        BELOW,
+        BELOW,
+    ]
+    for wrong in (1.7, True, "3", None):
+        with pytest.raises(ParameterError, match="whole numbers"):
+            one.ask(wrong)
 
 
 def test_batch_noise_is_a_function_of_key_stream_and_answers():
@@ -96,6 +107,8 @@ def test_batch_noise_is_a_function_of_key_stream_and_answers():
     changed = run_batch(exact + np.eye(1, 200, 7, dtype=np.int64)[0], params, KEY, "s")
     assert (first.outcome != other.outcome).any()
     assert (first.outcome != changed.outcome).any()
+    for more in ({"sequence": np.arange(1, 201)}, {"release": b"other data of the release"}):
+        assert (run_batch(exact, params, KEY, "s", **more).outcome != first.outcome).any()
 
 
 # --- distribution ---------------------------------------------------------------------------------------

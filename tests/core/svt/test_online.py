@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushgram.errors import FormatError
+from hushgram.errors import FormatError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.svt import ABOVE, BELOW, HALTED, StreamState, SvtParams, advance, begin, recall
 from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
@@ -59,6 +59,30 @@ def test_redrawn_threshold_is_kept_in_state():
     after, released = play(params, [0, 5000])
     assert released[1].outcome == ABOVE
     assert before.bar != after.bar
+
+
+def test_the_threshold_too_is_a_function_of_data():
+    params = SvtParams(epsilon="1/100", threshold=0)
+    assert begin(params, KEY, "s").bar is None
+    assert play(params, [5])[0].bar != play(params, [6])[0].bar
+
+
+def test_a_state_goes_on_only_with_its_own_key_and_parameters():
+    params = SvtParams(epsilon="1", threshold=20, cutoff=4)
+    saved = play(params, [3, 18])[0].to_bytes()
+    assert advance(params, KEY, StreamState.from_bytes(saved), 25)
+    other = SvtParams(epsilon="2", threshold=20, cutoff=4)
+    for wrong_params, wrong_key in ((params, ReleaseKey(bytes(32))), (other, KEY)):
+        with pytest.raises(ParameterError, match="stream 's' was saved under another release key or other"):
+            advance(wrong_params, wrong_key, StreamState.from_bytes(saved), 25)
+    assert KEY.hex() not in saved.decode()
+
+
+@pytest.mark.parametrize("answer", [1.7, "3", None, True, float("nan")])
+def test_an_answer_is_a_whole_number(answer):
+    params = SvtParams(epsilon="1", threshold=20)
+    with pytest.raises(ParameterError, match="must be whole numbers"):
+        advance(params, KEY, begin(params, KEY, "s"), answer)
 
 
 def test_unreadable_state():

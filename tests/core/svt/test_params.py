@@ -112,6 +112,11 @@ def test_validity_of_the_constant_is_checked():
         ({"answers": "all"}, "answers must be one of none, gap, numeric, got 'all'"),
         ({"answers": "numeric", "value_share": "1"}, "value_share must be above 0 and below 1"),
         ({"sensitivity": 0}, "sensitivity must be from 1"),
+        ({"epsilon": "1e-15"}, "noise of scale .* would drown everything"),
+        ({"epsilon": "1e-9", "sensitivity": 10**9}, "would drown everything"),
+        ({"answers": "numeric", "value_share": "1e-16"}, "would drown everything"),
+        ({"monotone": "no"}, "monotone must be True or False, got 'no'"),
+        ({"monotone": 1}, "monotone must be True or False, got 1"),
     ],
 )
 def test_refusals(change, message):

@@ -1,0 +1,166 @@
+"""Windows of the input make no difference to any stage: what is released is one release, for all time.
+
+Each stage runs on data in the global window and on the same data cut into fixed windows (and sessions).
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from copy import copy
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
+
+from hushgram.clipping import ClipParams
+from hushgram.domains import KeyCells
+from hushgram.errors import ParameterError
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pmw.mechanism import PmwParams
+from hushgram.pmw.synthetic import LinearQuery
+from hushgram.selection.permute_and_flip import NoisyMaxParams
+from hushgram.svt.exact_answers import QueryPlan, pack_records
+from hushgram.svt.params import SvtParams
+from hushgram.svt.queries import check_stream, parse_query
+from hushgram.transforms.answer_linear_queries import AnswerLinear
+from hushgram.transforms.answer_queries import AnswerQueries
+from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.count_domain import CountCells
+from hushgram.transforms.merge_histograms import MergeHistograms
+from hushgram.transforms.release_clipped import ReleaseClipped
+from hushgram.transforms.select_top import MostFrequent
+from hushgram.transforms.sparse_vector import SparseVector
+
+KEY = ReleaseKey(bytes(range(32)))
+KEYS = ["/a", "/b", "/c", "/d"]
+VIEWS = [(f"u{i % 5}", KEYS[i % 4]) for i in range(40)]
+SCHEMA = pa.schema([("user", pa.string()), ("url", pa.string())])
+NUMBERS = pa.schema([("n", pa.int64())])
+SVT = SvtParams(epsilon="1/2", threshold=100, cutoff=3, answers="numeric")
+PLAN = QueryPlan(
+    check_stream([parse_query({"key": "/a"}, 0, "q"), parse_query({"prefix": "/"}, 1, "q")], "test"),
+    SCHEMA,
+    "url",
+)
+
+
+def histograms(texts=False):
+    return [Histogram.of_column([key for _, key in VIEWS[i : i + 10]], texts=texts) for i in range(0, 40, 10)]
+
+
+def vectors():
+    return [np.array([900, 20, 50, 5 * i]) for i in range(4)]
+
+
+def values():
+    parts = [pa.table({"n": [3 * i, 5, 80, i]}) for i in range(4)]
+    return [Histogram.of_column(pack_records(part, NUMBERS), texts=True) for part in parts]
+
+
+def streams():
+    return [("s", (np.arange(3 * i, 3 * i + 3), np.array([90, 110, 100]))) for i in range(4)]
+
+
+def total(parts):
+    """Counts of all parts together, by fingerprint."""
+    merged = Histogram.merge(parts)
+    return dict(zip(merged.fingerprints.tolist(), merged.counts.tolist(), strict=True))
+
+
+STAGES = {
+    "bound": (
+        VIEWS,
+        BoundContributions("user", "url", KEY, max_contributions=3, max_per_key=2, texts=False, shards=3),
+        total,
+    ),
+    "count records": (VIEWS, CountRecords("url", texts=False), total),
+    "merge": (
+        histograms(),
+        MergeHistograms(2, texts=False),
+        lambda groups: total([part for _, part in groups]),
+    ),
+    "count domain": (histograms(), CountCells(KeyCells.of(KEYS)), lambda out: [v.tolist() for v in out]),
+    "queries": (
+        {"keys": histograms(texts=True)},
+        AnswerQueries(PLAN, [("s", range(2))]),
+        lambda out: [(stream, answers.tolist()) for stream, (_, answers) in out],
+    ),
+    "clip": (values(), ReleaseClipped(ClipParams(epsilon=3, stop=100), NUMBERS, KEY), list),
+    "linear": (
+        vectors(),
+        AnswerLinear(
+            KeyCells.of(KEYS), [LinearQuery("q", {"all": True})], PmwParams(1, max_updates=2), release_key=KEY
+        ),
+        lambda out: [(o.answers.scaled.tolist(), o.units.tolist(), o.updates) for o in out],
+    ),
+    "top": (
+        vectors(),
+        MostFrequent(KEYS, NoisyMaxParams("0.001", count=3), release_key=KEY),
+        list,
+    ),
+    "sparse vector": (
+        streams(),
+        SparseVector(SVT, release_key=KEY, online=False),
+        lambda out: [(stream, [column.tolist() for column in released]) for stream, released in out],
+    ),
+}
+
+
+def stamp(element):
+    number, value = element
+    return TimestampedValue(value, 100 * number)
+
+
+def run(data, stage, windows):
+    """Elements that a stage makes of data at different times, in these windows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "out"))
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+
+            def collection(elements, name):
+                made = pipeline | f"Create {name}" >> beam.Create(list(enumerate(elements)))
+                made = made | f"Stamp {name}" >> beam.Map(stamp)
+                return made if windows is None else made | f"Window {name}" >> beam.WindowInto(windows)
+
+            if isinstance(data, dict):
+                given = {name: collection(elements, name) for name, elements in data.items()}
+            else:
+                given = collection(data, "data")
+            done = given | copy(stage)  # Beam binds a stage to its pipeline
+            if windows is not None:
+                assert done.windowing.windowfn == beam.window.GlobalWindows()
+            _ = done | beam.combiners.ToList() | beam.Map(keep, path)
+        return pickle.loads(Path(path).read_bytes())
+
+
+def keep(elements, path):
+    Path(path).write_bytes(pickle.dumps(elements))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_windows_make_no_difference(name):
+    data, stage, shown = STAGES[name]
+    expected = shown(run(data, stage, None))
+    assert shown(run(data, stage, FixedWindows(10))) == expected
+    assert shown(run(data, stage, Sessions(5))) == expected
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_overlapping_windows_are_refused(name):
+    data, stage, _ = STAGES[name]
+    with pytest.raises(ParameterError, match="in SlidingWindows, where a record may count several times"):
+        run(data, stage, SlidingWindows(20, 10))
+
+
+def test_a_stream_online_has_one_cutoff_for_all_windows():
+    """Equal days: on windowed input each began anew, with equal noise."""
+    clear = SvtParams(epsilon="50", threshold=100, cutoff=2)
+    days = [("s", (np.array([i]), np.array([500]))) for i in range(6)]
+    out = run(days, SparseVector(clear, release_key=KEY, online=True), FixedWindows(10))
+    outcomes = sorted((int(r.sequence[0]), int(r.outcome[0])) for _, r in out)
+    assert [outcome for _, outcome in outcomes] == [1, 1, -1, -1, -1, -1]
