@@ -9,6 +9,8 @@ several open ports, so ``direct_running_mode`` has no effect.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +26,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from hushgram.errors import ParameterError
+from hushgram.pipelines.engine_options import check_engine
 from hushgram.pipelines.worker_processes import WorkerProcesses
 
 __all__ = ["LOCAL", "is_local", "new_pipeline", "pipeline_options", "worker_count"]
@@ -55,14 +58,11 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
         raise ParameterError(
             f"after --, expected Beam options such as --runner=FlinkRunner, got {unknown[0]!r}"
         )
-    try:
-        options = PipelineOptions(list(arguments))
-        standard = options.view_as(StandardOptions)
-    except SystemExit:  # argparse has printed what is wrong
-        raise ParameterError(f"after --, Beam does not understand {' '.join(arguments)!r}") from None
+    options = _parsed(list(arguments))
     if not is_local(options):
+        check_engine(options)
         return options
-    standard.runner = LOCAL
+    options.view_as(StandardOptions).runner = LOCAL
     direct = options.view_as(DirectOptions)
     given = " ".join(arguments)
     if workers > 1 and "direct_num_workers" not in given:
@@ -73,6 +73,17 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
         )
     if "sdk_harness_log_level" not in given:
         options.view_as(WorkerOptions).default_sdk_harness_log_level = "CRITICAL"
+    return options
+
+
+def _parsed(arguments: list[str]) -> PipelineOptions:
+    options, said = PipelineOptions(arguments), io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):  # argparse prints how to use it, and ends the program
+            options.get_all_options()
+    except SystemExit:
+        reason = said.getvalue().strip().rpartition("error: ")[2] or " ".join(arguments)
+        raise ParameterError(f"after --, Beam does not understand its options: {reason}") from None
     return options
 
 

@@ -11,6 +11,7 @@ one. `missing()` tells in one sentence why the engines cannot be had here; tests
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -39,7 +40,10 @@ POM = Path(__file__).with_name("job-server.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # see docs/decisions/060: the newest for which every Maven artefact can be had
-PRISM_MODULE = "github.com/apache/beam/sdks/v2/go/cmd/prism"
+BEAM_MODULE = "github.com/apache/beam/sdks/v2"
+# Prism listens on every interface and has no option for it: the one line that says so is changed in our build.
+PRISM_SERVER = "go/pkg/beam/runners/prism/internal/jobservices/server.go"
+PRISM_LISTENS = ('fmt.Sprintf(":%d", port)', 'fmt.Sprintf("127.0.0.1:%d", port)')
 STEP_SECONDS = 900  # no download or build may take longer than this
 
 
@@ -157,14 +161,24 @@ def _prism() -> Path | None:
     version = _locked("apache-beam")
 
     def build(scratch: Path) -> None:
+        found = _run(
+            ["go", "mod", "download", "-json", f"{BEAM_MODULE}@v{version}"], "Beam's Go module", cwd=scratch
+        )
+        beam = scratch / "beam"
+        shutil.copytree(json.loads(found)["Dir"], beam)
+        _run(["chmod", "-R", "u+w", str(beam)], "a copy of Beam's Go module")
+        source = (beam / PRISM_SERVER).read_text()
+        if source.count(PRISM_LISTENS[0]) != 1:
+            raise EnginesUnavailable(f"Prism {version} listens in another way than the one we know")
+        (beam / PRISM_SERVER).write_text(source.replace(*PRISM_LISTENS))
         (scratch / "out").mkdir()
         _run(
-            ["go", "install", f"{PRISM_MODULE}@v{version}"],
+            ["go", "build", "-C", str(beam), "-o", str(scratch / "out" / "prism"), "./go/cmd/prism"],
             "Prism through the Go module",
-            env={**os.environ, "GOBIN": str(scratch / "out"), "GOFLAGS": "-buildvcs=false"},
+            env={**os.environ, "GOFLAGS": "-buildvcs=false"},
         )
 
-    return _once(cache_dir() / f"prism-{version}", build) / "prism"
+    return _once(cache_dir() / f"prism-{version}-loopback", build) / "prism"
 
 
 def _worker_environment() -> Path:
@@ -269,13 +283,15 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _run(command: list[str], what: str, env: dict[str, str] | None = None) -> None:
+def _run(command: list[str], what: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """What a command printed; EnginesUnavailable where it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=STEP_SECONDS, env=env, check=False
+            command, capture_output=True, text=True, timeout=STEP_SECONDS, env=env, cwd=cwd, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnginesUnavailable(f"{what} cannot be had here: {error}") from error
     if done.returncode:
         tail = " / ".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         raise EnginesUnavailable(f"{what} cannot be had here: {tail[:1200]}")
+    return done.stdout

@@ -43,11 +43,16 @@ class WorkerPools:
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }
-        script = str(Path(__file__).with_name("pool_main.py"))
         self._pools = [
             Process(
                 f"worker pool {k}",
-                [str(python), script, pool_address(k), str(self._port)],
+                [
+                    str(python),
+                    "-m",
+                    "hushgram.pipelines.worker_pool",
+                    f"--host={pool_address(k)}",
+                    f"--port={self._port}",
+                ],
                 work / f"workers-{k}.log",
                 env=env,
                 cwd=empty,
