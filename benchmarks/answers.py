@@ -137,7 +137,7 @@ def prior_bars(report: Report) -> None:
     report.note("updates from the uniform histogram; worst error", f"{plain.updates}; {error:.4f}")
     for epsilon in ("0.01", "0.1", "1"):
         sketch = hg.release_histogram(
-            names, counts, hg.ReleaseParams(epsilon=epsilon, max_contributions=1), key=KEY
+            names, counts, hg.ReleaseParams(epsilon=epsilon, max_contributions=1), release_key=KEY
         )
         estimates = sketch.estimate(names, interval=None).column("estimate").to_numpy()
         informed = OnlinePMW(counts, PmwParams(1), KEY, prior=prior_weights(estimates))
@@ -221,7 +221,7 @@ class People:
     def sketch(self, queries: Workload, truth: I64) -> float:
         names = [str(i) for i in range(CELLS)]
         made = hg.release_histogram(
-            names, self.counts, hg.ReleaseParams(epsilon=1, max_contributions=1), key=KEY
+            names, self.counts, hg.ReleaseParams(epsilon=1, max_contributions=1), release_key=KEY
         )
         estimates = made.estimate(names, interval=None).column("estimate").to_numpy()
         return worst(queries.grid @ estimates, truth)

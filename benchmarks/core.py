@@ -13,12 +13,10 @@ import numpy as np
 
 import hushgram as hg
 from benchmarks.bars import Report, best_of
-from hushgram.encodings import alp
-from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Histogram
 from hushgram.noise import sampling
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.release_in_memory import project_part
+from hushgram.release_in_memory import encoded_blocks
 from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import Tally, release_sizes
 
@@ -51,16 +49,7 @@ def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
     """The ALP part alone: rounding, hashing and randomized response of all columns."""
     sizes = release_sizes(Tally.of(histogram), Fraction(1, 50), 1, KEY)
     plan = make_plan(params, sizes)
-    seeds = draw_seeds(KEY, plan.levels)
-    parts = [project_part(i, part, plan, seeds, KEY) for i, part in enumerate(histogram.shards())]
-    released = 0
-    for column, size in enumerate(plan.column_sizes):
-        packed = np.zeros(size // 8, np.uint8)
-        alp.set_bits(packed, np.concatenate([part[column] for part in parts]))
-        for block in (b for b in plan.blocks if b.column == column):
-            piece = packed[block.start // 8 : (block.start + block.bits) // 8]
-            released += len(alp.randomize_block(block, piece, plan.flip, KEY))
-    return released
+    return sum(len(block.content) for block in encoded_blocks(histogram.shards(), plan, KEY))
 
 
 def projection(report: Report) -> None:
@@ -83,7 +72,7 @@ def projection(report: Report) -> None:
     theirs, queryable = best_of(1, build_theirs)
     report.bar("building the ALP part: times as fast as OpenDP", theirs / ours, 50, unit="x")
     asked = np.arange(0, KEYS, KEYS // 50_000)[:50_000]
-    sketch = hg.release_histogram(np.arange(KEYS), counts, params, key=KEY)
+    sketch = hg.release_histogram(np.arange(KEYS), counts, params, release_key=KEY)
     sketch.estimate(asked[:10])
     mine, _ = best_of(3, lambda: sketch.estimate(asked))
     names = [str(i) for i in asked[:2000]]

@@ -39,7 +39,7 @@ from hushgram.transforms.read_records import plan_records
 began, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
 params = ReleaseParams(epsilon="1", max_contributions=8)
-run_release(params, plan, user="user_id", key="url", path=sys.argv[2], secret=ReleaseKey.from_hex(sys.argv[3]),
+run_release(params, plan, user="user_id", key="url", path=sys.argv[2], release_key=ReleaseKey.from_hex(sys.argv[3]),
             options=pipeline_options(sys.argv[4:]))
 seconds, cpu = time.time() - began, time.process_time() - cpu
 files = sorted(pathlib.Path(sys.argv[2]).iterdir())

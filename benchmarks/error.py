@@ -70,7 +70,9 @@ def measure(
     totals: list[tuple[float, float, float, float]] = []
     used = 0.0
     for number in range(releases):
-        sketch = hg.release_histogram(NAMES, counts, params, key=hg.ReleaseKey(bytes([number + first] * 32)))
+        sketch = hg.release_histogram(
+            NAMES, counts, params, release_key=hg.ReleaseKey(bytes([number + first] * 32))
+        )
         used += sketch.size / releases
         for name in estimators:
             table = sketch.estimate(NAMES, estimator=name, interval=None)
@@ -209,7 +211,7 @@ def set_figures(report: Report) -> None:
     """Totals of other sizes, and of sets that are not like a random sample."""
     counts, rng = HISTOGRAMS["Zipf 1.1"](), np.random.default_rng(11)
     params = hg.ReleaseParams(epsilon="1", max_contributions=1)
-    sketch = hg.release_histogram(NAMES, counts, params, key=hg.ReleaseKey(bytes([9] * 32)))
+    sketch = hg.release_histogram(NAMES, counts, params, release_key=hg.ReleaseKey(bytes([9] * 32)))
     each = sketch.estimate(NAMES, estimator="unbiased", interval=None)["estimate"].to_numpy()
     for size in (10, 100, 10_000):
         sets = [rng.choice(KEYS, size, replace=False) for _ in range(200)]
@@ -282,7 +284,7 @@ def baseline(report: Report) -> None:
         counts = HISTOGRAMS[name]()
         for bits_per_key in (8, 20):
             params = hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=bits_per_key)
-            sketch = hg.release_histogram(NAMES, counts, params, key=hg.ReleaseKey(bytes(32)))
+            sketch = hg.release_histogram(NAMES, counts, params, release_key=hg.ReleaseKey(bytes(32)))
             answer = sketch.estimate(NAMES, interval=None)
             ours, listed = (
                 answer["estimate"].to_numpy(),
@@ -290,7 +292,7 @@ def baseline(report: Report) -> None:
             )
             space = 8 * sketch.size / KEYS
             report.note(f"{name}: hushgram, {bits_per_key} bits a key in columns", line(ours, counts, space))
-            scale, cut = float(sketch.plan.scale), sketch.plan.bound
+            scale, cut = float(sketch.plan.scale), sketch.plan.threshold
             size = bits_per_key * KEYS // 8
             small = Buckets(rng, np.minimum(counts, cut), size, scale)
             ratio = np.exp(-1.0 / scale)

@@ -47,10 +47,14 @@ def count(cls):
         cell[2] = max(cell[2], len(out))
         return out
     cls.encode = encode
-for cls in (coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.TallyCoder, blocks._BlockCoder):
+for cls in (
+    coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.TallyCoder,
+    blocks.BlockPartCoder, blocks.EncodedBlockCoder,
+):
     count(cls)
 
-VERBS = ("Publish", "WriteBits", "WriteHeavy", "RandomizeBlocks", "ReleaseShards", "RoundAndHash", "ReleaseSizes-UnKey",
+VERBS = ("Publish", "WriteBlocks", "WriteHeavy", "ReleaseBlocks", "ReleaseShards", "PlaceInBlocks",
+         "ReleaseSizes-UnKey",
          "SumGroups", "BoundUsers", "CutBatches")  # the last of them in a fused stage names it
 times, last = {}, [None, 0.0]
 class Stages(logging.Handler):

@@ -52,7 +52,7 @@ def release_events(split: Any, delta: Any = 0) -> list[Event]:
     events = [
         Event("sizing", split.size),
         Event("threshold", split.threshold, delta),
-        Event("alp", split.alp),
+        Event("alp", split.encoding),
     ]
     return [event for event in events if event.epsilon or event.delta]
 

@@ -21,9 +21,9 @@ from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.exact.keys import fingerprints
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
-from hushgram.release_in_memory import bind
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.steps import key_for
 
 __all__ = ["DemoResult", "Line", "TotalLine", "run_demo"]
 
@@ -112,8 +112,10 @@ def run_demo(
     sketch = result.sketch()
     speed = views.rows / result.seconds
     say(f"2. released in {result.seconds:.1f} s ({speed:,.0f} rows/s), {sketch.size:,} bytes")
-    say(f"   {sketch.guarantee.sentence(params)}")
-    counted = _counted(data, params, bind(release_key, params)) if views.rows <= _MOST_BOUNDED_ROWS else None
+    say(f"   {sketch.guarantee.sentence()}")
+    counted = (
+        _counted(data, params, key_for(params, release_key)) if views.rows <= _MOST_BOUNDED_ROWS else None
+    )
     begun = time.monotonic()
     lookups = _look_up(views, truth, counted, sketch)
     totals = _add_up(views, truth, counted, sketch)

@@ -50,15 +50,15 @@ def expect(params: ReleaseParams, records: int, keys: int) -> Expectation:
     sample = min(keys, _KEYS)
     counts = _zipf(sample, max(records * sample // max(keys, 1), sample))
     names = np.arange(sample)
-    sketch = hushgram.release_histogram(names, counts, _scaled(params, counts), key=_NOT_SECRET)
+    sketch = hushgram.release_histogram(names, counts, _scaled(params, counts), release_key=_NOT_SECRET)
     found = sketch.estimate(names)
-    listed = int((counts >= sketch.plan.bound).sum()) * keys // sample
+    listed = int((counts >= sketch.plan.threshold).sum()) * keys // sample
     return Expectation(
         records=records,
         keys=keys,
         plan=plan,
         size=plan.bits // 8 + _LISTED_BYTES * listed,
-        errors=tuple(_errors(found, counts, sketch.plan.bound)),
+        errors=tuple(_errors(found, counts, sketch.plan.threshold)),
     )
 
 

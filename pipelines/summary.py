@@ -63,7 +63,8 @@ def check_lines(config: ReleaseConfig) -> Iterator[tuple[str, str]]:
 
 
 def _mechanism_lines(params: ReleaseParams) -> Iterator[tuple[str, str]]:
-    parts = {name: getattr(params.split, name) for name in ("size", "threshold", "alp")}
+    split = params.split
+    parts = {"size": split.size, "threshold": split.threshold, params.encoding: split.encoding}
     yield "budget", ", ".join(f"{name} {show(part)}" for name, part in parts.items() if part)
     resolved = params.as_text()
     for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
@@ -83,10 +84,13 @@ def expectation_lines(expected: Expectation) -> Iterator[tuple[str, str]]:
     """(name, text) of size and error."""
     plan = expected.plan
     yield "if", f"{expected.records:,} records of {expected.keys:,} keys"
-    texts = ", without the texts of listed keys" if plan.texts else ""
+    texts = ", without the texts of listed keys" if plan.kind.texts else ""
     bits = expected.size * 8 / expected.keys
     yield "size", f"about {human_bytes(expected.size)} ({bits:.1f} bits a key{texts})"
-    yield "listed", f"keys with a noisy count of at least {plan.bound:,}; the others are answered from bits"
+    yield (
+        "listed",
+        f"keys with a noisy count of at least {plan.threshold:,}; the others are answered from bits",
+    )
     for what, error, width in expected.errors:
         yield "error", f"{what}: root mean square {error:,.1f}, 95 % intervals about {width:,.0f} wide"
 
@@ -111,10 +115,10 @@ def closing_lines(config: ReleaseConfig, sketch: Sketch, result: ReleaseResult) 
         told = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(reasons.items()))
         kept = f"; see {config.input.bad_records}" if config.input.bad_records else ""
         yield "set aside", f"{exact['bad']:,} bad records ({EXACT}): {told}{kept}"
-    yield "guarantee", sketch.guarantee.sentence(sketch.plan.params)
+    yield "guarantee", sketch.guarantee.sentence()
     yield "sketch", f"{config.output.path}, {human_bytes(sketch.size)}"
     sizes = sketch.plan.sizes
-    if sketch.plan.kind == "public":
+    if sketch.plan.space is None:
         yield from listed_lines(sketch.plan.params, sketch.plan.keys)
     else:
         kind = "released" if sizes.scale else "as stated in the config"

@@ -21,7 +21,7 @@ import apache_beam as beam
 
 from hushgram.exact.histogram import Contributions, Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.release_in_memory import listed_only
+from hushgram.sparse_histogram.steps import only_public_keys
 from hushgram.transforms.shuffle.batching import Local, TakeBatches
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns
@@ -41,7 +41,7 @@ class BoundContributions(beam.PTransform):
     """Records → parts of the bounded histogram, with user-level privacy.
 
     ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
-    for the shuffle and has no effect on the result. With ``listed``, records of other keys are left out first.
+    for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BoundContributions(beam.PTransform):
         max_per_key: int,
         texts: bool,
         shards: int,
-        listed: KeyTable | None = None,
+        public_keys: KeyTable | None = None,
         local: Local = _ANYWHERE,
     ) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class BoundContributions(beam.PTransform):
             max_contributions=max_contributions,
             texts=texts,
             shards=shards,
-            listed=listed,
+            public_keys=public_keys,
             local=local,
         )
         self._threads = local.threads
@@ -91,10 +91,10 @@ class CountRecords(beam.PTransform):
     """Records → parts of the histogram in which every record counts one."""
 
     def __init__(
-        self, key: str, *, texts: bool, listed: KeyTable | None = None, local: Local = _ANYWHERE
+        self, key: str, *, texts: bool, public_keys: KeyTable | None = None, local: Local = _ANYWHERE
     ) -> None:
         super().__init__()
-        self._count = _CountBatches(key, texts=texts, listed=listed, local=local)
+        self._count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
 
     def expand(self, records: Any) -> Any:
         whole = records | "AllTime" >> OneWindow()
@@ -162,7 +162,7 @@ class _CutUsers(TakeBatches):
         max_contributions: int,
         texts: bool,
         shards: int,
-        listed: KeyTable | None = None,
+        public_keys: KeyTable | None = None,
         local: Local = _ANYWHERE,
     ) -> None:
         super().__init__(user, key, threads=local.threads)
@@ -172,7 +172,7 @@ class _CutUsers(TakeBatches):
             texts,
             shards,
         )
-        self._listed, self._spill = listed, local.spill
+        self._public_keys, self._spill = public_keys, local.spill
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -184,7 +184,7 @@ class _CutUsers(TakeBatches):
             self._writer.close()
 
     def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
-        chosen = [_chosen(part, self._listed) for part in columns]
+        chosen = [_chosen(part, self._public_keys) for part in columns]
         parts = [
             Contributions.of(users, keys, self._release_key, texts=self._texts) for users, keys in chosen
         ]
@@ -201,21 +201,21 @@ class _CutUsers(TakeBatches):
 class _CountBatches(TakeBatches):
     """Records → Histogram parts."""
 
-    def __init__(self, key: str, *, texts: bool, listed: KeyTable | None, local: Local) -> None:
+    def __init__(self, key: str, *, texts: bool, public_keys: KeyTable | None, local: Local) -> None:
         super().__init__(None, key, threads=local.threads)
-        self._texts, self._listed = texts, listed
+        self._texts, self._public_keys = texts, public_keys
 
     def work(self, columns: list[Columns]) -> Histogram:
-        keys = (_chosen(part, self._listed)[1] for part in columns)
+        keys = (_chosen(part, self._public_keys)[1] for part in columns)
         return Histogram.merge(Histogram.of_column(column, texts=self._texts) for column in keys)
 
     def send(self, result: Histogram) -> Iterator[Histogram]:
         yield result
 
 
-def _chosen(columns: Columns, listed: KeyTable | None) -> tuple[Any, Any]:
+def _chosen(columns: Columns, public_keys: KeyTable | None) -> tuple[Any, Any]:
     """Users and keys; with a list, only the records of listed keys: others use up nothing of a user's bounds."""
-    if listed is None:
+    if public_keys is None:
         return columns.users, columns.keys
-    keys, users = listed_only(columns.keys, columns.users, listed)
+    keys, users = only_public_keys(columns.keys, columns.users, public_keys)
     return users, keys

@@ -1,6 +1,6 @@
 """Release of a public list of keys: Laplace noise on every one of them.
 
-In:  (0, Histogram), the complete histogram of the listed keys. Exact and private.
+In:  (0, Histogram), the complete histogram of the keys in the list. Exact and private.
 Out: (0, Heavy). Released: every key of the list with its noisy count, also those with count 0; ε-differentially
      private, see `hushgram.laplace_mechanism`.
 """
@@ -14,16 +14,16 @@ import apache_beam as beam
 
 from hushgram.exact.histogram import Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.release_in_memory import public_part
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.steps import heavy_of_list
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 
-__all__ = ["ReleaseListed"]
+__all__ = ["ReleasePublicList"]
 
 
-class ReleaseListed(beam.PTransform):
-    """Complete histogram → noisy counts of the listed keys, in the order of the list."""
+class ReleasePublicList(beam.PTransform):
+    """Complete histogram → noisy counts of the public keys, in the order of the list."""
 
     def __init__(self, table: KeyTable, plan: Plan, release_key: ReleaseKey) -> None:
         super().__init__()
@@ -39,4 +39,4 @@ class _Release(beam.DoFn):
 
     def process(self, shard: tuple[int, Histogram]) -> Iterator[tuple[int, Heavy]]:
         group, histogram = shard
-        yield group, public_part(histogram, self._table, self._plan, self._release_key)
+        yield group, heavy_of_list(histogram, self._table, self._plan, self._release_key)

@@ -2,8 +2,8 @@
 
     records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ─────────┐ (side input)
                                                       ├─► ReleaseThreshold ◄───┤
-                                                      └─► ProjectAlp ◄─────────┴─► WriteSketch
-                                                   or ──► ReleaseListed (a public list) ─► WriteSketch
+                                                      └─► EncodeCounts ◄───────┴─► WriteSketch
+                                                   or ──► ReleasePublicList (keys known beforehand) ─► WriteSketch
 
 For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and
 bundles.
@@ -20,14 +20,14 @@ from hushgram.errors import ParameterError
 from hushgram.exact.histogram import KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.release_in_memory import bind, list_table
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, check_levels, make_public_plan
+from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
+from hushgram.sparse_histogram.steps import key_for, public_key_table
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.encode_counts import ProjectAlp
+from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import PlanRelease
-from hushgram.transforms.release_public_list import ReleaseListed
+from hushgram.transforms.release_public_list import ReleasePublicList
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.batching import Local
 from hushgram.transforms.shuffle.sharding import Shards, shards_for
@@ -47,7 +47,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     With ``public_keys``, a list known without looking at the data, exactly those keys are released, each with
     noise, and all of epsilon goes to them; nothing of any other key shows.
 
-    ``secret`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
+    ``release_key`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
     subtract the noise. It travels in the pipeline's code to the workers, and is not in options, names,
     display data or logs.
 
@@ -80,45 +80,48 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
             )
-        self._listed = None if public_keys is None else list_table(public_keys)
-        if self._listed is None:
-            check_levels(params)
+        self._public_keys = None if public_keys is None else public_key_table(public_keys)
+        if self._public_keys is None:
+            check_params(params)
         self._params, self._user, self._key, self._name = params, user, key, name
-        self._release_key = bind(release_key or ReleaseKey.generate(), params)
+        self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
         self._local = local or Local()
         self.target = Target.of(os.fspath(path), self._release_key)
 
     def expand(self, records: Any) -> Any:
         parts = records | "Bound" >> self._bounding()  # Histogram
-        released = self._sparse(parts) if self._listed is None else self._public(parts, self._listed)
+        public = self._public_keys
+        released = self._sparse(parts) if public is None else self._public(parts, public)
         return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, self._name)  # the path
 
     def _sparse(self, parts: Any) -> dict[str, Any]:
-        """Any key at all: threshold and projection, under a plan from noisy sizes."""
+        """Any key at all: threshold and encoding, under a plan from noisy sizes."""
         params, release_key, groups = self._params, self._release_key, self._shards.groups
         shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
         plan = shards | "PlanSizes" >> PlanRelease(params, release_key)  # one Plan
         heavy = shards | "Threshold" >> ReleaseThreshold(plan, release_key, groups=groups)  # (group, Heavy)
-        blocks = shards | "Project" >> ProjectAlp(params, plan, release_key, groups=groups)  # BlockBits
+        blocks = shards | "Encode" >> EncodeCounts(plan, release_key, groups=groups)  # EncodedBlock
         return {"heavy": heavy, "blocks": blocks, "plan": plan}
 
-    def _public(self, parts: Any, listed: KeyTable) -> dict[str, Any]:
+    def _public(self, parts: Any, table: KeyTable) -> dict[str, Any]:
         """A list that is known beforehand: noise on every key of it, and nothing else."""
-        plan = make_public_plan(self._params, len(listed.texts))
+        plan = make_public_plan(self._params, len(table.texts))
         shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
-        heavy = shards | "Laplace" >> ReleaseListed(listed, plan, self._release_key)  # (0, Heavy)
+        heavy = shards | "Laplace" >> ReleasePublicList(table, plan, self._release_key)  # (0, Heavy)
         made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
         return {"heavy": heavy, "plan": made}
 
     @property
     def _texts(self) -> bool:
-        return self._params.delta != 0 or self._listed is not None
+        return self._params.delta != 0 or self._public_keys is not None
 
     def _bounding(self) -> beam.PTransform:
         params = self._params
         if self._user is None:
-            return CountRecords(self._key, texts=self._texts, listed=self._listed, local=self._local)
+            return CountRecords(
+                self._key, texts=self._texts, public_keys=self._public_keys, local=self._local
+            )
         return BoundContributions(
             self._user,
             self._key,
@@ -127,7 +130,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             max_per_key=params.max_per_key,
             texts=self._texts,
             shards=self._shards.users,
-            listed=self._listed,
+            public_keys=self._public_keys,
             local=self._local,
         )
 

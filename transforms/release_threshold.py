@@ -16,8 +16,8 @@ from apache_beam.metrics import Metrics
 
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.release_in_memory import threshold_part
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.steps import heavy_of_shard
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.sharding import noise_parts
@@ -26,7 +26,7 @@ __all__ = ["ReleaseThreshold"]
 
 
 class ReleaseThreshold(beam.PTransform):
-    """Complete histogram → the keys whose noisy count reaches the bound."""
+    """Complete histogram → the keys whose noisy count reaches the threshold."""
 
     def __init__(self, plan: Any, release_key: ReleaseKey, *, groups: int) -> None:
         super().__init__()
@@ -52,4 +52,4 @@ class _Release(beam.DoFn):
         group, histogram = shard
         self._keys.inc(len(histogram))
         parts = noise_parts(group, self._groups, histogram)
-        yield group, Heavy.concat([threshold_part(i, part, plan, self._release_key) for i, part in parts])
+        yield group, Heavy.concat([heavy_of_shard(i, part, plan, self._release_key) for i, part in parts])

@@ -1,6 +1,6 @@
 """The sketch directory: every file, the manifest last.
 
-In:  (group, Heavy), `BlockBits` (if there are columns) and the plan. All of it released.
+In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All of it released.
 Out: the path, once the sketch is there.
 
 Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
-from hushgram.exact.hashing import draw_seeds
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
@@ -32,11 +33,11 @@ from hushgram.sketch.manifest import (
     Manifest,
     bits_name,
 )
-from hushgram.sketch.writer import count_ones, heavy_bytes
+from hushgram.sketch.writer import heavy_bytes
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.steps import seeds_of
 from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.blocks import BlockBits
+from hushgram.transforms.shuffle import blocks as _blocks  # noqa: F401 (registers the coders)
 
 __all__ = ["Target", "WriteSketch", "discard_work"]
 
@@ -88,16 +89,14 @@ class WriteSketch(beam.PTransform):
             | "GroupHeavy" >> beam.GroupByKey()
             | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work)).with_output_types(_Written)
         )
-        if "blocks" not in parts:  # a public list has no columns
+        if "blocks" not in parts:  # a public list has no encoding
             return self._publish(parts["plan"], heavy)
         bits = (
             parts["blocks"]
             | "ToFiles"
-            >> beam.Map(lambda b: (b.block.index // BLOCKS_PER_FILE, b)).with_output_types(
-                tuple[int, BlockBits]
-            )
+            >> beam.Map(lambda b: (b.index // BLOCKS_PER_FILE, b)).with_output_types(tuple[int, EncodedBlock])
             | "GroupFiles" >> beam.GroupByKey()
-            | "WriteBits" >> beam.ParDo(_WriteBits(self._target.work)).with_output_types(_Written)
+            | "WriteBlocks" >> beam.ParDo(_WriteBlocks(self._target.work)).with_output_types(_Written)
         )
         written = (heavy, bits) | "AllFiles" >> beam.Flatten().with_output_types(_Written)
         return self._publish(parts["plan"], written)
@@ -114,11 +113,11 @@ class WriteSketch(beam.PTransform):
 
 @dataclass(frozen=True)
 class _Written:
-    """A file that was written: its entry, rows of the threshold part, ones by column."""
+    """A file that was written: its entry, rows of the threshold part, and its share of the released sums."""
 
     entry: FileEntry
     rows: int
-    ones: tuple[tuple[int, int], ...]
+    sums: tuple[int, ...]
 
 
 class _WriteHeavy(beam.DoFn):
@@ -130,18 +129,16 @@ class _WriteHeavy(beam.DoFn):
         yield _Written(_put(self._work, HEAVY_NAME, heavy_bytes(heavy)), len(heavy), ())
 
 
-class _WriteBits(beam.DoFn):
+class _WriteBlocks(beam.DoFn):
     def __init__(self, work: str) -> None:
         self._work = work
 
-    def process(self, group: tuple[int, Iterable[BlockBits]]) -> Iterator[_Written]:
+    def process(self, group: tuple[int, Iterable[EncodedBlock]]) -> Iterator[_Written]:
         index, parts = group
-        blocks = sorted(parts, key=lambda part: part.block.index)
-        ones: dict[int, int] = {}
-        for part in blocks:
-            ones[part.block.column] = ones.get(part.block.column, 0) + count_ones(part.bits)
-        content = b"".join(part.bits.tobytes() for part in blocks)
-        yield _Written(_put(self._work, bits_name(index), content), 0, tuple(sorted(ones.items())))
+        blocks = sorted(parts, key=lambda block: block.index)
+        sums = np.sum([block.sums for block in blocks], axis=0)
+        content = b"".join(block.content.tobytes() for block in blocks)
+        yield _Written(_put(self._work, bits_name(index), content), 0, tuple(sums.tolist()))
 
 
 class _Publish(beam.DoFn):
@@ -151,17 +148,15 @@ class _Publish(beam.DoFn):
         self._target, self._release_key, self._name = target, release_key, name
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
-        ones = [0] * plan.levels
-        for file in written:
-            for column, count in file.ones:
-                ones[column] += count
+        parts = [file.sums for file in written if file.sums]
+        sums = tuple(map(sum, zip(*parts, strict=True)))
         # heavy.parquet first, then the bits files by number: the order of the library
         entries = sorted(
             (file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name)
         )
         rows = sum(file.rows for file in written)
-        seeds = draw_seeds(self._release_key, plan.levels)
-        content = Manifest(plan, seeds, tuple(ones), rows, tuple(entries), self._name).to_bytes()
+        seeds = seeds_of(plan, self._release_key)
+        content = Manifest(plan, seeds, sums, rows, tuple(entries), self._name).to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
             self._check(entries)
             _sweep(self._target.work)

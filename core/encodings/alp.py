@@ -1,6 +1,6 @@
 """ALP projection: small counts as hashed unary bits under randomized response (Aumüller, Lebeda, Pagh 2021, Alg. 1).
 
-Released: m columns of bits. A key's count x, cut at the bound, is rounded at random to y = RandRound(min(x, β)/w)
+Released: m columns of bits. A key's count x, cut at the cap β, is rounded at random to y = RandRound(min(x, β)/w)
 levels; bit h_b(key) of column b is set for every b ≤ y; then each bit of every column, touched or not, is flipped
 with probability p = 1/(α + 2).
 
@@ -20,6 +20,7 @@ inputs, across level boundaries, with and without collisions, and show that the 
 
 | symbol | meaning |
 |---|---|
+| β | cap: the threshold from which on the list holds the count |
 | w | width: counts a level |
 | m | levels, ⌈β/w⌉; column b is for level b, 1 ≤ b ≤ m |
 | s_b | bits of column b |
@@ -28,38 +29,52 @@ inputs, across level boundaries, with and without collisions, and show that the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import isqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
+from hushgram.errors import ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.noise.sampling import flip_bits, rand_round
+from hushgram.numbers import integer, rational, show
+
+if TYPE_CHECKING:
+    from hushgram.decoding import Evidence, Released
 
 __all__ = [
     "BLOCK_BITS",
-    "Block",
-    "blocks_of",
+    "ENCODING",
+    "MOST_LEVELS",
+    "Alp",
+    "AlpSpace",
     "exact_width",
     "flip_probability",
+    "level_keys",
     "loss_at_most",
     "paper_width",
-    "project_shard",
     "randomize_block",
     "round_shard",
-    "set_bits",
 ]
 
 #: Randomized response is drawn for blocks of this many bits of a column (the last one of a column may be shorter).
 BLOCK_BITS = 1 << 20
+#: Columns that a decoder reads: a pattern of bits fits a signed word.
+MOST_LEVELS = 62
 # Widths are multiples of this: fine enough to lose nothing, coarse enough for 64-bit integers.
 _GRID = 1 << 20
+_WORD = 64
+_LARGEST_COLUMN = 1 << 32
 
 
 # --- privacy map ------------------------------------------------------------------------------------------------
@@ -104,56 +119,263 @@ def paper_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> F
 # --- release ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Block:
-    """A piece of a column for which randomized response is drawn at once."""
-
-    index: int
-    column: int
-    start: int
-    bits: int
-
-
-def blocks_of(sizes: tuple[int, ...]) -> list[Block]:
-    """All blocks of all columns, in the order in which they are written."""
-    out: list[Block] = []
-    for column, size in enumerate(sizes):
-        for start in range(0, size, BLOCK_BITS):
-            out.append(Block(len(out), column, start, min(BLOCK_BITS, size - start)))
-    return out
-
-
 def round_shard(
-    shard: int, part: Histogram, *, bound: int, width: Fraction, levels: int, key: ReleaseKey
+    shard: int, part: Histogram, *, cap: int, width: Fraction, levels: int, release_key: ReleaseKey
 ) -> NDArray[np.int64]:
-    """Algorithm 1, step 1: y for each key of a noise shard. Private: it goes on to `project_shard` alone."""
-    source = key.source("round", shard, digest(part.fingerprints, part.counts))
-    cut = np.minimum(part.counts, bound)
-    return np.minimum(rand_round(cut, width, source), levels)
-
-
-def project_shard(
-    part: Histogram, reached: NDArray[np.int64], sizes: tuple[int, ...], seeds: NDArray[np.uint64]
-) -> list[NDArray[np.uint64]]:
-    """Algorithm 1, step 2: for each column the sorted, distinct positions of the bits to set. Private."""
-    out = []
-    for column, size in enumerate(sizes):
-        held = part.fingerprints[reached > column]
-        out.append(np.unique(column_positions(held, seeds[column], size)))
-    return out
-
-
-def set_bits(packed: NDArray[np.uint8], offsets: NDArray[np.uint64]) -> None:
-    """Set the bits at ``offsets`` (little-endian within a byte) in place."""
-    marks = np.unpackbits(packed, bitorder="little")
-    marks[offsets] = 1
-    packed[:] = np.packbits(marks, bitorder="little")
+    """Algorithm 1, step 1: y for each key of a noise shard. Private: it goes on to be hashed alone."""
+    source = release_key.source("round", shard, digest(part.fingerprints, part.counts))
+    return np.minimum(rand_round(np.minimum(part.counts, cap), width, source), levels)
 
 
 def randomize_block(
-    block: Block, packed: NDArray[np.uint8], flip: Fraction, key: ReleaseKey
+    block: int, packed: NDArray[np.uint8], flip: Fraction, release_key: ReleaseKey
 ) -> NDArray[np.uint8]:
     """Algorithm 1, step 3: randomized response on every bit of a block, also where nothing was hashed. Released."""
-    if len(packed) * 8 != block.bits:
-        raise AssertionError(f"block {block.index} must have {block.bits} bits, got {8 * len(packed)}")
-    return flip_bits(packed, flip, key.source("response", block.index, digest(packed)))
+    return flip_bits(packed, flip, release_key.source("response", block, digest(packed)))
+
+
+@dataclass(frozen=True)
+class AlpSpace(Space):
+    """m columns of bits. A block is a range of `BLOCK_BITS` bits of a column, numbered through all columns."""
+
+    alpha: Fraction
+    cap: int
+    width: Fraction
+    column_sizes: tuple[int, ...]
+
+    @property
+    def encoding(self) -> str:
+        return Alp.id
+
+    @property
+    def levels(self) -> int:
+        """m, the number of columns."""
+        return len(self.column_sizes)
+
+    @property
+    def hashes(self) -> int:
+        return len(self.column_sizes)
+
+    @property
+    def bits(self) -> int:
+        return sum(self.column_sizes)
+
+    @property
+    def flip(self) -> Fraction:
+        """p, the probability that a bit is flipped."""
+        return flip_probability(self.alpha)
+
+    @property
+    def sums(self) -> int:
+        return len(self.column_sizes)  # the ones of each column
+
+    @property
+    def blocks(self) -> int:
+        return int(self._firsts[-1])
+
+    @cached_property
+    def _firsts(self) -> NDArray[np.int64]:
+        """The first block of each column, and the number of all blocks."""
+        return np.cumsum([0, *(-(-size // BLOCK_BITS) for size in self.column_sizes)])
+
+    def _column_of(self, block: int) -> tuple[int, int, int]:
+        """(column, first bit, bits) of a block."""
+        column = int(np.searchsorted(self._firsts, block, side="right")) - 1
+        start = (block - int(self._firsts[column])) * BLOCK_BITS
+        return column, start, min(BLOCK_BITS, self.column_sizes[column] - start)
+
+    def describe(self) -> str:
+        return (
+            f"{self.levels} levels of {show(Fraction(round(self.width * 100), 100))} counts, {self.bits:,} bits,"
+            f" each flipped with probability {show(self.flip)}"
+        )
+
+    def as_text(self) -> dict[str, Any]:
+        return {
+            "alpha": show(self.alpha),
+            "cap": self.cap,
+            "width": show(self.width),
+            "column_sizes": list(self.column_sizes),
+        }
+
+    def check_loss(self, demand: Demand) -> None:
+        if not loss_at_most(self.width, self.alpha, demand.max_contributions, demand.epsilon):
+            raise ParameterError(
+                f"Plan: width {show(self.width)} is too small for epsilon {show(demand.epsilon)} of alp"
+            )
+
+    def project(
+        self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
+    ) -> Iterator[tuple[int, Part]]:
+        """Algorithm 1, steps 1 and 2: the places in each block of the bits to set."""
+        held = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
+        for shard, part in shards:
+            y = round_shard(
+                shard, part, cap=self.cap, width=self.width, levels=self.levels, release_key=release_key
+            )
+            held.append((part.fingerprints, y))
+        prints, reached = (np.concatenate(side) for side in zip(*held, strict=True))
+        for column, size in enumerate(self.column_sizes):
+            places = column_positions(prints[reached > column], seeds[column], size)
+            places = np.sort(places.astype(np.uint32))  # a column has at most 2^32 bits
+            first, end = self._firsts[column : column + 2]
+            cuts = np.arange(end - first, dtype=np.uint64) * np.uint64(BLOCK_BITS)
+            starts = np.append(np.searchsorted(places, cuts), len(places))
+            for block, (low, high) in enumerate(pairwise(starts), int(first)):
+                if high > low:
+                    yield block, (places[low:high] - np.uint32((block - first) * BLOCK_BITS),)
+
+    def empty_block(self, block: int) -> NDArray[np.uint8]:
+        return np.zeros(self._column_of(block)[2], np.uint8)  # a byte a bit
+
+    def add(self, cells: NDArray[np.uint8], part: Part) -> None:
+        cells[part[0]] = 1
+
+    def release_block(self, block: int, cells: NDArray[np.uint8], release_key: ReleaseKey) -> EncodedBlock:
+        packed = np.packbits(cells, bitorder="little")
+        content = randomize_block(block, packed, self.flip, release_key)
+        return EncodedBlock(block, content, self.check_block(block, content))
+
+    def block_length(self, block: int) -> int:
+        return self._column_of(block)[2] // 8
+
+    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+        sums = np.zeros(self.levels, np.int64)
+        sums[self._column_of(block)[0]] = int(np.bitwise_count(content).sum())
+        return sums
+
+    def look_up(
+        self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
+    ) -> NDArray[np.bool_]:
+        """(N, m): the bit of each key in every column."""
+        bits = np.zeros((len(fingerprints), self.levels), np.bool_)
+        for column, size in enumerate(self.column_sizes):
+            places = column_positions(fingerprints, seeds[column], size).astype(np.int64)
+            blocks = places // BLOCK_BITS
+            order = np.argsort(blocks, kind="stable")
+            touched, starts = np.unique(blocks[order], return_index=True)
+            for block, rows in zip(touched.tolist(), np.split(order, starts[1:]), strict=True):
+                at = places[rows] - block * BLOCK_BITS
+                found = read(int(self._firsts[column]) + block)[at >> 3]
+                bits[rows, column] = (found >> (at & 7).astype(np.uint8)) & 1
+        return bits
+
+    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
+        from hushgram.decoding import AlpEvidence
+
+        sizes = np.array(self.column_sizes, np.int64)
+        return AlpEvidence(released, flip=float(self.flip), width=float(self.width), sizes=sizes, ones=sums)
+
+
+# --- plan -------------------------------------------------------------------------------------------------------
+
+
+class Alp(Encoding):
+    """Options: ``alpha``; ``width`` "exact" or "paper"; ``columns`` "tapered" or "flat"; ``bits_per_key``."""
+
+    id = "alp-1"
+
+    def check(self, demand: Demand) -> None:
+        """Refuse what could need more than `MOST_LEVELS` columns, or more than 64-bit integers."""
+        width = _width(demand)
+        levels = _ceil(demand.threshold / width)
+        if levels > MOST_LEVELS:
+            raise ParameterError(
+                f"ReleaseParams: alpha {show(demand.options['alpha'])} needs {levels} levels, at most"
+                f" {MOST_LEVELS} are possible; raise alpha, or give threshold a larger share of split"
+            )
+        if (demand.threshold * width.denominator + width.numerator).bit_length() > 63:
+            raise ParameterError(
+                f"ReleaseParams: alpha {show(demand.options['alpha'])} makes levels too wide for the noise of"
+                " this release; lower alpha or max_contributions, or raise epsilon"
+            )
+
+    def plan(self, demand: Demand) -> AlpSpace:
+        width = _width(demand)
+        levels = min(_ceil(demand.threshold / width), MOST_LEVELS)
+        sizes = _column_sizes(demand, width, levels)
+        return AlpSpace(demand.options["alpha"], demand.threshold, width, sizes)
+
+    def read_space(self, text: Mapping[str, Any]) -> AlpSpace:
+        sizes = text["column_sizes"]
+        if not isinstance(sizes, list) or len(sizes) > MOST_LEVELS:
+            raise ParameterError(f"AlpSpace: column_sizes must be a list of at most {MOST_LEVELS}")
+        for size in sizes:
+            integer(size, "column_sizes", "AlpSpace", low=_WORD, high=_LARGEST_COLUMN)
+            if size % _WORD:
+                raise ParameterError(f"AlpSpace: column_sizes must be multiples of {_WORD}, got {size}")
+        alpha, width = (rational(text[name], name, "AlpSpace") for name in ("alpha", "width"))
+        if not Fraction(1, 100) <= alpha <= 1000:
+            raise ParameterError(f"AlpSpace: alpha must be from 0.01 to 1000, got {show(alpha)}")
+        if not 1 <= width <= 1 << 62:
+            raise ParameterError(f"AlpSpace: width must be from 1 to 2^62, got {show(width)}")
+        cap = integer(text["cap"], "cap", "AlpSpace", low=0, high=1 << 62)
+        return AlpSpace(alpha, cap, width, tuple(sizes))
+
+
+def _width(demand: Demand) -> Fraction:
+    chosen = exact_width if demand.options["width"] == "exact" else paper_width
+    return chosen(demand.epsilon, demand.options["alpha"], demand.max_contributions)
+
+
+def _column_sizes(demand: Demand, width: Fraction, levels: int) -> tuple[int, ...]:
+    """Flat: bits_per_key · k each. Tapered: that many in all, shared by the root of the keys that reach a level.
+
+    The noise of a key is the sum over its levels of the load there, about n_b/s_b; for a given Σ s_b the sum of
+    n_b/s_b is least where s_b is proportional to √n_b.
+    """
+    total = demand.options["bits_per_key"] * demand.keys
+    if demand.options["columns"] == "flat":
+        return (_whole_words(total),) * levels
+    roots = [isqrt(int(n * 10**6)) + 1 for n in level_keys(demand, width, levels)]
+    return tuple(_whole_words(total * root / sum(roots)) for root in roots)
+
+
+def level_keys(demand: Demand, width: Fraction, levels: int) -> list[Fraction]:
+    """Expected number of keys that reach each level: ∫ N over the level's range of counts, divided by its width.
+
+    From the released profile where there is one, else from Markov's bound min(k, n/(w·b)).
+    """
+    if not demand.profile:
+        return [min(Fraction(demand.keys), demand.records / (width * b)) for b in range(1, levels + 1)]
+    fitted = _monotone(demand.profile, demand.keys)
+    knots = [(Fraction(t - 1), n) for t, n in zip(demand.profile_at, fitted, strict=True)]
+    areas = [_area(knots, width * b) for b in range(levels + 1)]
+    return [(high - low) / width for low, high in pairwise(areas)]
+
+
+def _monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
+    """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
+    pools: list[tuple[Fraction, int]] = []
+    for value in profile:
+        mean, weight = Fraction(value), 1
+        while pools and pools[-1][0] < mean:
+            other, count = pools.pop()
+            mean, weight = (mean * weight + other * count) / (weight + count), weight + count
+        pools.append((mean, weight))
+    return [min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight)]
+
+
+def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
+    """Integral from 0 to ``upto`` of the line through the knots (constant after the last)."""
+    total = Fraction(0)
+    for (left, a), (right, b) in pairwise(knots):
+        if upto <= left:
+            return total
+        end = min(right, upto)
+        at_end = a + (b - a) * (end - left) / (right - left)
+        total += (a + at_end) / 2 * (end - left)
+    left, a = knots[-1]
+    return total + a * max(upto - left, Fraction(0))
+
+
+def _ceil(value: Fraction) -> int:
+    return -((-value.numerator) // value.denominator)
+
+
+def _whole_words(bits: Fraction) -> int:
+    """Rounded up to whole 64-bit words, within what a column may have."""
+    return min(max(_ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
+
+
+ENCODING = Alp()

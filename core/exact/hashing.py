@@ -1,4 +1,4 @@
-"""Column hashes of the ALP projection: strongly universal, vectorised, public.
+"""Hash functions that place keys in an encoding: strongly universal, vectorised, public.
 
 For a 64-bit fingerprint f with halves lo and hi, pair-multiply-shift (Thorup 2015, §3.4)
 
@@ -21,9 +21,9 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-def draw_seeds(key: ReleaseKey, columns: int) -> NDArray[np.uint64]:
+def draw_seeds(release_key: ReleaseKey, columns: int) -> NDArray[np.uint64]:
     """(columns, 3) seeds a₁, a₂, c. They depend on the release key alone, never on data."""
-    return key.source("column-seeds").words(3 * columns).reshape(columns, 3)
+    return release_key.source("column-seeds").words(3 * columns).reshape(columns, 3)
 
 
 def column_positions(

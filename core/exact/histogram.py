@@ -91,7 +91,7 @@ class Contributions:
     table: KeyTable | None = None
 
     @classmethod
-    def of(cls, users: Any, keys: Any, secret: ReleaseKey, *, texts: bool) -> Contributions:
+    def of(cls, users: Any, keys: Any, release_key: ReleaseKey, *, texts: bool) -> Contributions:
         """From a column of users and a column of keys; ``texts`` for δ > 0."""
         key_column, user_column = encode(keys, "keys"), canonical(users, "users")
         rows = len(user_column)
@@ -100,7 +100,7 @@ class Contributions:
                 f"users and keys must have the same length, got {rows} and {len(key_column.codes)}"
             )
         # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
-        high, low = user_tokens(user_column, secret.subkey("user-tokens"))
+        high, low = user_tokens(user_column, release_key.subkey("user-tokens"))
         table, places = (
             (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
         )

@@ -17,7 +17,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -101,9 +104,13 @@ class ReleaseKey:
         """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
         return self._derive(b"subkey", label, 0, b"")
 
-    def bound_to(self, *context: bytes | str | int) -> ReleaseKey:
-        """A key for this context alone: the same secret used with other parameters gives independent noise."""
-        return ReleaseKey(self._derive(b"bind", "context", 0, digest(*context)))
+    def for_parameters(self, job: str, parameters: Mapping[str, Any]) -> ReleaseKey:
+        """The key under which a job with these parameters draws.
+
+        Should one key ever meet two settings, their noise is independent instead of the same draws at two scales.
+        """
+        text = json.dumps(parameters, sort_keys=True)
+        return ReleaseKey(self._derive(b"bind", "context", 0, digest(job, text)))
 
     def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
         name = step.encode()

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings.alp import BLOCK_BITS
+from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import FormatError, HushgramError
 from hushgram.numbers import show
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
     "BLOCKS_PER_FILE",
-    "ENCODING",
     "FORMAT",
     "HEAVY_NAME",
     "MANIFEST_NAME",
@@ -33,7 +32,6 @@ __all__ = [
 
 FORMAT = "hushgram-sketch"
 VERSION = 1
-ENCODING = "alp-1"
 MANIFEST_NAME = "manifest.json"
 HEAVY_NAME = "heavy.parquet"
 #: Blocks of 2^20 bits in one bits file: 128 MiB.
@@ -68,7 +66,7 @@ class Manifest:
 
     plan: Plan
     seeds: NDArray[np.uint64]
-    ones: tuple[int, ...]
+    sums: tuple[int, ...]
     heavy_rows: int
     files: tuple[FileEntry, ...]
     release: str = ""
@@ -84,19 +82,19 @@ class Manifest:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "encoding": ENCODING,
+            "encoding": "alp-1" if self.plan.space is None else self.plan.space.encoding,
             "release": self.release,
             "keys": {"canonical": KEY_CANON, "hash": KEY_HASH},
             "guarantee": {
                 "epsilon": show(guarantee.epsilon),
                 "delta": show(guarantee.delta),
-                "parts": {name: [show(epsilon), show(delta)] for name, epsilon, delta in guarantee.parts},
-                "sentence": guarantee.sentence(self.plan.params),
+                "parts": {part.name: [show(part.epsilon), show(part.delta)] for part in guarantee.parts},
+                "sentence": guarantee.sentence(),
             },
-            "plan": self.plan.as_text(),
+            "plan": (plan := self.plan.as_text()),
             "columns": [
                 {"bits": bits, "ones": ones, "seeds": [f"{int(seed):016x}" for seed in seeds]}
-                for bits, ones, seeds in zip(self.plan.column_sizes, self.ones, self.seeds, strict=True)
+                for bits, ones, seeds in zip(plan["column_sizes"], self.sums, self.seeds, strict=True)
             ],
             "heavy": {"rows": self.heavy_rows},
             "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in self.files],
@@ -120,9 +118,10 @@ class Manifest:
                 f"{where}: format version {body.get('version')!r} is not known here (version {VERSION} is);"
                 " update hushgram to read it"
             )
-        if body.get("encoding") != ENCODING:
+        if body.get("encoding") not in ENCODINGS:
             raise FormatError(
-                f"{where}: encoding {body.get('encoding')!r} is not known here ({ENCODING} is); update hushgram"
+                f"{where}: encoding {body.get('encoding')!r} is not known here ({', '.join(ENCODINGS)} can be read);"
+                " update hushgram"
             )
         if body.pop("checksum", None) != _checksum(body):
             raise FormatError(
@@ -137,13 +136,14 @@ class Manifest:
 
     @classmethod
     def _from_body(cls, body: Mapping[str, Any], where: str) -> Manifest:
-        plan = Plan.from_text(body["plan"])
+        plan = Plan.from_text(body["plan"], body["encoding"])
+        sizes = plan.as_text()["column_sizes"]
         columns: Sequence[Mapping[str, Any]] = body["columns"]
-        if [column["bits"] for column in columns] != list(plan.column_sizes):
+        if [column["bits"] for column in columns] != sizes:
             raise FormatError(f"{where}: manifest field 'columns' disagrees with 'plan.column_sizes'")
         seeds = np.array([[int(seed, 16) for seed in column["seeds"]] for column in columns], dtype=np.uint64)
         ones = tuple(int(column["ones"]) for column in columns)
-        if any(not 0 <= one <= size for one, size in zip(ones, plan.column_sizes, strict=True)):
+        if any(not 0 <= one <= size for one, size in zip(ones, sizes, strict=True)):
             raise FormatError(f"{where}: manifest field 'columns.ones' is larger than its column")
         files = tuple(FileEntry(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in body["files"])
         manifest = cls(
@@ -166,12 +166,15 @@ class Manifest:
         return manifest
 
     def expected_files(self) -> dict[str, int | None]:
-        """Names, and sizes where the columns fix them, of all files but the manifest."""
+        """Names, and sizes where the encoding fixes them, of all files but the manifest."""
         out: dict[str, int | None] = {HEAVY_NAME: None}
-        blocks = self.plan.blocks
-        for start in range(0, len(blocks), BLOCKS_PER_FILE):
-            chunk = blocks[start : start + BLOCKS_PER_FILE]
-            out[bits_name(start // BLOCKS_PER_FILE)] = sum(block.bits for block in chunk) // 8
+        space = self.plan.space
+        for start in range(0, 0 if space is None else space.blocks, BLOCKS_PER_FILE):
+            assert space is not None
+            blocks = range(start, min(start + BLOCKS_PER_FILE, space.blocks))
+            lengths = [space.block_length(block) for block in blocks]
+            known = [length for length in lengths if length is not None]
+            out[bits_name(start // BLOCKS_PER_FILE)] = sum(known) if len(known) == len(lengths) else None
         return out
 
 
@@ -183,6 +186,3 @@ def _checksum(body: Mapping[str, Any]) -> str:
 
 def _shortly(error: BaseException) -> str:
     return str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-
-
-assert BLOCK_BITS % 64 == 0

@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hushgram.decoding import AlpEvidence, Decoder, NoiseLaw, Released, noise_law
+from hushgram.accounting.guarantee import Guarantee
+from hushgram.decoding import Decoder, NoiseLaw, Released, noise_law
+from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, ParameterError
-from hushgram.exact.hashing import column_positions
 from hushgram.exact.keys import Encoded, encode, hash_bytes
 from hushgram.sketch.manifest import BLOCKS_PER_FILE, HEAVY_NAME, MANIFEST_NAME, FileEntry, Manifest
-from hushgram.sparse_histogram.plan import Guarantee, Plan
+from hushgram.sparse_histogram.kinds import TEXT
+from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 __all__ = ["Sketch", "Total"]
@@ -43,7 +45,7 @@ class Total:
 class Sketch:
     """A released sketch on disk. `Sketch.open` checks its manifest and sizes; `verify` every byte.
 
-    Column bits stay on disk and are memory-mapped; the threshold part is read when first needed.
+    Blocks of the encoding stay on disk and are memory-mapped; the threshold part is read when first needed.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -83,7 +85,7 @@ class Sketch:
         return sum(entry.size for entry in self.manifest.files) + (self.path / MANIFEST_NAME).stat().st_size
 
     def verify(self) -> list[FileEntry]:
-        """Check the digest of every file, the number of ones of every column and the order of the heavy keys."""
+        """Check the digest of every file, the released sums and the order of the heavy keys."""
         for entry in self.manifest.files:
             state = hashlib.sha256()
             with open(self.path / entry.name, "rb") as file:
@@ -93,13 +95,14 @@ class Sketch:
                 raise FormatError(
                     f"{self.path / entry.name}: content does not match its SHA-256; copy the sketch again"
                 )
-        for column, ones in enumerate(self.manifest.ones):
-            if sum(int(np.bitwise_count(part).sum()) for part in self._column_parts(column)) != ones:
-                raise FormatError(
-                    f"{self.path}: column {column} does not have the {ones} ones that the manifest says"
-                )
+        sums = np.zeros(len(self.manifest.sums), np.int64)
+        for block in range(0 if self.plan.space is None else self.plan.space.blocks):
+            assert self.plan.space is not None
+            sums += self.plan.space.check_block(block, self._block(block))
+        if tuple(sums.tolist()) != self.manifest.sums:
+            raise FormatError(f"{self.path}: the blocks do not have the sums that the manifest states")
         prints = self._heavy[0]
-        if len(prints) > 1 and self.plan.kind != "text" and not bool(np.all(prints[1:] > prints[:-1])):
+        if len(prints) > 1 and self.plan.kind is not TEXT and not bool(np.all(prints[1:] > prints[:-1])):
             raise FormatError(f"{self.path / HEAVY_NAME}: fingerprints are not sorted")
         return list(self.manifest.files)
 
@@ -119,19 +122,20 @@ class Sketch:
         level: float = 0.95,
         present: float = 1.0,
     ) -> pa.Table:
-        """key, estimate, low, high and source ("threshold" or "alp") of each key.
+        """key, estimate, low, high and source ("threshold", or the word of the encoding) of each key.
 
         ``present``: the probability that a looked-up key is in the data at all. Repeated keys are decoded once.
         """
         encoded = encode(keys)
-        if self.plan.kind == "public":
+        if self.plan.space is None:
             columns = self._estimate_public(encoded, level)
         else:
-            values, listed, bits = self._look_up(encoded)
+            values, heavy, found = self._look_up(encoded)
             estimate, low, high = self._decoder.estimate(
-                bits, values, listed, estimator=estimator, interval=interval, level=level, present=present
+                found, values, heavy, estimator=estimator, interval=interval, level=level, present=present
             )
-            columns = [estimate, low, high, np.where(listed, "threshold", "alp")]
+            word = encoding_of(self.plan.space.encoding).word
+            columns = [estimate, low, high, np.where(heavy, "threshold", word)]
         names = ["key", "estimate", "low", "high", "source"]
         rows = [
             pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
@@ -149,7 +153,7 @@ class Sketch:
         """
         encoded = encode(keys)
         count = len(encoded.values)
-        if self.plan.kind == "public":
+        if self.plan.space is None:
             estimate = self._estimate_public(encoded, level)[0]
             if np.isnan(estimate).any():
                 raise ParameterError(
@@ -163,70 +167,62 @@ class Sketch:
                 level,
                 count,
             )
-        values, listed, bits = self._look_up(encoded)
+        values, heavy, found = self._look_up(encoded)
         middle, below, above = self._decoder.total(
-            bits, values, listed, estimator=estimator, level=level, present=present
+            found, values, heavy, estimator=estimator, level=level, present=present
         )
         return Total(float(middle), float(below), float(above), level, count)
 
     # --- inside -------------------------------------------------------------------------------------------------
 
-    def _look_up(self, encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """For each distinct key: its listed value, whether it is listed, and its bit in every column."""
-        prints = hash_bytes(encoded.values)
-        if self.plan.kind == "pure" and self.plan.domain_bits is not None and self.plan.domain_bits < 64:
-            prints = prints >> np.uint64(64 - self.plan.domain_bits)
-        values, listed = self._listed(prints, encoded.values)
-        bits = np.zeros((len(prints), self.plan.levels), dtype=np.bool_)
-        for column, size in enumerate(self.plan.column_sizes):
-            bits[:, column] = self._bits_at(
-                column, column_positions(prints, self.manifest.seeds[column], size)
-            )
-        return values, listed, bits
+    def _look_up(self, encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
+        """For each distinct key: its value if heavy, whether it is, and what the encoding shows of it."""
+        assert self.plan.space is not None
+        prints = self.plan.kind.place(hash_bytes(encoded.values), self.plan.domain_bits)
+        values, heavy = self._heavy_values(prints, encoded.values)
+        return values, heavy, self.plan.space.look_up(prints, self.manifest.seeds, self._block)
 
-    def _listed(
+    def _heavy_values(
         self, prints: NDArray[np.uint64], texts: pa.LargeBinaryArray
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        heavy, values, names = self._heavy
-        if not len(heavy):
+        """The noisy count of each key where it is heavy, and whether it is."""
+        held, values, names = self._heavy
+        if not len(held):
             return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
-        at = np.minimum(np.searchsorted(heavy, prints), len(heavy) - 1)
-        listed = heavy[at] == prints
+        at = np.minimum(np.searchsorted(held, prints), len(held) - 1)
+        heavy = held[at] == prints
         if names is not None:
-            at, listed = _match_texts(at, listed, heavy, names, texts)
-        return np.where(listed, values[at], 0), listed
+            at, heavy = _match_texts(at, heavy, held, names, texts)
+        return np.where(heavy, values[at], 0), heavy
 
     def _estimate_public(self, encoded: Encoded, level: float) -> list[NDArray[Any]]:
         prints = hash_bytes(encoded.values)
-        values, listed = self._listed(prints, encoded.values)
+        values, listed = self._heavy_values(prints, encoded.values)
         estimate = np.where(listed, values.astype(np.float64), np.nan)
         half = self._noise.interval(level)
         return [estimate, estimate - half, estimate + half, np.where(listed, "laplace", "not listed")]
 
     @cached_property
     def _noise(self) -> NoiseLaw:
-        return noise_law("laplace", float(self.plan.scale))
+        return noise_law(self.plan.noise.id, float(self.plan.scale))
 
     @cached_property
     def _decoder(self) -> Decoder:
         plan, sizes = self.plan, self.plan.sizes
-        grid = PROFILE_GRID if sizes.profile else ()
+        assert plan.space is not None
         released = Released(
-            bound=plan.bound,
+            bound=plan.threshold,
             noise=self._noise,
             listed=self._heavy[1],
             cells=2.0**plan.domain_bits if plan.domain_bits is not None else None,
             records=float(sizes.records),
-            profile_at=np.array(grid, np.int64),
+            profile_at=np.array(PROFILE_GRID if sizes.profile else (), np.int64),
             profile=np.array(sizes.profile, np.float64),
             profile_noise=float(sizes.scale),
             keys=float(plan.keys),
         )
-        columns = np.array(plan.column_sizes, np.int64), np.array(self.manifest.ones, np.int64)
-        evidence = AlpEvidence(
-            released, flip=float(plan.flip), width=float(plan.width), sizes=columns[0], ones=columns[1]
-        )
-        return Decoder(released, evidence)
+        sums = np.array(self.manifest.sums, np.int64)
+        return Decoder(released, plan.space.evidence(released, sums, self._block))
 
     @cached_property
     def _heavy(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], pa.LargeBinaryArray | None]:
@@ -245,7 +241,7 @@ class Sketch:
                 f"{where}: cannot be read as Parquet ({str(error).splitlines()[0][:80]}); copy the sketch again"
             ) from None
         wanted = {"fingerprint": pa.uint64(), "value": pa.int64()}
-        if self.plan.kind != "pure":
+        if self.plan.kind.texts:
             wanted["key"] = pa.binary()
         for name, kind in wanted.items():
             if name not in table.column_names or (table.schema.field(name).type != kind):
@@ -256,36 +252,22 @@ class Sketch:
 
     @cached_property
     def _files(self) -> list[NDArray[np.uint8]]:
-        """The bits files, memory-mapped."""
+        """The files of blocks, memory-mapped."""
         names = [entry.name for entry in self.manifest.files if entry.name != HEAVY_NAME]
         return [np.memmap(self.path / name, dtype=np.uint8, mode="r") for name in names]
 
-    def _column_starts(self) -> list[int]:
-        return [int(start) for start in np.cumsum([0, *self.plan.column_sizes])]
+    @cached_property
+    def _block_starts(self) -> NDArray[np.int64]:
+        """Where each block begins, counted through all files, and where the last one ends."""
+        space = self.plan.space
+        lengths = [] if space is None else [space.block_length(block) or 0 for block in range(space.blocks)]
+        return np.cumsum([0, *lengths])
 
-    def _column_parts(self, column: int) -> list[NDArray[np.uint8]]:
-        """The bytes of a column, file by file."""
-        starts, blocks = self._column_starts(), self.plan.blocks
-        begin, end = starts[column] // 8, starts[column + 1] // 8
-        parts, at = [], 0
-        for index, start in enumerate(range(0, len(blocks), BLOCKS_PER_FILE)):
-            length = sum(block.bits for block in blocks[start : start + BLOCKS_PER_FILE]) // 8
-            low, high = max(begin - at, 0), min(end - at, length)
-            if low < high:
-                parts.append(self._files[index][low:high])
-            at += length
-        return parts
-
-    def _bits_at(self, column: int, positions: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        parts = self._column_parts(column)
-        where = (positions >> np.uint64(3)).astype(np.int64)
-        out = np.zeros(len(positions), np.uint8)
-        at = 0
-        for part in parts:
-            inside = np.flatnonzero((where >= at) & (where < at + len(part)))
-            out[inside] = part[where[inside] - at]
-            at += len(part)
-        return ((out >> (positions & np.uint64(7)).astype(np.uint8)) & 1).astype(np.bool_)
+    def _block(self, index: int) -> NDArray[np.uint8]:
+        """The released bytes of a block."""
+        file, starts = index // BLOCKS_PER_FILE, self._block_starts
+        before = starts[file * BLOCKS_PER_FILE]
+        return self._files[file][starts[index] - before : starts[index + 1] - before]
 
     def _check_size(self, entry: FileEntry) -> None:
         where = self.path / entry.name
@@ -299,9 +281,7 @@ class Sketch:
             )
 
     def __repr__(self) -> str:
-        return (
-            f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} listed keys, {self.plan.levels} columns)"
-        )
+        return f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} heavy keys, {self.plan.bits // 8} bytes encoded)"
 
 
 def _match_texts(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hushgram.encodings.alp import Block
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
@@ -31,7 +31,7 @@ from hushgram.sketch.manifest import (
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["check_free", "count_ones", "heavy_bytes", "publish_directory", "write_sketch"]
+__all__ = ["check_free", "heavy_bytes", "publish_directory", "write_sketch"]
 
 _ROWS_PER_GROUP = 1 << 17
 
@@ -60,40 +60,33 @@ def heavy_bytes(heavy: Heavy) -> bytes:
     return bytes(sink.getvalue())
 
 
-def count_ones(block: NDArray[np.uint8]) -> int:
-    """Ones among the released bits of a block."""
-    return int(np.bitwise_count(block).sum())
-
-
 def write_sketch(
     path: str | Path,
     plan: Plan,
     seeds: NDArray[np.uint64],
     heavy: Heavy,
-    blocks: Iterable[tuple[Block, NDArray[np.uint8]]],
+    blocks: Iterable[EncodedBlock],
     release: str = "",
 ) -> Path:
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
     with publish_directory(target) as work:
         files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
-        ones = [0] * plan.levels
-        for index, content in _bits_files(blocks, ones):
+        sums = np.zeros(0 if plan.space is None else plan.space.sums, np.int64)
+        for index, content in _block_files(blocks, sums):
             files.append(_put(work, bits_name(index), content))
-        manifest = Manifest(plan, seeds, tuple(ones), len(heavy), tuple(files), release)
+        manifest = Manifest(plan, seeds, tuple(sums.tolist()), len(heavy), tuple(files), release)
         _put(work, MANIFEST_NAME, manifest.to_bytes())
     return target
 
 
-def _bits_files(
-    blocks: Iterable[tuple[Block, NDArray[np.uint8]]], ones: list[int]
-) -> Iterator[tuple[int, bytes]]:
-    """Contents of the bits files in order, counting the ones of each column on the way."""
+def _block_files(blocks: Iterable[EncodedBlock], sums: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
+    """Contents of the files of blocks in order, adding up the released sums on the way."""
     held: list[bytes] = []
     index = 0
-    for block, bits in blocks:
-        ones[block.column] += count_ones(bits)
-        held.append(bits.tobytes())
+    for block in blocks:
+        sums += block.sums
+        held.append(block.content.tobytes())
         if len(held) == BLOCKS_PER_FILE:
             yield index, b"".join(held)
             held, index = [], index + 1

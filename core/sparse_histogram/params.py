@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
+from hushgram.encodings import encoding_named
 from hushgram.errors import ParameterError
+from hushgram.noise.noises import HOMES as NOISES
 from hushgram.numbers import Number, integer, rational, show
 
 __all__ = ["ReleaseParams", "Split"]
@@ -26,11 +28,11 @@ _LARGEST_SCALE = 1 << 34
 
 @dataclass(frozen=True)
 class Split:
-    """How ε is divided: sizing, threshold step, ALP. The three are the budgets themselves and add up to ε."""
+    """How ε is divided: sizing, threshold step, encoding. The three are the budgets themselves and add up to ε."""
 
     size: Fraction
     threshold: Fraction
-    alp: Fraction
+    encoding: Fraction
 
 
 @dataclass(frozen=True, init=False)
@@ -55,7 +57,7 @@ class ReleaseParams:
     max_contributions: int
     max_per_key: int
     alpha: Fraction
-    #: the parts of ε for size, threshold and alp
+    #: the parts of ε for sizing, threshold and encoding
     split: Split
     #: public guesses of the number of records and of distinct keys; with both, nothing is spent on sizing
     expected_records: int | None
@@ -70,6 +72,10 @@ class ReleaseParams:
     false_keys: Fraction
     #: "exact": level width from the exact privacy loss; "paper": C·α/ε
     width: str
+    #: how counts below the threshold are released, by its word (`hushgram.encodings`)
+    encoding: str = "alp"
+    #: the noise on counts by its word (`hushgram.noise.noises`); "auto" takes the one with the smaller error
+    noise: str = "auto"
 
     def __init__(
         self,
@@ -87,8 +93,13 @@ class ReleaseParams:
         domain_bits: int | None = None,
         false_keys: Number = "0.03",
         width: str = "exact",
+        encoding: str = "alp",
+        noise: str = "auto",
     ) -> None:
-        """``split`` gives shares of ε by name (``{"size": "0.02", "threshold": "0.49", "alp": "0.49"}``)."""
+        """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
+
+        The encoding's share may go by the encoding's own word too ("alp").
+        """
         if bits_per_key is None:
             bits_per_key = 10 if columns == "flat" else 8
         self._put(
@@ -104,6 +115,8 @@ class ReleaseParams:
             domain_bits=domain_bits,
             false_keys=rational(false_keys, "false_keys", _OWNER),
             width=width,
+            encoding=encoding,
+            noise=noise,
         )
         self._check_privacy()
         self._check_shape()
@@ -118,6 +131,11 @@ class ReleaseParams:
             raise ParameterError(f'{_OWNER}: columns must be "tapered" or "flat", got {self.columns!r}')
         if self.width not in ("exact", "paper"):
             raise ParameterError(f'{_OWNER}: width must be "exact" or "paper", got {self.width!r}')
+        encoding_named(self.encoding)
+        if self.noise != "auto" and self.noise not in NOISES:
+            raise ParameterError(
+                f"{_OWNER}: noise must be auto or one of {', '.join(NOISES)}, got {str(self.noise)[:40]!r}"
+            )
         if not Fraction(1, 10) <= self.bits_per_key <= 10_000:
             raise ParameterError(
                 f"{_OWNER}: bits_per_key must be from 0.1 to 10000, got {show(self.bits_per_key)}"
@@ -172,25 +190,15 @@ class ReleaseParams:
             rest = (1 - size) / 2
             parts = Split(*(self.epsilon * share for share in (size, rest, rest)))
         else:
-            unknown = set(shares) - {"size", "threshold", "alp"}
-            if unknown:
-                raise ParameterError(
-                    f"{_OWNER}: split has unknown part {sorted(unknown)[0]!r}; parts are size, threshold, alp"
-                )
-            parts = Split(
-                *(
-                    self.epsilon * rational(shares.get(name, 0), f"split.{name}", _OWNER)
-                    for name in ("size", "threshold", "alp")
-                )
-            )
-        if min(parts.threshold, parts.alp) <= 0 or parts.size < 0:
+            parts = self._named_split(shares)
+        if min(parts.threshold, parts.encoding) <= 0 or parts.size < 0:
             raise ParameterError(
-                f"{_OWNER}: split must give threshold and alp more than 0 and size at least 0"
+                f"{_OWNER}: split must give threshold and {self.encoding} more than 0 and size at least 0"
             )
-        if parts.size + parts.threshold + parts.alp != self.epsilon:
-            total = (parts.size + parts.threshold + parts.alp) / self.epsilon
+        if parts.size + parts.threshold + parts.encoding != self.epsilon:
+            total = (parts.size + parts.threshold + parts.encoding) / self.epsilon
             raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
-        smallest = min(part for part in (parts.size / 2, parts.threshold, parts.alp) if part)
+        smallest = min(part for part in (parts.size / 2, parts.threshold, parts.encoding) if part)
         if self.max_contributions / smallest > _LARGEST_SCALE:
             raise ParameterError(
                 f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
@@ -205,6 +213,32 @@ class ReleaseParams:
                 f"{_OWNER}: split.size must be 0 where expected_records and expected_keys are given"
             )
         return parts
+
+    def _named_split(self, shares: Mapping[str, Number]) -> Split:
+        """From shares by name; the encoding's goes by its own word or by "encoding"."""
+        named = {"encoding" if name == self.encoding else name: share for name, share in shares.items()}
+        unknown = set(named) - {"size", "threshold", "encoding"}
+        if unknown or len(named) < len(shares):
+            wrong = sorted(unknown)[0] if unknown else self.encoding
+            raise ParameterError(
+                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {self.encoding}"
+            )
+        return Split(
+            *(
+                self.epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER)
+                for name in ("size", "threshold", "encoding")
+            )
+        )
+
+    @property
+    def chosen_noise(self) -> str:
+        """The word of the noise, "auto" resolved."""
+        return "laplace" if self.noise == "auto" else self.noise
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the encoding is asked for."""
+        return {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
 
     @classmethod
     def paper(cls, **changes: Any) -> ReleaseParams:
@@ -223,8 +257,11 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in ("encoding", "noise") and value == field.default:
+                continue
             if isinstance(value, Split):
-                value = {name: show(getattr(value, name)) for name in ("size", "threshold", "alp")}
+                parts = (value.size, value.threshold, value.encoding)
+                value = dict(zip(("size", "threshold", self.encoding), map(show, parts), strict=True))
             out[field.name] = show(value) if isinstance(value, Fraction) else value
         return out
 
@@ -237,7 +274,6 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
         parts = values.get("split")
         if isinstance(parts, Mapping):
-            values["split"] = Split(
-                *(rational(parts[name], f"split.{name}", _OWNER) for name in ("size", "threshold", "alp"))
-            )
+            names = ("size", "threshold", values.get("encoding", "alp"))
+            values["split"] = Split(*(rational(parts[name], f"split.{name}", _OWNER) for name in names))
         return cls(**values)

@@ -97,10 +97,10 @@ def privacy(scale: Fraction, max_contributions: int) -> Fraction:
     return sensitivity(max_contributions) / scale
 
 
-def release_sizes(tally: Tally, epsilon: Fraction, max_contributions: int, key: ReleaseKey) -> Sizes:
+def release_sizes(tally: Tally, epsilon: Fraction, max_contributions: int, release_key: ReleaseKey) -> Sizes:
     """n̂ and N̂_t with noise of scale 2C/ε."""
     scale = sensitivity(max_contributions) / epsilon
     exact = np.concatenate([[tally.records], tally.profile]).astype(np.int64)
-    noise = discrete_laplace(scale, len(exact), key.source("size", 0, digest(exact)))
+    noise = discrete_laplace(scale, len(exact), release_key.source("size", 0, digest(exact)))
     released = (exact + noise).tolist()
     return Sizes(records=released[0], keys=released[1], profile=tuple(released[1:]), scale=scale)

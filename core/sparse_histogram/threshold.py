@@ -1,26 +1,25 @@
-"""Threshold release: heavy keys with Laplace noise (Aumüller, Lebeda, Pagh 2021, Algorithm 3).
+"""Threshold release: heavy keys with noise (Aumüller, Lebeda, Pagh 2021, Algorithm 3).
 
-Released: for every key whose noisy count v = x + Z reaches the bound, its identity and v. Z is discrete Laplace
-with scale C/ε. The comparison is v ≥ bound, here and in every formula below.
+Released: for every key whose noisy count v = x + Z reaches the threshold, its identity and v. Z is the noise of the
+release (`hushgram.noise.noises`), discrete Laplace of scale C/ε in the paper. The comparison is v ≥ threshold, here
+and in every formula below.
 
 * **δ = 0** (Cormode, Procopiuc, Srivastava, Tran 2012). The key domain is the d fingerprints, and every one of them
   gets noise, also those that nobody used: the zeros that pass are drawn by geometric gaps (`sampling.successes`), and
-  their values from the tail, Z | Z ≥ β = β + geometric. ε-DP: the Laplace mechanism on x ∈ ℕ^d, then post-processing.
+  their values from the tail, Z | Z ≥ β. As private as the noise on x ∈ ℕ^d: the rest is post-processing.
   β is the smallest integer with d · P[Z ≥ β] ≤ F, the false keys allowed. Any public d and β are private.
 * **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
-  (ε, δ)-DP where δ bounds the probability that any key which one user alone holds passes: that user may hold parts
+  What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
   c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
   An absent key costs nothing, so eight keys of 1 can be worse than one key of 8. With g(c) = −ln(1 − P[Z ≥ τ − c]),
   which is convex (the distribution is log-concave), Σ g(c_j) is largest at one of three splits: all parts 1; as many
   L∞ as fit and the rest as one part; as many L∞ as fit and the rest as ones. A test enumerates all splits.
-* **public keys**: a list that is known beforehand; every listed key gets noise and is released (see `laplace`).
 
 | symbol | meaning |
 |---|---|
 | x | exact count of a key |
 | d | number of fingerprints in the domain (δ = 0) |
-| β, τ | the bound at δ = 0, at δ > 0 |
-| q | e^(−ε/C), the ratio of the noise; P[Z ≥ t] = q^t/(1 + q) for t ≥ 1 |
+| β, τ | the threshold at δ = 0, at δ > 0 |
 | F | expected number of zeros that pass, at most |
 """
 
@@ -38,15 +37,16 @@ from numpy.typing import NDArray
 
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.noise.intervals import enclose, laplace_tail
-from hushgram.noise.sampling import discrete_laplace, geometric, successes
+from hushgram.noise.intervals import enclose
+from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.sampling import successes
 
-__all__ = ["Heavy", "delta_of", "noise_scale", "privacy", "pure_bound", "release_shard", "text_bound"]
+__all__ = ["Heavy", "delta_of", "pure_threshold", "release_shard", "text_threshold"]
 
 
 @dataclass(frozen=True)
 class Heavy:
-    """Released: keys that reached the bound, sorted, with their noisy counts; texts at δ > 0 only."""
+    """Released: keys that reached the threshold, sorted, with their noisy counts; texts at δ > 0 only."""
 
     fingerprints: NDArray[np.uint64]
     values: NDArray[np.int64]
@@ -71,37 +71,27 @@ class Heavy:
 # --- privacy maps -----------------------------------------------------------------------------------------------
 
 
-def noise_scale(epsilon: Fraction, max_contributions: int) -> Fraction:
-    """Scale of the noise for ε: C/ε."""
-    return max_contributions / epsilon
-
-
-def privacy(scale: Fraction, max_contributions: int) -> Fraction:
-    """ε of the threshold release (its pure part) with this scale."""
-    return max_contributions / scale
-
-
-def delta_of(bound: int, scale: Fraction, max_contributions: int, max_per_key: int) -> Fraction:
+def delta_of(threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> Fraction:
     """An upper bound of δ at this τ, tight to 2^-100: the worst split of one user's contributions."""
-    return enclose(_delta_interval(bound, scale, max_contributions, max_per_key), 192)[1]
+    return enclose(_delta_interval(threshold, noise, scale, sensitivity), 192)[1]
 
 
 def _delta_interval(
-    bound: int, scale: Fraction, max_contributions: int, max_per_key: int
+    threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity
 ) -> Callable[[Any], Any]:
     """Interval of max over the three extreme splits of 1 − ∏(1 − P[Z ≥ τ − c_j])."""
-    full, rest = divmod(max_contributions, max_per_key)
-    splits = [{1: max_contributions}, {max_per_key: full, **({rest: 1} if rest else {})}]
+    most, per_key = sensitivity.max_contributions, sensitivity.max_per_key
+    full, rest = divmod(most, per_key)
+    splits = [{1: most}, {per_key: full, **({rest: 1} if rest else {})}]
     if rest > 1:
-        splits.append({max_per_key: full, 1: rest})
-    rate = 1 / scale
+        splits.append({per_key: full, 1: rest})
 
     def interval(iv: Any) -> Any:
         worst = None
         for split in splits:
             none_passes = iv.mpf(1)
             for part, times in split.items():
-                none_passes *= (1 - laplace_tail(rate, bound - part)(iv)) ** times
+                none_passes *= (1 - noise.tail(scale, threshold - part)(iv)) ** times
             passes = 1 - none_passes
             # enclosures of a maximum: the larger upper and the larger lower end
             worst = passes if worst is None else iv.mpf([max(worst.a, passes.a), max(worst.b, passes.b)])
@@ -111,16 +101,16 @@ def _delta_interval(
 
 
 @lru_cache(maxsize=256)
-def pure_bound(domain_bits: int, false_keys: Fraction, scale: Fraction) -> int:
+def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: Fraction) -> int:
     """β: the smallest integer ≥ 1 with 2^domain_bits · P[Z ≥ β] ≤ false_keys."""
     allowed = false_keys / (1 << domain_bits)
-    return _smallest(lambda t: laplace_tail(1 / scale, t), allowed, 1)
+    return _smallest(lambda t: noise.tail(scale, t), allowed, 1)
 
 
 @lru_cache(maxsize=256)
-def text_bound(delta: Fraction, scale: Fraction, max_contributions: int, max_per_key: int) -> int:
+def text_threshold(delta: Fraction, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> int:
     """τ: the smallest integer for which δ(τ) ≤ delta."""
-    return _smallest(lambda t: _delta_interval(t, scale, max_contributions, max_per_key), delta, 1)
+    return _smallest(lambda t: _delta_interval(t, noise, scale, sensitivity), delta, 1)
 
 
 def _smallest(probability: Callable[[int], Callable[[Any], Any]], allowed: Fraction, low: int) -> int:
@@ -153,32 +143,33 @@ def _at_most(interval: Callable[[Any], Any], allowed: Fraction) -> bool:
 
 
 def release_shard(
-    shard: int, part: Histogram, *, bound: int, scale: Fraction, domain_bits: int | None, key: ReleaseKey
+    shard: int,
+    part: Histogram,
+    *,
+    threshold: int,
+    noise: Noise,
+    scale: Fraction,
+    domain_bits: int | None,
+    release_key: ReleaseKey,
 ) -> Heavy:
     """Threshold release of one noise shard.
 
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others.
     """
-    source = key.source("threshold", shard, _digest(part))
-    noisy = part.counts + discrete_laplace(scale, len(part), source)
-    kept = np.flatnonzero(noisy >= bound)
+    source = release_key.source("threshold", shard, _digest(part))
+    noisy = part.counts + noise.sample(scale, len(part), source)
+    kept = np.flatnonzero(noisy >= threshold)
     if domain_bits is None:
         assert part.texts is not None
         return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept)))
     cells = (1 << domain_bits) // NOISE_SHARDS
-    zeros = successes(cells, _tail(1 / scale, bound), source) + np.uint64(shard * cells)
-    values = bound + geometric(scale, len(zeros), source)
+    zeros = successes(cells, noise.tail(scale, threshold), source) + np.uint64(shard * cells)
+    values = noise.sample_tail(scale, threshold, len(zeros), source)
     free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
     found = np.concatenate([part.fingerprints[kept], zeros[free]])
     order = np.argsort(found)
     return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order])
-
-
-@lru_cache(maxsize=64)
-def _tail(rate: Fraction, bound: int) -> Callable[[Any], Any]:
-    """One object a setting, so that the digits computed from it are found again."""
-    return laplace_tail(rate, bound)
 
 
 def _digest(part: Histogram) -> bytes:

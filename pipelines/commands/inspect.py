@@ -18,6 +18,7 @@ __all__ = ["command"]
 def command(sketch: str, style: str, output: str | None) -> None:
     """Guarantee, sizes and parameters of SKETCH; with --format json, the whole manifest."""
     from hushgram.sketch.reader import Sketch
+    from hushgram.sparse_histogram.kinds import PURE
 
     opened = Sketch.open(sketch)
     plan, guarantee = opened.plan, opened.guarantee
@@ -25,27 +26,22 @@ def command(sketch: str, style: str, output: str | None) -> None:
         body = json.loads(opened.manifest.to_bytes())
         write_output(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False) + "\n", output)
         return
-    params = plan.params
     lines = [
         ("release", opened.manifest.release or "(no name)"),
-        ("guarantee", guarantee.sentence(params)),
-        ("budget", ", ".join(f"{name} {show(epsilon)}" for name, epsilon, _ in guarantee.parts)),
+        ("guarantee", guarantee.sentence()),
+        ("budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
-        ("heavy keys", f"{opened.manifest.heavy_rows:,} with noisy count of at least {plan.bound:,}"),
+        ("heavy keys", f"{opened.manifest.heavy_rows:,} with noisy count of at least {plan.threshold:,}"),
         ("noise", f"discrete Laplace of scale {float(plan.scale):g} on each heavy key"),
-        (
-            "columns",
-            f"{plan.levels} levels of {float(plan.width):.4g} counts, {plan.bits:,} bits,"
-            f" each flipped with probability {show(plan.flip)}",
-        ),
+        ("encoding", plan.space.describe() if plan.space else ""),
         (
             "released sizes",
             f"about {opened.plan.sizes.records:,} records and {opened.plan.sizes.keys:,} keys",
         ),
     ]
-    if plan.kind == "pure":
+    if plan.kind is PURE:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
-    if plan.kind == "public":
+    if plan.space is None:
         lines[4:8] = [
             (
                 "keys",

@@ -16,4 +16,4 @@ def command(sketch: str) -> None:
     opened = Sketch.open(sketch)
     for entry in opened.verify():
         click.echo(f"ok  {entry.name}  {entry.size:,} bytes")
-    click.echo(f"{sketch}: complete and unaltered; {opened.guarantee.sentence(opened.plan.params)}")
+    click.echo(f"{sketch}: complete and unaltered; {opened.guarantee.sentence()}")

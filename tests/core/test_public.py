@@ -13,7 +13,7 @@ KEYS = [f"k{i % 5}" for i in range(2000)]
 
 
 def test_every_listed_key_has_a_value_and_others_none():
-    sketch = hg.release_public(USERS, KEYS, ["k0", "k1", "absent"], PARAMS, key=KEY)
+    sketch = hg.release_public(USERS, KEYS, ["k0", "k1", "absent"], PARAMS, release_key=KEY)
     sketch.verify()
     found = sketch.estimate(["k0", "k1", "absent", "k2"])
     assert found["source"].to_pylist() == ["laplace", "laplace", "laplace", "not listed"]
@@ -36,7 +36,7 @@ def test_keys_outside_the_list_use_up_nothing():
             keys,
             ["listed"],
             hg.ReleaseParams(epsilon="100", max_contributions=1),
-            key=hg.ReleaseKey(bytes([i]) * 32),
+            release_key=hg.ReleaseKey(bytes([i]) * 32),
         )
         .estimate(["listed"])["estimate"][0]
         .as_py()
@@ -47,7 +47,7 @@ def test_keys_outside_the_list_use_up_nothing():
 
 def test_record_level_and_bad_lists():
     sketch = hg.release_public(
-        None, KEYS, ["k0"], hg.ReleaseParams(epsilon="50", max_contributions=1), key=KEY
+        None, KEYS, ["k0"], hg.ReleaseParams(epsilon="50", max_contributions=1), release_key=KEY
     )
     assert sketch.estimate(["k0"])["estimate"][0].as_py() == 400
     with pytest.raises(InputError, match="empty"):

@@ -5,8 +5,8 @@
 SPEC names the input, the target, the key and a plan of failures. A failure is the name of a DoFn or CombineFn
 of hushgram.transforms, a moment, and what happens there:
 
-    {"stage": "sketch_sink._WriteBits", "when": "after", "what": "throw"}
-    {"stage": "projection._Project", "when": "before", "what": "die"}    # whoever watches is asked to kill it
+    {"stage": "write_sketch._WriteBlocks", "when": "after", "what": "throw"}
+    {"stage": "encode_counts._Project", "when": "before", "what": "die"}    # whoever watches is asked to kill it
 
 `before` is the start of a bundle, `after` its end, when its output has been made. Each failure happens once,
 whatever worker comes first: the directory SPEC["marks"] remembers it across processes. Production code has no

@@ -135,7 +135,7 @@ def test_a_release_from_store_to_store(store: Path) -> None:
         params, plan, user="user", key="url", path="gs://bucket/out.sketch", release_key=SECRET, name="urls"
     )
     table = pq.read_table(store / "bucket" / "views")
-    release(table["user"], table["url"], params, store / "library", key=SECRET, name="urls")
+    release(table["user"], table["url"], params, store / "library", release_key=SECRET, name="urls")
     assert contents(store / "bucket" / "out.sketch") == contents(store / "library")
 
 

@@ -33,30 +33,30 @@ def failure(stage: str, when: str, what: str) -> Failure:
 
 
 THROWN = [
-    failure("records._ReadItem", "after", "throw"),
-    failure("histogram._Split", "before", "throw"),
-    failure("histogram.SumHistograms", "after", "throw"),
-    failure("sizing.PlanFromTallies", "after", "throw"),
-    failure("threshold._Release", "after", "throw"),
-    failure("projection._Project", "before", "throw"),
-    failure("projection.RandomizeBlock", "after", "throw"),
-    failure("sketch_sink._WriteHeavy", "after", "throw"),
-    failure("sketch_sink._WriteBits", "before", "throw"),
-    failure("sketch_sink._Publish", "after", "throw"),
+    failure("read_records._ReadItem", "after", "throw"),
+    failure("merge_histograms._Split", "before", "throw"),
+    failure("merge_histograms.SumHistograms", "after", "throw"),
+    failure("plan_release.PlanFromTallies", "after", "throw"),
+    failure("release_threshold._Release", "after", "throw"),
+    failure("encode_counts._Project", "before", "throw"),
+    failure("encode_counts._Release", "after", "throw"),
+    failure("write_sketch._WriteHeavy", "after", "throw"),
+    failure("write_sketch._WriteBlocks", "before", "throw"),
+    failure("write_sketch._Publish", "after", "throw"),
 ]
 WORKERS = [
-    failure("records._ReadItem", "before", "die"),
-    failure("threshold._Release", "after", "die"),
-    failure("projection.RandomizeBlock", "after", "die"),
-    failure("sketch_sink._WriteBits", "after", "die"),
-    failure("sketch_sink._Publish", "after", "die"),
+    failure("read_records._ReadItem", "before", "die"),
+    failure("release_threshold._Release", "after", "die"),
+    failure("encode_counts._Release", "after", "die"),
+    failure("write_sketch._WriteBlocks", "after", "die"),
+    failure("write_sketch._Publish", "after", "die"),
 ]
 MANAGERS = [
-    failure("records._ReadItem", "after", "die"),
-    failure("sizing.PlanFromTallies", "after", "die"),
-    failure("projection._Project", "after", "die"),
-    failure("sketch_sink._WriteHeavy", "after", "die"),
-    failure("sketch_sink._Publish", "before", "die"),
+    failure("read_records._ReadItem", "after", "die"),
+    failure("plan_release.PlanFromTallies", "after", "die"),
+    failure("encode_counts._Project", "after", "die"),
+    failure("write_sketch._WriteHeavy", "after", "die"),
+    failure("write_sketch._Publish", "before", "die"),
 ]
 assert len(THROWN) + len(WORKERS) + len(MANAGERS) == 20
 

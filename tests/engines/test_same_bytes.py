@@ -21,7 +21,7 @@ from hushgram import ReleaseKey, ReleaseParams, release
 
 table = pq.read_table(sys.argv[1])
 params = ReleaseParams(epsilon="{EPSILON}", max_contributions=6, max_per_key=2)
-release(table["user"], table["url"], params, sys.argv[2], key=ReleaseKey.from_hex("{KEY}"), name="pages")
+release(table["user"], table["url"], params, sys.argv[2], release_key=ReleaseKey.from_hex("{KEY}"), name="pages")
 """
 
 

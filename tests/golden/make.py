@@ -35,7 +35,9 @@ SETTINGS = {
 def main(root: Path) -> None:
     """Write all of them."""
     for name, params in SETTINGS.items():
-        sketch = hg.release(USERS, KEYS, params, root / f"{name}.sketch", key=KEY, name=f"golden-{name}")
+        sketch = hg.release(
+            USERS, KEYS, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
+        )
         (root / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
 
 

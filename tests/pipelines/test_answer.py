@@ -125,7 +125,7 @@ def test_a_sketch_is_domain_and_prior(home):
 
     params = hg.ReleaseParams(epsilon=10, max_contributions=1)
     users, keys = [f"u{i}" for i in range(20_000)], [f"/{p}" for p in PAGES]
-    hg.release(users, keys, params, path=home / "urls.sketch", key=hg.ReleaseKey(bytes(32)))
+    hg.release(users, keys, params, path=home / "urls.sketch", release_key=hg.ReleaseKey(bytes(32)))
     queries = '{"id": "zero", "keys": ["/0"]}\n{"id": "all", "all": true}\n'
     (home / "q.jsonl").write_text(queries)
     changes = ["domain={sketch: urls.sketch}", "queries={path: q.jsonl}"]

@@ -67,7 +67,7 @@ def test_becomes_release_parameters(file: Path) -> None:
     paper = load(file, "privacy.preset=paper", "privacy.delta=0").params()
     assert (paper.domain_bits, paper.width, paper.columns) == (64, "paper", "flat")
     split = load(file, "privacy.split={size: 0.02, threshold: 0.48, alp: 0.5}").params().split
-    assert getattr(split, "alp", None) == Fraction(1, 20)
+    assert getattr(split, "encoding", None) == Fraction(1, 20)
 
 
 def test_record_level_privacy_needs_no_bound(file: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_bytes_are_those_of_the_library(tmp_path: Path, plan: InputPlan, use
         name="n",
     )
     users = USERS if user else None
-    hg.release_public(users, KEYS, LISTED, PARAMS, path=tmp_path / "library", key=SECRET, name="n")
+    hg.release_public(users, KEYS, LISTED, PARAMS, path=tmp_path / "library", release_key=SECRET, name="n")
     assert files(tmp_path / "job") == files(tmp_path / "library")
     assert made.exact["rows"] == 2000
     table = made.sketch().heavy()

@@ -32,7 +32,7 @@ IDS = ("user", "url")
 
 
 def library(path: Path, table: pa.Table, chosen: Any, users: bool = True) -> dict[str, bytes]:
-    release(table["user"] if users else None, table["url"], chosen, path, key=KEY, name="urls")
+    release(table["user"] if users else None, table["url"], chosen, path, release_key=KEY, name="urls")
     return contents(path)
 
 
@@ -164,7 +164,7 @@ def test_a_public_list_is_released_as_the_library_does(users: bool, tmp_path: Pa
     listed = [f"https://example.org/{i}" for i in range(1, 40)] + ["never seen"]
     chosen = params()
     owners = TABLE["user"] if users else None
-    release_public(owners, TABLE["url"], listed, chosen, tmp_path / "library", key=KEY, name="urls")
+    release_public(owners, TABLE["url"], listed, chosen, tmp_path / "library", release_key=KEY, name="urls")
     inputs = write_parquet(tmp_path / "in", TABLE, 3)
     got = job(tmp_path / "job", inputs, chosen, users, public_keys=listed)
     assert got == contents(tmp_path / "library")

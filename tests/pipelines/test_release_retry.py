@@ -38,9 +38,9 @@ METHODS = [
     (sizing.PlanFromTallies, "extract_output"),
     (threshold._Release, "process"),
     (projection._Project, "process"),
-    (projection.RandomizeBlock, "extract_output"),
+    (projection._Release, "process"),
     (sketch_sink._WriteHeavy, "process"),
-    (sketch_sink._WriteBits, "process"),
+    (sketch_sink._WriteBlocks, "process"),
     (sketch_sink._Publish, "process"),
 ]
 
@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
     """Every stage fails in one try of two or so, before or after it has sent its results; see `retries`."""
     chosen = params(delta)
-    release(TABLE["user"], TABLE["url"], chosen, folder / "library", key=KEY)
+    release(TABLE["user"], TABLE["url"], chosen, folder / "library", release_key=KEY)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url"), item_bytes=1))
     spill = folder / "spill"
     spill.mkdir()
@@ -91,7 +91,7 @@ def test_the_harness_fails_where_noise_is_drawn_afresh(folder: Path, monkeypatch
 
 def test_every_bundle_computed_twice_changes_no_byte(folder: Path) -> None:
     """Beam's own option: each bundle is replayed, files are written and published, and then it runs once more."""
-    release(TABLE["user"], TABLE["url"], params(), folder / "library", key=KEY)
+    release(TABLE["user"], TABLE["url"], params(), folder / "library", release_key=KEY)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url")))
     options = pipeline_options(["--direct_runner_bundle_repeat=1"])
     run_release(params(), plan, user="user", key="url", path=folder / "job", release_key=KEY, options=options)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hushgram.encodings import alp
+from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from tests.statistics import fits
@@ -165,14 +166,14 @@ def draw(counts, sizes, seeds, width, bound, index):
     part = Histogram(np.array([11, 12], np.uint64), np.array(counts, np.int64))
     held = Histogram(part.fingerprints[part.counts > 0], part.counts[part.counts > 0])
     key = ReleaseKey(index.to_bytes(32, "little"))
-    levels = len(sizes)
-    reached = alp.round_shard(0, held, bound=bound, width=width, levels=levels, key=key)
-    columns = alp.project_shard(held, reached, sizes, seeds)
+    space = alp.AlpSpace(ALPHA, bound, width, sizes)
+    parts = dict(space.project([(0, held)], seeds, key))
     out = b""
-    for block in alp.blocks_of(sizes):
-        packed = np.zeros(block.bits // 8, np.uint8)
-        alp.set_bits(packed, columns[block.column])
-        out += alp.randomize_block(block, packed, alp.flip_probability(ALPHA), key).tobytes()
+    for block in range(space.blocks):
+        cells = space.empty_block(block)
+        if block in parts:
+            space.add(cells, parts[block])
+        out += space.release_block(block, cells, key).content.tobytes()
     return out
 
 
@@ -182,8 +183,7 @@ def test_code_draws_this_distribution(counts):
     width, bound, sizes = Fraction(5, 2), 5, (8, 8)
     seeds = np.arange(1, 7, dtype=np.uint64).reshape(2, 3) * np.uint64(0x9E3779B97F4A7C15)
     places = [
-        [int(alp.column_positions(np.array([f], np.uint64), seeds[b], 8)[0]) for b in range(2)]
-        for f in (11, 12)
+        [int(column_positions(np.array([f], np.uint64), seeds[b], 8)[0]) for b in range(2)] for f in (11, 12)
     ]
     used = sorted({(b, place[b]) for place in places for b in range(2)})
     draws = []
@@ -220,18 +220,52 @@ def outputs_flat(x, columns, size, width, bound, flip=None):
 
 
 def test_every_block_is_noised_even_when_empty():
-    for block in alp.blocks_of((128, 64)):
-        released = alp.randomize_block(
-            block, np.zeros(block.bits // 8, np.uint8), Fraction(1, 5), ReleaseKey(bytes(32))
-        )
-        assert released.any()
+    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), (128, 64))
+    for block in range(space.blocks):
+        released = space.release_block(block, space.empty_block(block), ReleaseKey(bytes(32)))
+        assert released.content.any()
+        assert released.sums.sum() == np.bitwise_count(released.content).sum()
 
 
 def test_blocks_cover_all_columns_once():
     sizes = (64, 3 * alp.BLOCK_BITS + 64, alp.BLOCK_BITS)
-    blocks = alp.blocks_of(sizes)
-    assert [b.index for b in blocks] == list(range(len(blocks)))
+    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), sizes)
+    places = [space._column_of(block) for block in range(space.blocks)]
+    assert sum(space.block_length(block) for block in range(space.blocks)) * 8 == space.bits
     for column, size in enumerate(sizes):
-        mine = [b for b in blocks if b.column == column]
-        assert sum(b.bits for b in mine) == size
-        assert [b.start for b in mine] == list(range(0, size, alp.BLOCK_BITS))
+        mine = [(start, bits) for at, start, bits in places if at == column]
+        assert sum(bits for _, bits in mine) == size
+        assert [start for start, _ in mine] == list(range(0, size, alp.BLOCK_BITS))
+
+
+def test_parts_of_a_block_merge_in_any_order():
+    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), (256,))
+    parts = [np.array(offsets, np.uint32) for offsets in ([3, 200], [], [200, 7, 3])]
+    held = []
+    for order in (parts, parts[::-1]):
+        cells = space.empty_block(0)
+        for part in order:
+            space.add(cells, (part,))
+        held.append(space.release_block(0, cells, ReleaseKey(bytes(32))).content.tolist())
+        assert np.flatnonzero(cells).tolist() == [3, 7, 200]
+    assert held[0] == held[1]
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_what_is_looked_up_is_what_was_set(blocks, monkeypatch):
+    """Without flips a key of level y shows its first y bits: projection and lookup agree on every place."""
+    monkeypatch.setattr(alp, "BLOCK_BITS", 1024 // blocks // 64 * 64)
+    monkeypatch.setattr(alp.AlpSpace, "flip", Fraction(1, 1 << 60))
+    space = alp.AlpSpace(ALPHA, 3, Fraction(1), (1024, 512, 64))
+    keys = Histogram(np.arange(40, dtype=np.uint64) << np.uint64(50), np.arange(40) % 4)
+    seeds = np.arange(1, 10, dtype=np.uint64).reshape(3, 3) * np.uint64(0x9E3779B97F4A7C15)
+    parts = dict(space.project([(0, keys)], seeds, ReleaseKey(bytes(32))))
+    content = []
+    for block in range(space.blocks):
+        cells = space.empty_block(block)
+        if block in parts:
+            space.add(cells, parts[block])
+        content.append(space.release_block(block, cells, ReleaseKey(bytes(32))).content)
+    found = space.look_up(keys.fingerprints, seeds, content.__getitem__)
+    assert all(found[i, :count].all() for i, count in enumerate(keys.counts))
+    assert not found.all()

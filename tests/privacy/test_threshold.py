@@ -11,6 +11,8 @@ import pytest
 
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.laplace import NOISE
+from hushgram.noise.noises import Sensitivity
 from hushgram.sparse_histogram import threshold
 from tests.statistics import fits, laplace_pmf, laplace_tail
 
@@ -44,9 +46,9 @@ def neighbours(x, most, most_per_key):
 )
 def test_pure_loss_is_at_most_epsilon(epsilon, most, most_per_key):
     epsilon = Fraction(epsilon)
-    scale = threshold.noise_scale(epsilon, most)
-    assert threshold.privacy(scale, most) == epsilon
-    bound = threshold.pure_bound(8, Fraction(1), scale)
+    scale = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
+    assert NOISE.epsilon(scale, Fraction(0), Sensitivity(most, most_per_key)) == epsilon
+    bound = threshold.pure_threshold(8, Fraction(1), NOISE, scale)
     worst = 0.0
     for x in itertools.product((0, bound - 1, bound), repeat=3):
         for y in neighbours(x, most, most_per_key):
@@ -57,8 +59,8 @@ def test_pure_loss_is_at_most_epsilon(epsilon, most, most_per_key):
 
 def test_pure_loss_rejects_broken_twins():
     epsilon, most = Fraction(1), 3
-    right = threshold.noise_scale(epsilon, most)
-    bound = threshold.pure_bound(8, Fraction(1), right)
+    right = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
+    bound = threshold.pure_threshold(8, Fraction(1), NOISE, right)
     not_divided = 1 / epsilon
     x = (bound, bound, bound)
     assert pure_loss((bound + 1,) * 3, x, bound, float(not_divided)) > float(epsilon) * 1.5
@@ -68,9 +70,9 @@ def test_pure_loss_rejects_broken_twins():
 
 
 @pytest.mark.parametrize(("bits", "false"), [(8, "1"), (20, "3.5"), (64, "1"), (32, "6681.66")])
-def test_pure_bound_is_the_smallest(bits, false):
+def test_pure_threshold_is_the_smallest(bits, false):
     scale = Fraction(2)
-    bound = threshold.pure_bound(bits, Fraction(false), scale)
+    bound = threshold.pure_threshold(bits, Fraction(false), NOISE, scale)
     assert 2.0**bits * laplace_tail(2.0, bound) <= float(Fraction(false)) * (1 + 1e-12)
     assert bound == 1 or 2.0**bits * laplace_tail(2.0, bound - 1) > float(Fraction(false))
 
@@ -103,26 +105,26 @@ CASES = [(1, 1), (4, 1), (8, 1), (8, 8), (5, 2), (7, 3), (8, 5), (9, 4), (6, 6),
 @pytest.mark.parametrize(("most", "most_per_key"), CASES)
 @pytest.mark.parametrize("epsilon", ["1/4", "1", "4"])
 def test_delta_is_the_worst_split(most, most_per_key, epsilon):
-    scale = threshold.noise_scale(Fraction(epsilon), most)
+    scale = NOISE.scale(Fraction(epsilon), Fraction(0), Sensitivity(most, 1))
     for bound in (1, 2, 3, most, most + 1, most + 5, most + 20):
-        stated = float(threshold.delta_of(bound, scale, most, most_per_key))
+        stated = float(threshold.delta_of(bound, NOISE, scale, Sensitivity(most, most_per_key)))
         assert stated == pytest.approx(
             delta_by_enumeration(bound, float(scale), most, most_per_key), rel=1e-9, abs=1e-14
         )
 
 
 @pytest.mark.parametrize(("most", "most_per_key"), CASES)
-def test_text_bound_is_the_smallest(most, most_per_key):
+def test_text_threshold_is_the_smallest(most, most_per_key):
     delta = Fraction(1, 1000)
-    scale = threshold.noise_scale(Fraction(1), most)
-    bound = threshold.text_bound(delta, scale, most, most_per_key)
+    scale = NOISE.scale(Fraction(1), Fraction(0), Sensitivity(most, 1))
+    bound = threshold.text_threshold(delta, NOISE, scale, Sensitivity(most, most_per_key))
     assert delta_by_enumeration(bound, float(scale), most, most_per_key) <= float(delta) * (1 + 1e-9)
     assert delta_by_enumeration(bound - 1, float(scale), most, most_per_key) > float(delta)
 
 
 def test_delta_rejects_broken_twins():
     scale, most, most_per_key, delta = 8.0, 8, 8, 1e-3
-    bound = threshold.text_bound(Fraction(1, 1000), Fraction(8), most, most_per_key)
+    bound = threshold.text_threshold(Fraction(1, 1000), NOISE, Fraction(8), Sensitivity(most, most_per_key))
     # > where the code keeps ≥: the bound would be one too low
     off = bound - 1
     assert delta_by_enumeration(off, scale, most, most_per_key, strict=True) <= delta
@@ -136,9 +138,9 @@ def test_delta_rejects_broken_twins():
 def test_epsilon_and_delta_together(mine, theirs):
     """Hockey-stick divergence of the whole output: keys of the user alone, and keys shared with others."""
     epsilon, most, most_per_key = Fraction(1), 3, 3
-    scale = threshold.noise_scale(epsilon, most)
+    scale = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
     delta = Fraction(1, 100)
-    bound = threshold.text_bound(delta, scale, most, most_per_key)
+    bound = threshold.text_threshold(delta, NOISE, scale, Sensitivity(most, most_per_key))
     shared_added = most - sum(mine)
     with_user = [cell(c, bound, float(scale), 60) for c in mine]
     without_user = [{None: 1.0} for _ in mine]
@@ -166,7 +168,9 @@ def test_code_draws_the_pure_distribution():
     draws = []
     for i in range(4_000):
         key = ReleaseKey(i.to_bytes(32, "little"))
-        heavy = threshold.release_shard(7, part, bound=bound, scale=scale, domain_bits=bits, key=key)
+        heavy = threshold.release_shard(
+            7, part, threshold=bound, noise=NOISE, scale=scale, domain_bits=bits, release_key=key
+        )
         assert (heavy.values >= bound).all()
         assert (np.diff(heavy.fingerprints.astype(np.int64)) > 0).all()
         draws.append({int(f) - 28: int(v) for f, v in zip(heavy.fingerprints, heavy.values, strict=True)})
@@ -187,10 +191,11 @@ def test_an_empty_shard_is_released_too():
             threshold.release_shard(
                 0,
                 Histogram.empty(texts=False),
-                bound=2,
+                threshold=2,
+                noise=NOISE,
                 scale=Fraction(3),
                 domain_bits=10,
-                key=ReleaseKey(i.to_bytes(32, "big")),
+                release_key=ReleaseKey(i.to_bytes(32, "big")),
             )
         )
         for i in range(200)
@@ -206,7 +211,13 @@ def test_code_draws_the_text_distribution():
     draws = {b"a": [], b"b": []}
     for i in range(4_000):
         heavy = threshold.release_shard(
-            0, part, bound=bound, scale=scale, domain_bits=None, key=ReleaseKey(i.to_bytes(32, "little"))
+            0,
+            part,
+            threshold=bound,
+            noise=NOISE,
+            scale=scale,
+            domain_bits=None,
+            release_key=ReleaseKey(i.to_bytes(32, "little")),
         )
         found = dict(zip(heavy.texts.to_pylist(), heavy.values.tolist(), strict=True))
         for text, seen in draws.items():
@@ -219,9 +230,10 @@ def test_absent_texts_are_never_released():
     heavy = threshold.release_shard(
         0,
         Histogram.empty(texts=True),
-        bound=1,
+        threshold=1,
+        noise=NOISE,
         scale=Fraction(50),
         domain_bits=None,
-        key=ReleaseKey(bytes(32)),
+        release_key=ReleaseKey(bytes(32)),
     )
     assert len(heavy) == 0

@@ -29,7 +29,7 @@ class Visit(NamedTuple):
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     path = tmp_path_factory.mktemp("library") / "a.sketch"
-    release(TABLE["user"], TABLE["url"], CHOSEN, path, key=KEY, name="urls")
+    release(TABLE["user"], TABLE["url"], CHOSEN, path, release_key=KEY, name="urls")
     return contents(path)
 
 

@@ -6,8 +6,8 @@ import apache_beam as beam
 import pytest
 
 from hushgram.exact.histogram import Histogram
-from hushgram.release_in_memory import threshold_part
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.steps import heavy_of_shard
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.sharding import split_groups
@@ -15,7 +15,7 @@ from tests.transforms.releases import KEY, SMALL, bounded, collect, params, reco
 
 
 def library(histogram: Histogram, plan: Plan) -> Heavy:
-    return Heavy.concat([threshold_part(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
+    return Heavy.concat([heavy_of_shard(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
 
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 8, False), ("1e-6", 4, False), ("0", 2, True)])

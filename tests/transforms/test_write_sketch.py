@@ -10,35 +10,34 @@ import apache_beam as beam
 import pytest
 
 from hushgram import ReleaseKey, Sketch
-from hushgram.encodings.alp import Block
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
-from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Histogram
-from hushgram.release_in_memory import _randomized, threshold_part
+from hushgram.release_in_memory import encoded_blocks
 from hushgram.sketch import manifest, reader, writer
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.steps import heavy_of_shard, seeds_of
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms import write_sketch as sketch_sink
-from hushgram.transforms.shuffle.blocks import BlockBits
 from hushgram.transforms.write_sketch import Target, WriteSketch, discard_work
 from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records
 from tests.transforms.stores import StoreFileSystem
 
 CHOSEN = params(**SMALL)
 PLAN = make_plan(CHOSEN, expected_sizes(CHOSEN))  # type: ignore[arg-type]
-SEEDS = draw_seeds(KEY, PLAN.levels)
+SEEDS = seeds_of(PLAN, KEY)
 SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
-HEAVY = [threshold_part(i, part, PLAN, KEY) for i, part in enumerate(SHARDS)]
-BLOCKS: list[tuple[Block, Any]] = list(_randomized(SHARDS, PLAN, SEEDS, KEY))
+HEAVY = [heavy_of_shard(i, part, PLAN, KEY) for i, part in enumerate(SHARDS)]
+BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLAN, KEY))
 
 
 def write(target: Target, name: str = "urls") -> list[str]:
     def build(p: beam.Pipeline) -> beam.PCollection:
         heavy = list(enumerate(HEAVY))[::-1]  # arrival order has no effect
-        bits = [BlockBits(block, bits) for block, bits in BLOCKS[::-1]]
+        bits = BLOCKS[::-1]
         parts = {
             "heavy": p | "H" >> beam.Create(heavy).with_output_types(tuple[int, Heavy]),
-            "blocks": p | "B" >> beam.Create(bits).with_output_types(BlockBits),
+            "blocks": p | "B" >> beam.Create(bits).with_output_types(EncodedBlock),
             "plan": p | "P" >> beam.Create([PLAN]).with_output_types(Plan),
         }
         return parts | WriteSketch(target, KEY, name)
@@ -103,8 +102,8 @@ def publisher(target: Target, name: str = "urls") -> Any:
 def files_of(target: Target) -> list[Any]:
     """Writes all files but the manifest, twice, as a retry would."""
     heavy = sketch_sink._WriteHeavy(target.work)
-    bits = sketch_sink._WriteBits(target.work)
-    group = [BlockBits(block, part) for block, part in BLOCKS]
+    bits = sketch_sink._WriteBlocks(target.work)
+    group = BLOCKS
     first = [*heavy.process((0, enumerate(HEAVY))), *bits.process((0, group))]
     again = [*bits.process((0, group[::-1])), *heavy.process((0, list(enumerate(HEAVY))[::-1]))]
     assert sorted(map(repr, first)) == sorted(map(repr, again))

@@ -1,4 +1,4 @@
-"""Blocks of column bits as elements: before and after randomized response."""
+"""Blocks of an encoding as elements: parts before noise, and released."""
 
 from __future__ import annotations
 
@@ -7,51 +7,44 @@ from typing import Any
 
 import numpy as np
 from apache_beam import coders
-from numpy.typing import NDArray
 
-from hushgram.encodings.alp import Block
-from hushgram.transforms.shuffle.coders import pack_arrays, unpack_arrays
+from hushgram.encodings import EncodedBlock
+from hushgram.encodings.encoding import Part
+from hushgram.transforms.shuffle.coders import ArraysCoder
 
-__all__ = ["BlockBits", "BlockPart"]
+__all__ = ["BlockPart", "BlockPartCoder", "EncodedBlockCoder"]
 
 
 @dataclass(frozen=True)
 class BlockPart:
-    """Bits to set in a block, by their place in it. Private."""
+    """What one group adds to a block; no arrays where it adds nothing. Exact and private."""
 
-    block: Block
-    offsets: NDArray[np.uint32]
-
-
-@dataclass(frozen=True)
-class BlockBits:
-    """A block after randomized response, packed. Released."""
-
-    block: Block
-    bits: NDArray[np.uint8]
+    arrays: Part
 
 
-class _BlockCoder(coders.Coder):
-    kind: type = BlockPart
+class BlockPartCoder(ArraysCoder):
+    """The arrays, one after another."""
 
-    def encode(self, value: Any) -> bytes:
-        block, array = value.block, value.offsets if self.kind is BlockPart else value.bits
-        return pack_arrays([np.array([block.index, block.column, block.start, block.bits], "<i8"), array])
+    kind = BlockPart
 
-    def decode(self, encoded: bytes) -> Any:
-        head, array = unpack_arrays(encoded)
-        return self.kind(Block(*(int(value) for value in head)), array)
+    def to_arrays(self, value: BlockPart) -> list[Any]:
+        return list(value.arrays)
 
-    def is_deterministic(self) -> bool:
-        return True
-
-    def to_type_hint(self) -> type:
-        return self.kind
+    def from_arrays(self, arrays: list[Any]) -> BlockPart:
+        return BlockPart(tuple(arrays))
 
 
-class _BlockBitsCoder(_BlockCoder):
-    kind = BlockBits
+class EncodedBlockCoder(ArraysCoder):
+    """Number, bytes and sums."""
+
+    kind = EncodedBlock
+
+    def to_arrays(self, value: EncodedBlock) -> list[Any]:
+        return [np.array([value.index], "<i8"), value.content, value.sums]
+
+    def from_arrays(self, arrays: list[Any]) -> EncodedBlock:
+        return EncodedBlock(int(arrays[0][0]), arrays[1], arrays[2])
 
 
-coders.registry.register_coder(BlockPart, _BlockCoder)
-coders.registry.register_coder(BlockBits, _BlockBitsCoder)
+coders.registry.register_coder(BlockPart, BlockPartCoder)
+coders.registry.register_coder(EncodedBlock, EncodedBlockCoder)

@@ -25,6 +25,7 @@ from hushgram.sparse_histogram.sizing import Tally
 from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
+    "ArraysCoder",
     "ContributionsCoder",
     "HeavyCoder",
     "HistogramCoder",
@@ -109,7 +110,7 @@ def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
     )
 
 
-class _ArraysCoder(coders.Coder):
+class ArraysCoder(coders.Coder):
     """A coder for a class that is a few arrays."""
 
     kind: type = object
@@ -133,7 +134,7 @@ class _ArraysCoder(coders.Coder):
         return self.kind
 
 
-class ContributionsCoder(_ArraysCoder):
+class ContributionsCoder(ArraysCoder):
     """24 bytes a row at δ = 0; 20 and each text once at δ > 0."""
 
     kind = Contributions
@@ -151,7 +152,7 @@ class ContributionsCoder(_ArraysCoder):
         return Contributions(high, low, keys.astype(np.uint64, copy=False), _widen(counts, len(high)), table)
 
 
-class HistogramCoder(_ArraysCoder):
+class HistogramCoder(ArraysCoder):
     """A part of the exact histogram."""
 
     kind = Histogram
@@ -165,7 +166,7 @@ class HistogramCoder(_ArraysCoder):
         return Histogram(prints, _widen(counts, len(prints)), _unpack_texts(*texts) if texts else None)
 
 
-class HeavyCoder(_ArraysCoder):
+class HeavyCoder(ArraysCoder):
     """A part of the threshold release."""
 
     kind = Heavy
@@ -179,7 +180,7 @@ class HeavyCoder(_ArraysCoder):
         return Heavy(prints, _widen(values, len(prints)), _unpack_texts(*texts) if texts else None)
 
 
-class TallyCoder(_ArraysCoder):
+class TallyCoder(ArraysCoder):
     """Exact n and N_t of a part."""
 
     kind = Tally

@@ -27,7 +27,7 @@ def sketch(paper: bool = False) -> hg.Sketch:
         if paper
         else hg.ReleaseParams(epsilon="1", max_contributions=1)
     )
-    return hg.release_histogram(NAMES, COUNTS, params, key=hg.ReleaseKey(bytes([7] * 32)))
+    return hg.release_histogram(NAMES, COUNTS, params, release_key=hg.ReleaseKey(bytes([7] * 32)))
 
 
 def rmse(paper: bool, estimator: str) -> float:

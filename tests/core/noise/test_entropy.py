@@ -154,9 +154,14 @@ RELEASE_PATH = [
     "core/release_in_memory.py",
     "core/sparse_histogram/sizing.py",
     "core/sparse_histogram/threshold.py",
+    "core/sparse_histogram/kinds.py",
+    "core/sparse_histogram/steps.py",
+    "core/encodings/encoding.py",
     "core/encodings/alp.py",
+    "core/noise/laplace.py",
+    "core/noise/noises.py",
 ]
-FLOAT_ALLOWED = {"_gap_batch", "_rate"}
+FLOAT_ALLOWED = {"_gap_batch", "_rate", "evidence"}
 
 
 def floats(path: Path) -> list[str]:

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushgram.encodings.alp import MOST_LEVELS, level_keys
 from hushgram.errors import HushgramError, ParameterError
+from hushgram.noise.laplace import NOISE
 from hushgram.numbers import rational, show
 from hushgram.sparse_histogram import threshold
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import (
-    MOST_LEVELS,
     Plan,
-    check_levels,
+    _demand,
+    check_params,
     expected_sizes,
-    level_keys,
     make_plan,
     make_public_plan,
 )
@@ -135,7 +136,7 @@ def test_params_round_trip_and_add_up():
     ):
         again = ReleaseParams.from_text(json.loads(json.dumps(params.as_text())))
         assert again == params
-        assert params.split.size + params.split.threshold + params.split.alp == params.epsilon
+        assert params.split.size + params.split.threshold + params.split.encoding == params.epsilon
     with pytest.raises(ParameterError, match="unknown parameter"):
         ReleaseParams.from_text({"epsilon": "1", "max_contributions": 1, "epsilom": "2"})
 
@@ -167,40 +168,46 @@ def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, re
     guarantee = plan.guarantee()
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
     assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
-    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.column_sizes)
-    assert plan.levels == min(math.ceil(plan.bound / plan.width), MOST_LEVELS)
-    if plan.levels == MOST_LEVELS:
+    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.space.column_sizes)
+    assert plan.space.levels == min(math.ceil(plan.threshold / plan.space.width), MOST_LEVELS)
+    if plan.space.levels == MOST_LEVELS:
         with pytest.raises(ParameterError, match="raise alpha"):
-            check_levels(params)
+            check_params(params)
 
 
 def test_guarantee_is_computed_not_restated():
     plan = make_plan(ReleaseParams(epsilon="1", max_contributions=8), sizes_for(scale=Fraction(800)))
     from dataclasses import replace
 
-    for broken in (replace(plan, scale=plan.scale / 2), replace(plan, width=plan.width - Fraction(1, 1000))):
+    for broken in (
+        replace(plan, scale=plan.scale / 2),
+        replace(plan, space=replace(plan.space, width=plan.space.width - Fraction(1, 1000))),
+    ):
         with pytest.raises(ParameterError, match="Plan"):
             broken.guarantee()
     text = make_plan(
         ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8), sizes_for(scale=Fraction(800))
     )
     with pytest.raises(ParameterError, match="too low"):
-        replace(text, bound=text.bound - 1).guarantee()
-    assert "1-differentially private" in plan.guarantee().sentence(plan.params)
-    assert "(1, 0.000001)" in text.guarantee().sentence(text.params)
+        replace(text, threshold=text.threshold - 1).guarantee()
+    assert "1-differentially private" in plan.guarantee().sentence()
+    assert "(1, 0.000001)" in text.guarantee().sentence()
 
 
 def test_paper_setting():
     params = ReleaseParams.paper(epsilon="1", max_contributions=1, expected_keys=1000, expected_records=9000)
     plan = make_plan(params, expected_sizes(params))
-    assert (plan.domain_bits, plan.levels, plan.width) == (64, 15, 6)
-    assert set(plan.column_sizes) == {10048}  # 10 k, in whole words
-    assert plan.bound == threshold.pure_bound(64, Fraction(1), Fraction(2)) == 88  # 2 ln(d/2)/ε = 87.3
+    assert (plan.domain_bits, plan.space.levels, plan.space.width) == (64, 15, 6)
+    assert set(plan.space.column_sizes) == {10048}  # 10 k, in whole words
+    assert (
+        plan.threshold == threshold.pure_threshold(64, Fraction(1), NOISE, Fraction(2)) == 88
+    )  # 2 ln(d/2)/ε = 87.3
 
 
 def test_level_keys_follow_the_profile():
     sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(1))
-    first, second, third = level_keys(sizes, 100, Fraction(4), 3)
+    demand = _demand(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 12)
+    first, second, third = level_keys(demand, Fraction(4), 3)
     assert first == 100
     assert 50 <= second <= 100
     assert third < 10
@@ -208,7 +215,8 @@ def test_level_keys_follow_the_profile():
 
 def test_markov_sizes_without_a_profile():
     sizes = Sizes(1000, 100, (), Fraction(0))
-    assert level_keys(sizes, 100, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
+    demand = _demand(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 20)
+    assert level_keys(demand, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
 
 
 def test_public_plan():

@@ -13,14 +13,14 @@ from apache_beam.coders import registry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.encodings.alp import Block
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Tally
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.shuffle.background import Ahead
-from hushgram.transforms.shuffle.blocks import BlockBits, BlockPart
+from hushgram.transforms.shuffle.blocks import BlockPart
 from hushgram.transforms.shuffle.coders import (
     ContributionsCoder,
     HeavyCoder,
@@ -86,14 +86,17 @@ def test_tally_and_plan_come_back() -> None:
 
 
 def test_types_choose_their_coders() -> None:
-    kinds = (Contributions, Histogram, Heavy, Tally, Plan, BlockPart, BlockBits)
+    kinds = (Contributions, Histogram, Heavy, Tally, Plan, BlockPart, EncodedBlock)
     for kind in kinds:
         coder = registry.get_coder(kind)
         assert coder.to_type_hint() is kind
         assert coder.is_deterministic()
-    part = BlockPart(Block(3, 1, 64, 128), np.array([5, 9], np.uint32))
+    part = BlockPart((np.array([5, 9], np.uint32), np.array([-1], np.int64)))
     back = registry.get_coder(BlockPart).decode(registry.get_coder(BlockPart).encode(part))
-    assert (back.block, back.offsets.tolist()) == (part.block, [5, 9])
+    assert [array.tolist() for array in back.arrays] == [[5, 9], [-1]]
+    block = EncodedBlock(3, np.array([7, 8], np.uint8), np.array([5, 0], np.int64))
+    again = registry.get_coder(EncodedBlock).decode(registry.get_coder(EncodedBlock).encode(block))
+    assert (again.index, again.content.tolist(), again.sums.tolist()) == (3, [7, 8], [5, 0])
 
 
 class Visit(NamedTuple):

@@ -1,0 +1,164 @@
+"""What an encoding is: counts as noisy cells in a public space, from which single keys can be estimated.
+
+    Demand ─ plan ─► Space ─┬─ project ─► parts of blocks (exact) ─ add ─► cells ─ release ─► EncodedBlock (released)
+                            └─ look_up ◄─ bytes of the blocks that a key needs ─► evidence for the decoder
+
+Cells are cut into numbered blocks by public numbers alone, never by the runner: noise is drawn for a block at a time,
+and a lookup reads whole blocks. Every block is released, also where nothing was counted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+
+if TYPE_CHECKING:
+    from hushgram.decoding import Evidence, Released
+
+__all__ = ["Demand", "EncodedBlock", "Encoding", "Part", "ReadBlock", "Space"]
+
+#: What one group of noise shards adds to a block: a few arrays of u1, u2, u4, u8 or i8. Exact and private.
+Part: TypeAlias = tuple[NDArray[Any], ...]
+#: The released bytes of a block.
+ReadBlock: TypeAlias = Callable[[int], NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an encoding is planned for: public numbers alone."""
+
+    #: the loss that it may have
+    epsilon: Fraction
+    delta: Fraction
+    max_contributions: int
+    max_per_key: int
+    #: the noise of the release, by its word
+    noise: str
+    #: from this noisy count on a key is heavy, so that its count stands in the list
+    threshold: int
+    #: released or stated: keys, records, and the number of keys with at least profile_at[i] records
+    keys: int
+    records: int
+    profile_at: tuple[int, ...]
+    profile: tuple[int, ...]
+    #: what the user chose for this encoding, by name (alpha, bits_per_key, columns, width)
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """A block after noise: its bytes, and its share of the sums that the manifest states. Released."""
+
+    index: int
+    content: NDArray[np.uint8]
+    sums: NDArray[np.int64]
+
+
+class Space(ABC):
+    """The public shape of one release under an encoding: frozen, comparable, and plain JSON as text."""
+
+    @property
+    @abstractmethod
+    def encoding(self) -> str:
+        """The id of the encoding."""
+
+    @property
+    @abstractmethod
+    def hashes(self) -> int:
+        """How many hash functions place the keys; each has three seeds."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> int:
+        """How many blocks there are."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """How many bits all blocks have together, exactly or about."""
+
+    @property
+    @abstractmethod
+    def sums(self) -> int:
+        """How many released sums the manifest states."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """In a few words, for people."""
+
+    @abstractmethod
+    def as_text(self) -> dict[str, Any]:
+        """JSON-ready form."""
+
+    @abstractmethod
+    def check_loss(self, demand: Demand) -> None:
+        """Privacy map: raises unless the release is (demand.epsilon, demand.delta)-differentially private."""
+
+    @abstractmethod
+    def project(
+        self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
+    ) -> Iterator[tuple[int, Part]]:
+        """(block, part) for each block that these noise shards add something to. Exact and private."""
+
+    @abstractmethod
+    def empty_block(self, block: int) -> NDArray[Any]:
+        """The cells of a block to which nothing was added."""
+
+    @abstractmethod
+    def add(self, cells: NDArray[Any], part: Part) -> None:
+        """Add a part to the cells of its block, in place. The order of parts has no effect."""
+
+    @abstractmethod
+    def release_block(self, block: int, cells: NDArray[Any], release_key: ReleaseKey) -> EncodedBlock:
+        """Noise on every cell of a block. Released."""
+
+    @abstractmethod
+    def block_length(self, block: int) -> int | None:
+        """Bytes of a released block, or None where they depend on its content."""
+
+    @abstractmethod
+    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The sums of a released block, from its bytes; raises FormatError where these cannot be right."""
+
+    @abstractmethod
+    def look_up(
+        self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
+    ) -> NDArray[Any]:
+        """What the release shows at each of the keys: a row a key, for the decoder."""
+
+    @abstractmethod
+    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
+        """What such rows say of a count, for the decoder. Floating point begins here, after the release."""
+
+
+class Encoding(ABC):
+    """A way to encode counts, with no state of its own."""
+
+    #: its word and version, as manifests name it
+    id: str
+
+    @property
+    def word(self) -> str:
+        """As configs and answers name it."""
+        return self.id.rpartition("-")[0]
+
+    @abstractmethod
+    def check(self, demand: Demand) -> None:
+        """Raise where the space of such a demand could not be released or read, whatever the data."""
+
+    @abstractmethod
+    def plan(self, demand: Demand) -> Space:
+        """The space for a demand."""
+
+    @abstractmethod
+    def read_space(self, text: Mapping[str, Any]) -> Space:
+        """The space that `Space.as_text` wrote; raises ParameterError where a number is out of range."""

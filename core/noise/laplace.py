@@ -1,0 +1,57 @@
+"""Discrete Laplace noise on counts.
+
+Z is an integer with P(Z = z) ∝ q^|z|, q = e^(−1/b); P[Z ≥ t] = q^t/(1 + q) for t ≥ 1 (Inusah, Kozubowski 2006).
+
+Guarantee: noise of scale b = C/ε on every count is ε-differentially private: one user moves the counts by at most C
+in L1, and each unit changes the probability of an output by at most e^(1/b) (Ghosh, Roughgarden, Sundararajan 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.noise.entropy import BitSource
+from hushgram.noise.intervals import laplace_tail
+from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.sampling import discrete_laplace, geometric
+
+__all__ = ["NOISE", "LaplaceNoise"]
+
+
+class LaplaceNoise(Noise):
+    """``scale`` is b. All of δ is left for the threshold."""
+
+    id = "laplace"
+
+    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
+        return Fraction(0), delta
+
+    def scale(self, epsilon: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
+        return sensitivity.l1 / epsilon
+
+    def epsilon(self, scale: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
+        return sensitivity.l1 / scale
+
+    def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
+        return discrete_laplace(scale, size, source)
+
+    def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
+        return _tail(1 / scale, at)
+
+    def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
+        return at + geometric(scale, size, source)  # memoryless beyond 0
+
+
+@lru_cache(maxsize=256)
+def _tail(rate: Fraction, at: int) -> Callable[[Any], Any]:
+    """One object a setting, so that the digits computed from it are found again."""
+    return laplace_tail(rate, at)
+
+
+NOISE = LaplaceNoise()

@@ -1,0 +1,95 @@
+"""The noises that can be added to counts: one module each, found by its word in configs and manifests.
+
+A noise is symmetric, log-concave and on the integers. Its module has one object `NOISE` of class `Noise`, and a new
+noise is that module and one line of `HOMES`.
+
+| symbol | meaning |
+|---|---|
+| Z | one draw |
+| scale | b of the Laplace distribution, σ of the Gaussian; exact, so that word and scale say all |
+| C, L∞ | most that one user (or record) adds in all, and to one count |
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import BitSource
+
+__all__ = ["HOMES", "Noise", "Sensitivity", "noise_of"]
+
+#: The word of a noise and the module that holds it.
+HOMES = {"laplace": "hushgram.noise.laplace"}
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one user (or record) moves the counts: at most C in all, at most L∞ in one."""
+
+    max_contributions: int
+    max_per_key: int
+
+    @property
+    def l1(self) -> int:
+        """The largest ‖x − x'‖₁: C."""
+        return self.max_contributions
+
+    @property
+    def l2_squared(self) -> int:
+        """The largest ‖x − x'‖₂²: as many parts of L∞ as fit into C, and the rest (convexity)."""
+        full, rest = divmod(self.max_contributions, self.max_per_key)
+        return full * self.max_per_key**2 + rest**2
+
+
+class Noise(ABC):
+    """One distribution: its privacy map, exact sampler and tail."""
+
+    #: the word in configs and manifests
+    id: str
+
+    @abstractmethod
+    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
+        """(δ of the noise itself, δ left for a threshold), which add up to ``delta``."""
+
+    @abstractmethod
+    def scale(self, epsilon: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
+        """The smallest scale for which `epsilon` (the privacy map) is at most ``epsilon`` at ``delta``."""
+
+    @abstractmethod
+    def epsilon(self, scale: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
+        """Privacy map, pure: an ε for which noise of this scale on every count is (ε, ``delta``)-DP."""
+
+    @abstractmethod
+    def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
+        """``size`` independent exact draws."""
+
+    @abstractmethod
+    def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
+        """Encloses P[Z ≥ at] at the precision of mpmath's ``iv``; one object for equal arguments."""
+
+    @abstractmethod
+    def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
+        """``size`` exact draws of Z given Z ≥ at, for at ≥ 1."""
+
+
+@cache
+def noise_of(word: str) -> Noise:
+    """The noise of this word.
+
+    >>> noise_of("laplace").id
+    'laplace'
+    """
+    if word not in HOMES:
+        raise ParameterError(f"noise {str(word)[:40]!r} is not known here; {', '.join(HOMES)} are")
+    found: Noise = import_module(HOMES[word]).NOISE
+    return found

@@ -1,0 +1,112 @@
+"""The steps of a release on one part of the data each: what the library and the Beam job have in common.
+
+Left of a mechanism a part is exact and private; what `heavy_of_shard`, `heavy_of_list` and `released_block` give is
+released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram import laplace_mechanism as laplace
+from hushgram.encodings import EncodedBlock
+from hushgram.encodings.encoding import Part
+from hushgram.errors import InputError
+from hushgram.exact.hashing import draw_seeds
+from hushgram.exact.histogram import Histogram, KeyTable
+from hushgram.exact.keys import as_column, encode
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.threshold import Heavy, release_shard
+
+__all__ = [
+    "block_parts",
+    "heavy_of_list",
+    "heavy_of_shard",
+    "key_for",
+    "only_public_keys",
+    "public_key_table",
+    "released_block",
+    "seeds_of",
+]
+
+
+def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey:
+    """The key under which a release with these parameters draws; a fresh one where none is given."""
+    return (release_key or ReleaseKey.generate()).for_parameters("release", params.as_text())
+
+
+def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
+    """Public seeds of the hash functions that place the keys; they follow from the release key alone."""
+    return draw_seeds(release_key, 0 if plan.space is None else plan.space.hashes)
+
+
+def heavy_of_shard(shard: int, part: Histogram, plan: Plan, release_key: ReleaseKey) -> Heavy:
+    """Threshold release of one noise shard. Released."""
+    return release_shard(
+        shard,
+        plan.kind.cells(part, plan.domain_bits),
+        threshold=plan.threshold,
+        noise=plan.noise,
+        scale=plan.scale,
+        domain_bits=plan.domain_bits,
+        release_key=release_key,
+    )
+
+
+def block_parts(
+    shards: Iterable[tuple[int, Histogram]], plan: Plan, release_key: ReleaseKey
+) -> Iterator[tuple[int, Part]]:
+    """What noise shards add to each block of the encoding. Exact and private until released."""
+    assert plan.space is not None
+    cells = ((shard, plan.kind.cells(part, plan.domain_bits)) for shard, part in shards)
+    return plan.space.project(cells, seeds_of(plan, release_key), release_key)
+
+
+def released_block(block: int, parts: Iterable[Part], plan: Plan, release_key: ReleaseKey) -> EncodedBlock:
+    """All parts of a block together, with noise on every cell. Released."""
+    assert plan.space is not None
+    cells = plan.space.empty_block(block)
+    for part in parts:
+        plan.space.add(cells, part)
+    return plan.space.release_block(block, cells, release_key)
+
+
+# --- a public list ----------------------------------------------------------------------------------------------
+
+
+def public_key_table(keys: Any) -> KeyTable:
+    """A public list of distinct keys in canonical order."""
+    encoded = encode(keys, "public keys")
+    if not len(encoded.values):
+        raise InputError("public keys: the list is empty; name at least one key")
+    if len(encoded.values) != len(encoded.codes):
+        raise InputError("public keys: a key is listed twice; list each key once")
+    return KeyTable.build(encoded.values)[0]
+
+
+def only_public_keys(keys: Any, users: Any, table: KeyTable) -> tuple[pa.Array, pa.Array | None]:
+    """The rows whose key is in the list: keys as canonical bytes, and users."""
+    encoded = encode(keys)
+    inside = pc.is_in(encoded.values, value_set=table.texts).to_numpy(zero_copy_only=False)[encoded.codes]
+    rows = pa.array(np.flatnonzero(inside))
+    of_users = None if users is None else as_column(users, "users").take(rows)
+    return encoded.values.take(pa.array(encoded.codes[inside])), of_users
+
+
+def heavy_of_list(histogram: Histogram, table: KeyTable, plan: Plan, release_key: ReleaseKey) -> Heavy:
+    """Noisy counts of all keys of a public list, in its order. Released."""
+    counts = np.zeros(len(table.texts), np.int64)
+    if len(histogram):
+        places = pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)
+        counts[places] = histogram.counts
+    settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
+    released = laplace.release_listed(table.texts.to_pylist(), counts, settings, release_key)
+    return Heavy(table.fingerprints, released.counts, table.texts)
