@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.bars import Report
 from hushgram.inputs import InputPlan, Source, read_item
+from hushgram.inputs.formats.log import LogOptions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
 from hushgram.pipelines.import_beam import import_beam
@@ -90,7 +91,7 @@ def main(rows: int) -> int:
         for kind in ("parquet", "csv", "jsonl"):
             seconds = timed(lambda kind=kind: read(plan_of(files[kind])))  # type: ignore[misc]
             bars.note(f"read {kind}", f"{rows / seconds / 1e6:.2f} M rows/s")
-        lines = plan_of(files["log"], ids=("ip", "path"), preset="access-log")
+        lines = plan_of(files["log"], ids=("ip", "path"), options=(LogOptions(preset="access-log"),))
         begun = time.process_time()
         count = read(lines)
         bars.note("read access log", f"{count / (time.process_time() - begun) / 1e6:.2f} M lines/s")

@@ -28,6 +28,7 @@ from hushgram.accounting import Event
 from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan
+from hushgram.inputs.key_lists import read_text_keys
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.pipelines.answer_config import AnswerConfig, AnswerDomain, QueriesFile
 from hushgram.pipelines.config import JobConfig
@@ -46,7 +47,6 @@ from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = [
     "AnswerJob",
-    "read_key_list",
     "resolve_answer",
     "run_answer",
 ]
@@ -103,20 +103,6 @@ def resolve_answer(config: AnswerConfig) -> AnswerJob:
     return AnswerJob(config, cells, queries, _params(config, len(cells), len(queries)), prior)
 
 
-def read_key_list(path: str, field: str) -> list[str]:
-    """Keys of a file with one key a line; empty lines are left out."""
-    try:
-        text = _read(path).decode("utf-8")
-    except InputError as problem:
-        raise InputError(f"{field}: {problem}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{field}: {path} is not UTF-8 text") from None
-    keys = [line for line in text.splitlines() if line]
-    if not keys:
-        raise InputError(f"{field}: {path} holds no key; write one key a line")
-    return keys
-
-
 def _read(path: str) -> bytes:
     with open_file(path) as file:
         content: bytes = file.read()
@@ -126,7 +112,7 @@ def _read(path: str) -> bytes:
 def _domain(config: AnswerDomain) -> tuple[Cells, NDArray[np.int64] | None]:
     """The cells, and the prior that comes with them where they are a sketch's heavy keys."""
     if config.keys is not None:
-        return KeyCells.of(read_key_list(config.keys, "domain.keys")), None
+        return KeyCells.of(read_text_keys(config.keys, "domain.keys", open_file)), None
     if config.buckets is not None:
         return HashCells(config.buckets), None
     if config.edges is not None:

@@ -18,12 +18,13 @@ input.pattern is replaced by the date given with ``--date`` (``{date:%Y/%m/%d}``
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -31,12 +32,15 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from hushgram.errors import ParameterError
+from hushgram.inputs.formats import FORMATS
+from hushgram.inputs.formats.format import Format
 from hushgram.numbers import rational
 from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
@@ -44,9 +48,9 @@ from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_do
 __all__ = [
     "NEUTRAL",
     "ConfigError",
-    "CsvConfig",
     "Exact",
     "InputConfig",
+    "InputFields",
     "JobConfig",
     "Model",
     "Name",
@@ -108,55 +112,15 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False)
 
 
-class CsvConfig(Model):
-    """How to read CSV. The defaults are RFC 4180 with a header line."""
-
-    delimiter: str = Field(default=",", description="one character, such as ',' or '\\t'")
-    quote: str = Field(default='"', description="one character, or '' where fields are never quoted")
-    header: bool | tuple[str, ...] = Field(
-        default=True, description="true: the first line names the columns; or their names"
-    )
-    newlines_in_values: bool = Field(
-        default=True,
-        description="false where no quoted value spans lines: large files are then read in parallel blocks",
-    )
-
-    @field_validator("header", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if len(self.delimiter) != 1 or self.delimiter in '\r\n"' or ord(self.delimiter) > 127:
-            raise refuse(
-                ("delimiter",), f"must be one ASCII character such as ',' or '\\t', got {self.delimiter!r}"
-            )
-        if len(self.quote) > 1 or (self.quote and (self.quote in "\r\n" or ord(self.quote) > 127)):
-            raise refuse(("quote",), f"must be one ASCII character or '', got {self.quote!r}")
-        if self.quote == self.delimiter:
-            raise refuse(("quote",), f"must differ from the delimiter, got {self.quote!r} for both")
-        if self.header is False or self.header == ():
-            raise refuse(
-                ("header",), "must be true or a list of column names; without a header line, list the names"
-            )
-        return self
-
-
-class InputConfig(Model):
-    """Which records to read, and which columns are the user and the key."""
+class InputFields(Model):
+    """Which records to read, and which columns are the user and the key. Formats add their options below."""
 
     path: tuple[str, ...] = Field(description="a path or a pattern such as data/*.parquet, or a list of them")
-    format: Literal["auto", "parquet", "csv", "jsonl", "log"] = "auto"
+    format: str = Field(default="auto", description="the kind of file; auto goes by the ending")
     key: str = Field(description="the column whose values are counted, such as url")
     user: str | None = Field(
         default=None, description="the column that identifies a person; without it a record is protected"
     )
-    preset: Literal["access-log"] | None = None
-    pattern: str | None = Field(
-        default=None, description="for log lines: a regular expression with named groups"
-    )
-    csv: CsvConfig = CsvConfig()
     bad_records: str | None = Field(
         default=None, description="where to write the records set aside (private: for you alone)"
     )
@@ -183,26 +147,76 @@ class InputConfig(Model):
         return value
 
     @model_validator(mode="after")
-    def _log(self) -> Self:
-        if self.preset is not None and self.pattern is not None:
-            raise refuse(("pattern",), "and input.preset exclude each other; keep one")
-        if (self.preset or self.pattern) and self.format not in ("auto", "log"):
-            raise refuse(
-                ("format",), f"must be log where a preset or a pattern is given, got {self.format!r}"
-            )
-        if self.format == "log" and not (self.preset or self.pattern):
-            raise refuse(("format",), "log needs preset: access-log, or a pattern with named groups")
+    def _check_options(self) -> Self:
+        for format in FORMATS.values():
+            group = () if format.flat else (format.name,)
+            try:
+                given = self._options_of(format)
+            except ParameterError as problem:
+                field, _, message = str(problem).partition(" ")
+                raise refuse((*group, field), message) from None
+            if format.flat and given is not None and self.format not in ("auto", format.name):
+                fields = " or ".join(f.name for f in dataclasses.fields(given))
+                raise refuse(
+                    ("format",), f"must be {format.name} where {fields} is given, got {self.format!r}"
+                )
         return self
 
+    def _options_of(self, format: Format) -> Any:
+        """The options of a format where the config gives any, checked."""
+        if format.options is None:
+            return None
+        owner = self if format.flat else getattr(self, format.name)
+        values = {f.name: getattr(owner, f.name) for f in dataclasses.fields(format.options)}
+        given = values.keys() & owner.model_fields_set or (format.flat and self.format == format.name)
+        return format.options(**values) if given else None
+
     @property
-    def kind(self) -> str:
-        """The format to read: a preset or a pattern means log lines."""
-        return "log" if self.preset or self.pattern else self.format
+    def options(self) -> tuple[Any, ...]:
+        """Options of formats, as far as given."""
+        found = (self._options_of(format) for format in FORMATS.values())
+        return tuple(options for options in found if options is not None)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """User (where there is one) and key, in this order, without repetition."""
         return tuple(dict.fromkeys(name for name in (self.user, self.key) if name is not None))
+
+
+def _listed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _option_fields(options: type[Any]) -> dict[str, Any]:
+    """The fields of a format's options, for pydantic."""
+    kinds = get_type_hints(options)
+    return {
+        f.name: (
+            Annotated[kinds[f.name], BeforeValidator(_listed)],
+            Field(default=f.default, description=f.metadata["about"]),
+        )
+        for f in dataclasses.fields(options)
+    }
+
+
+def _format_fields() -> dict[str, Any]:
+    """What the registry of formats adds to the `input` group."""
+    fields: dict[str, Any] = {"format": (Literal[("auto", *FORMATS)], "auto")}
+    for format in FORMATS.values():
+        if format.options is not None:
+            own = _option_fields(format.options)
+            model = create_model(format.options.__name__, __base__=Model, **own)
+            fields |= own if format.flat else {format.name: (model, model())}
+    return fields
+
+
+if TYPE_CHECKING:
+
+    class InputConfig(InputFields):
+        """`InputFields` with the options of every format."""
+
+else:
+    InputConfig = create_model("InputConfig", __base__=InputFields, __module__=__name__, **_format_fields())
 
 
 class PrivacyConfig(Model):

@@ -66,10 +66,16 @@ def run_linear(
     config = job.config
     options = pipeline_options(workers=config.workers) if options is None else options
     secrets = [
-        Secret(name, held.column, held.equals, None if held.at_least is None else float(held.at_least))
+        Secret(
+            name,
+            held.column,
+            held.equals,
+            None if held.at_least is None else float(held.at_least),
+            held.condition(),
+        )
         for name, held in config.secrets.items()
     ]
-    read = dict.fromkeys([*(held.column for held in secrets), *config.public])
+    read = dict.fromkeys([*(column for held in secrets for column in held.columns), *config.public])
     plan = plan_config(config.input, read)
     params = config.params()
     pipeline = new_pipeline(options)

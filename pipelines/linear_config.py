@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from hushgram.errors import ParameterError
+from hushgram.inputs.conditions import Condition, parse
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
 from hushgram.randomized_response.mechanism import LinearParams
 
@@ -33,9 +34,10 @@ class LinearInput(InputConfig):
 
 
 class SecretConfig(Model):
-    """A secret bit: a column of booleans, or a comparison."""
+    """A secret bit: a column of booleans, or a condition; `equals` and `at_least` are short for one."""
 
-    column: str = Field(min_length=1, description="the column that holds or decides the bit")
+    column: str = Field(default="", description="the column that holds or decides the bit")
+    where: str | None = Field(default=None, description="the bit is whether this condition is true")
     equals: str | None = Field(default=None, description="the bit is whether the column has this value")
     at_least: Exact | None = Field(default=None, description="the bit is whether the number is at least this")
 
@@ -48,7 +50,25 @@ class SecretConfig(Model):
     def _one(self) -> Self:
         if self.equals is not None and self.at_least is not None:
             raise refuse(("at_least",), "and equals exclude each other; keep one")
+        if bool(self.column) == (self.where is not None):
+            raise refuse(("column",), "or where: give one of them")
+        if self.where is not None and (self.equals, self.at_least) != (None, None):
+            raise refuse(("where",), "says it all; leave out equals and at_least")
+        self.condition()
         return self
+
+    def condition(self) -> Condition | None:
+        """The condition of `where`, parsed."""
+        try:
+            return None if self.where is None else parse(self.where)
+        except ParameterError as problem:
+            raise refuse(("where",), str(problem).removeprefix("where: ")) from None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold or decide the bit."""
+        condition = self.condition()
+        return (self.column,) if condition is None else condition.columns
 
 
 class LinearConfig(JobConfig):
@@ -85,8 +105,8 @@ class LinearConfig(JobConfig):
                 ("privacy", "max_contributions"), "must be left out: epsilon holds for each record by itself"
             )
         for name, secret in self.secrets.items():
-            if secret.column in self.public:
-                raise refuse(("public",), f"holds {secret.column!r}, which the secret {name!r} is made of")
+            for column in set(secret.columns) & set(self.public):
+                raise refuse(("public",), f"holds {column!r}, which the secret {name!r} is made of")
             if name in self.public:
                 raise refuse(("secrets",), f"have the name {name!r} of a public column; choose another one")
         try:

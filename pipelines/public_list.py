@@ -7,38 +7,12 @@ further from the truth than ln(k/β)·C/ε. `run_release(..., public_keys=read_l
 
 from __future__ import annotations
 
-from apache_beam.io.filesystem import BeamIOError
-from apache_beam.io.filesystems import FileSystems
-
-from hushgram.errors import InputError
+from hushgram.inputs.key_lists import read_key_list
+from hushgram.transforms.files import open_file
 
 __all__ = ["read_list"]
-
-# A list is held by every worker; a longer one is no list of known keys but a key space: release a sketch of it.
-_MOST_BYTES = 1 << 30
 
 
 def read_list(path: str) -> list[bytes]:
     """The keys of a file with one key a line, each once; through Beam's file systems."""
-    where = f"privacy.domain.public_keys {path}"
-    try:
-        with FileSystems.open(path) as file:
-            content: bytes = file.read(_MOST_BYTES + 1)
-    except (BeamIOError, OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem).splitlines()[0]
-        raise InputError(f"{where}: cannot be read: {reason}") from None
-    if len(content) > _MOST_BYTES:
-        raise InputError(
-            f"{where}: is larger than 1 GiB; leave the list out and release a sketch of all keys"
-        )
-    lines = [line.removesuffix(b"\r") for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
-    keys = [line for line in lines if line]
-    if not keys:
-        raise InputError(f"{where}: holds no keys; write one key a line")
-    if len(set(keys)) != len(keys):
-        seen: set[bytes] = set()
-        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InputError(
-            f"{where}: lists {twice.decode('utf-8', 'replace')[:80]!r} twice; list each key once"
-        )
-    return keys
+    return read_key_list(path, "privacy.domain.public_keys", open_file)

@@ -15,13 +15,8 @@ def source_of(config: InputConfig, columns: Iterable[str] = ()) -> Source:
     return Source(
         ids=config.columns,
         columns=tuple(columns),
-        format=config.kind,
-        preset=config.preset,
-        pattern=config.pattern,
-        delimiter=config.csv.delimiter,
-        quote=config.csv.quote,
-        header=config.csv.header,
-        newlines_in_values=config.csv.newlines_in_values,
+        format=config.format,
+        options=config.options,
         keep_bad=config.bad_records is not None,
     )
 

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import click
 import pyarrow as pa
 
-from hushgram.errors import InputError, OutputError
+from hushgram.errors import OutputError
+from hushgram.inputs.key_lists import read_key_list
 
 __all__ = ["FORMATS", "format_options", "print_lines", "print_table", "read_keys", "write_output"]
 
@@ -101,19 +102,7 @@ def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[
         if not keys:
             raise click.UsageError("give one key or more, or --keys-file")
         return list(keys)
-    try:
-        if keys_file == "-":
-            content = sys.stdin.buffer.read()
-        else:
-            with open(keys_file, "rb") as file:
-                content = file.read()
-    except OSError as error:
-        raise InputError(f"--keys-file {keys_file}: {error.strerror}") from None
-    lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
-    lines = [line for line in lines if line]
-    if not lines:
-        raise InputError(f"--keys-file {keys_file}: holds no keys; write one key a line")
-    return lines
+    return read_key_list(keys_file, "--keys-file", repeated=True)
 
 
 def write_output(content: str | bytes, output: str | None) -> None:

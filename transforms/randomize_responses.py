@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan, WorkItem, read_item
+from hushgram.inputs.conditions import Condition, bind
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import LinearParams, randomize
@@ -44,18 +45,26 @@ __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret bit of each record: a column of booleans (or 0 and 1), or a comparison of a column.
+    """A secret bit of each record: a column of booleans (or 0 and 1), or a condition.
 
     A missing value is the bit 0: to leave such records out would tell who they are.
     """
 
     name: str
-    column: str
+    column: str = ""
     equals: str | None = None
     at_least: float | None = None
+    where: Condition | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold or decide the bit."""
+        return (self.column,) if self.where is None else self.where.columns
 
     def bits(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """The exact bits of a batch: private."""
+        if self.where is not None:
+            return bind(self.where, batch.schema).matches(batch)
         column = batch.column(self.column)
         if self.equals is not None:
             found = pc.equal(_bytes(column), pa.scalar(self.equals.encode(), pa.large_binary()))
@@ -115,11 +124,14 @@ class RandomizeResponses(beam.PTransform):
             raise ParameterError(
                 f"RandomizeResponses: epsilon is split for {params.secrets} secrets, got {len(secrets)}"
             )
-        exposed = {s.column for s in secrets} & set(public)
+        exposed = {column for secret in secrets for column in secret.columns} & set(public)
         if exposed:
             raise ParameterError(
                 f"RandomizeResponses: column {min(exposed)!r} is secret and cannot be public"
             )
+        for secret in secrets:
+            if secret.where is not None:
+                bind(secret.where, plan.schema)  # a mistake shows before anything is read
         self._plan, self._params, self._path = plan, params, path
         self._step = _Randomize(plan, tuple(secrets), tuple(public), params, path, release_key)
 

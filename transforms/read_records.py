@@ -61,11 +61,11 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 def match_files(paths: Iterable[str]) -> list[InputFile]:
     """The files that the paths and patterns name.
 
-    A directory means the files in it. Names that begin with ``_`` or ``.`` are not data (Spark and Beam write
+    A directory means the files in it, ``~`` the user's home. Names that begin with ``_`` or ``.`` are not data (Spark and Beam write
     such files beside it) unless the pattern begins so too.
     """
     found: dict[str, InputFile] = {}
-    for path in (path.removeprefix("file://") for path in paths):
+    for path in (os.path.expanduser(path.removeprefix("file://")) for path in paths):
         here = _match(path)
         if not here and not _WILDCARD.search(path):
             here = _match(path.rstrip("/") + "/**")
@@ -84,8 +84,10 @@ def _base(path: str) -> str:
 
 
 def _match(path: str) -> list[InputFile]:
+    # Beam finds nothing for a pattern without a folder.
+    here = "./" if "/" not in path and _WILDCARD.search(path) else ""
     try:
-        listed = FileSystems.match([path])[0].metadata_list
+        listed = FileSystems.match([here + path])[0].metadata_list
     except (BeamIOError, OSError) as problem:
         raise InputError(f"input.path {path!r} cannot be listed: {reason(problem)}") from None
     except ValueError:
@@ -94,7 +96,11 @@ def _match(path: str) -> list[InputFile]:
         remedy = f"; install apache-beam[{extra}]" if extra else ""
         raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
     local = FileSystems.get_scheme(path) is None
-    return [InputFile(m.path, m.size_in_bytes) for m in listed if not (local and os.path.isdir(m.path))]
+    return [
+        InputFile(m.path.removeprefix(here), m.size_in_bytes)
+        for m in listed
+        if not (local and os.path.isdir(m.path))
+    ]
 
 
 def read_records(pipeline: beam.Pipeline, plan: InputPlan, bad_records: str | None = None) -> Any:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from hushgram.inputs.source import MAX_LINE_BYTES, Opener, Rejects, WorkItem
+from hushgram.errors import InputError
+from hushgram.inputs.source import MAX_LINE_BYTES, Opener, Rejects, WorkItem, first_line
 
-__all__ = ["COMPRESSIONS", "Block", "Cut", "last_line", "line_blocks", "open_text"]
+__all__ = ["COMPRESSIONS", "Block", "Cut", "last_line", "line_blocks", "open_text", "read_head"]
 
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_HEAD_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 #: (bytes) -> length of the longest prefix of whole records, 0 where none ends
@@ -34,6 +36,22 @@ def open_text(path: str, compression: str | None, opener: Opener) -> tuple[Any, 
     """(text bytes, the file behind them), decompressed while it is read."""
     raw = opener(path)
     return (raw if compression is None else pa.CompressedInputStream(raw, compression)), raw
+
+
+def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
+    """The first MiB of a text file; an `InputError` where it cannot be read or is no text of ours."""
+    try:
+        stream, raw = open_text(path, compression, opener)
+        with raw, stream:
+            head = bytes(stream.read(_HEAD_BYTES))
+    except (pa.ArrowException, OSError, EOFError) as problem:
+        kind = f"as {compression} " if compression else ""
+        raise InputError(f"{path}: cannot be read {kind}({first_line(problem)})") from None
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{path}: is UTF-16 text; convert it to UTF-8")
+    if head[:4] == b"PAR1":
+        raise InputError(f"{path}: is a Parquet file; set input.format to parquet or give it that ending")
+    return head
 
 
 def last_line(block: bytes) -> int:

@@ -115,15 +115,18 @@ def _complain(text: str, at: int, problem: str) -> NoReturn:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def parse(text: str) -> Condition:
+def parse(text: str, *, bare: bool = False) -> Condition:
     """The condition that ``text`` states, or a ParameterError that points at the character.
+
+    With ``bare`` a single word need not be quoted where a text is expected, as in ``city=Paris``: shells take
+    quotes away.
 
     >>> parse("status = 404 AND size > 10").columns
     ('status', 'size')
     """
     if len(text) > _MAX_TEXT:
         raise ParameterError(f"where: a condition may have {_MAX_TEXT} characters, got {len(text)}")
-    reader = _Reader(text, _tokens(text))
+    reader = _Reader(text, _tokens(text), bare)
     tree = reader.condition(0)
     reader.expect_end()
     return Condition(text, tree, tuple(dict.fromkeys(reader.columns)))
@@ -147,8 +150,8 @@ def _tokens(text: str) -> list[_Token]:
 class _Reader:
     """Recursive descent over the tokens."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
-        self.text, self.tokens, self.next = text, tokens, 0
+    def __init__(self, text: str, tokens: list[_Token], bare: bool) -> None:
+        self.text, self.tokens, self.next, self.bare = text, tokens, 0, bare
         self.columns: list[str] = []
 
     def condition(self, depth: int) -> Any:
@@ -241,6 +244,9 @@ class _Reader:
         for word, value in (("true", True), ("false", False)):
             if self._word(word):
                 return value
+        if token is not None and self.bare and token.kind == "word" and not self._reserved(token):
+            self.next += 1
+            return token.text
         hint = "; text goes in single quotes" if token and token.kind in ("word", "quoted") else ""
         return self._fail(f"expected a value{hint}")
 
@@ -271,7 +277,9 @@ class _Reader:
 
     def expect_end(self) -> None:
         if self._peek() is not None:
-            self._fail("expected AND, OR or the end")
+            self._fail(
+                "expected AND, OR or the end" + ("; text with spaces goes in single quotes" * self.bare)
+            )
 
 
 # --- meaning ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -26,8 +26,7 @@ __all__ = [
     "open_local",
 ]
 
-FORMATS = ("auto", "parquet", "csv", "jsonl", "log")
-
+T = TypeVar("T")
 #: opens a path for reading bytes, with seek where the file system has it
 Opener = Callable[[str], Any]
 
@@ -58,19 +57,12 @@ class Source:
     ids: tuple[str, ...]
     columns: tuple[str, ...] = ()
     format: str = "auto"
-    preset: str | None = None
-    pattern: str | None = None
-    delimiter: str = ","
-    quote: str = '"'
-    header: bool | tuple[str, ...] = True
-    newlines_in_values: bool = True
+    options: tuple[Any, ...] = ()  # options of formats, such as CsvOptions(delimiter=";")
     keep_bad: bool = False
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise ParameterError(f"Source: format must be one of {', '.join(FORMATS)}, got {self.format!r}")
         if not self.names:
             raise ParameterError("Source: ids and columns are both empty; name at least one column to read")
         if self.block_bytes < 1 or self.item_bytes < 1:
@@ -80,6 +72,10 @@ class Source:
     def names(self) -> tuple[str, ...]:
         """All columns to read: identifiers first, each once."""
         return tuple(dict.fromkeys((*self.ids, *self.columns)))
+
+    def option(self, kind: type[T]) -> T:
+        """The options of a format, as given or by default."""
+        return next((given for given in self.options if isinstance(given, kind)), None) or kind()
 
 
 @dataclass(frozen=True)

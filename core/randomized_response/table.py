@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,57 +24,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hushgram.errors import FormatError, InputError, OutputError, ParameterError
+from hushgram.inputs.conditions import bind, parse
 from hushgram.numbers import Number, show
 from hushgram.randomized_response.mechanism import LinearAnswer, LinearParams, estimate
 
-__all__ = ["Condition", "ResponseTable", "manifest_text", "write_manifest"]
+__all__ = ["ResponseTable", "manifest_text", "write_manifest"]
 
 _FORMAT = "hushgram responses"
 _VERSION = 1
-_CONDITION = re.compile(r"\s*([^<>=!]+?)\s*(==|!=|>=|<=|=|>|<)\s*(.*?)\s*")
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "=": pc.equal,
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    ">=": pc.greater_equal,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    "<": pc.less,
-}
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A comparison of a public column with a constant, as in ``city=Paris`` or ``age>=30``."""
-
-    column: str
-    compare: str
-    constant: str
-
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """Read ``column=value`` and the like.
-
-        >>> Condition.parse("age >= 30")
-        Condition(column='age', compare='>=', constant='30')
-        """
-        match = _CONDITION.fullmatch(text)
-        if match is None:
-            raise ParameterError(
-                f"where: cannot read {text[:80]!r}; write column=value, column>=number or the like"
-            )
-        return cls(*match.groups())
-
-    def mask(self, table: pa.Table) -> NDArray[np.bool_]:
-        """Which rows satisfy it; an empty value satisfies nothing."""
-        column = table.column(self.column)
-        try:
-            constant = pa.scalar(self.constant).cast(column.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise ParameterError(
-                f"where: column {self.column} holds {column.type}, which {self.constant[:80]!r} is not"
-            ) from None
-        return _booleans(_COMPARE[self.compare](column, constant))
 
 
 def _booleans(column: Any) -> NDArray[np.bool_]:
@@ -186,33 +140,39 @@ class ResponseTable:
         self,
         secret: str,
         *,
-        where: Sequence[Condition] = (),
+        where: Sequence[str] = (),
         weight: str | None = None,
         confidence: Number = "0.95",
         queries: int = 1,
     ) -> LinearAnswer:
         """How many records have this secret bit, among those that satisfy ``where``, each times its weight.
 
+        ``where`` holds conditions on public columns (`hushgram.inputs.conditions`), all of which must be true.
         ``weight`` names a public column of numbers from 0 to 1. Unbiased; the interval is Hoeffding's.
         """
-        self._check_names(secret, where, weight)
+        conditions = [parse(text, bare=True) for text in where]
+        columns = [
+            *(name for condition in conditions for name in condition.columns),
+            *([weight] if weight else []),
+        ]
+        self._check_names(secret, columns)
         whole = squares = lit = 0.0
-        for part in self._tables([secret, *(c.column for c in where), *([weight] if weight else [])]):
+        for part in self._tables([secret, *columns]):
             keep = np.ones(part.num_rows, dtype=np.bool_)
-            for condition in where:
-                keep &= condition.mask(part)
+            for condition in conditions:
+                keep &= bind(condition, part.schema).matches(part)
             weights = _weights(part.column(weight), weight) if weight else np.ones(part.num_rows)
             kept = weights[keep]
             whole, squares = whole + float(kept.sum()), squares + float((kept * kept).sum())
             lit += float(weights[keep & _booleans(part.column(secret))].sum())
         return estimate(whole, squares, lit, self.params, confidence=confidence, queries=queries)
 
-    def _check_names(self, secret: str, where: Sequence[Condition], weight: str | None) -> None:
+    def _check_names(self, secret: str, columns: Sequence[str]) -> None:
         if secret not in self.secrets:
             raise ParameterError(
                 f"secret: no secret column {secret!r}; the table has {', '.join(self.secrets)}"
             )
-        for column in [*map(operator.attrgetter("column"), where), *([weight] if weight else [])]:
+        for column in columns:
             if column not in self.public:
                 known = ", ".join(self.public) or "none"
                 raise ParameterError(f"column {column!r} is not a public column of the table; it has {known}")

@@ -83,8 +83,8 @@ def _show(config: object) -> None:
     "--where",
     "conditions",
     multiple=True,
-    metavar="COLUMN=VALUE",
-    help="Public columns: city=Paris, age>=30.",
+    metavar="CONDITION",
+    help="On public columns, as in a query stream: city=Paris, \"age >= 30 AND city IN ('New York', 'Ulm')\".",
 )
 @click.option("--weight", help="A public column of weights from 0 to 1.")
 @click.option("--confidence", default="0.95", show_default=True, help="Confidence of the intervals.")
@@ -106,13 +106,13 @@ def ask(
     import pyarrow as pa
 
     from hushgram.pipelines.table_output import print_table
-    from hushgram.randomized_response.table import Condition, ResponseTable
+    from hushgram.randomized_response.table import ResponseTable
 
     opened = ResponseTable.open(table)
-    where = [Condition.parse(text) for text in conditions]
     names = list(secrets or opened.secrets)
     told = [
-        opened.ask(name, where=where, weight=weight, confidence=confidence, queries=queries) for name in names
+        opened.ask(name, where=conditions, weight=weight, confidence=confidence, queries=queries)
+        for name in names
     ]
     columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
     print_table(pa.table({"secret": names, **columns}), style, output)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hushgram.errors import InputError
+from hushgram.inputs.key_lists import read_text_keys
 
 __all__ = ["read_bytes", "read_key_list", "read_text", "write_bytes", "write_lines"]
 
@@ -34,11 +35,10 @@ def read_text(path: str, field: str) -> str:
 
 
 def read_key_list(path: str, field: str) -> list[str]:
-    """Keys of a file with one key a line; empty lines are left out."""
-    keys = [line for line in read_text(path, field).splitlines() if line]
-    if not keys:
-        raise InputError(f"{field}: {path} holds no key; write one key a line")
-    return keys
+    """Keys of a file with one key a line, each once; through Beam's file systems."""
+    from hushgram.transforms.files import open_file
+
+    return read_text_keys(path, field, open_file)
 
 
 def write_bytes(path: str, content: bytes) -> str:

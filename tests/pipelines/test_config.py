@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from hushgram.inputs import Source
+from hushgram.inputs.formats.csv import CsvOptions
+from hushgram.inputs.plan import format_of
 from hushgram.pipelines.answer_config import AnswerConfig
 from hushgram.pipelines.clip_config import ClipConfig
 from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resolve_date
@@ -201,10 +203,13 @@ def test_input_becomes_a_source(file: Path) -> None:
     config = load(file, "input.csv={delimiter: ';', header: [user_id, url]}", "input.bad_records=bad.jsonl")
     source = source_of(config.input, ["age"])
     assert source == Source(
-        ids=("user_id", "url"), columns=("age",), delimiter=";", header=("user_id", "url"), keep_bad=True
+        ids=("user_id", "url"),
+        columns=("age",),
+        options=(CsvOptions(delimiter=";", header=("user_id", "url")),),
+        keep_bad=True,
     )
     log = load(file, "input.preset=access-log", "input.user=ip", "input.key=path")
-    assert source_of(log.input).format == "log"
+    assert format_of("a.txt", source_of(log.input))[0].name == "log"
 
 
 def test_models_are_frozen_and_other_jobs_can_derive(file: Path) -> None:

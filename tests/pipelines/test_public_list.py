@@ -80,7 +80,7 @@ def test_from_a_config(tmp_path: Path, plan: InputPlan, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read"),
+        (None, "cannot be opened: No such file"),
         (b"\n\n", "holds no keys; write one key a line"),
         (b"a\nb\na\n", "lists 'a' twice; list each key once"),
     ],

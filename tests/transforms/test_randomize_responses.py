@@ -10,6 +10,7 @@ import pytest
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import Source
+from hushgram.inputs.conditions import parse
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.randomized_response.mechanism import LinearParams, randomize
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret, randomize_batch
@@ -115,6 +116,11 @@ def test_a_secret_that_changes_anywhere_changes_the_noise_of_the_whole_table(fil
         (Secret("s", "c"), pa.array(["yes", "no", None, "True"]), [True, False, False, True]),
         (Secret("s", "c", equals="Paris"), pa.array(["Paris", "Rome", None]), [True, False, False]),
         (Secret("s", "c", equals="3"), pa.array([3, 4]), [True, False]),
+        (
+            Secret("s", where=parse("c >= 2.5 OR c = 1")),
+            pa.array([3, 2, None, 1]),
+            [True, False, False, True],
+        ),
         (Secret("s", "c", at_least=2.5), pa.array([3, 2, None]), [True, False, False]),
         (Secret("s", "c", at_least=2.5), pa.array(["2.5", "x", "-1"]), [True, False, False]),
         (Secret("s", "c"), pa.array([b"\xff", b"YES", b"yes\n", None]), [False, True, False, False]),

@@ -15,16 +15,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from hushgram.inputs.blocks import Block, line_blocks
+from hushgram.inputs.blocks import Block, line_blocks, read_head
 from hushgram.inputs.columns import Texts, is_utf8, keep_good, to_id
-from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem
+from hushgram.inputs.formats.format import FilePlan, Format
+from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem
 
-__all__ = ["infer_jsonl", "read_jsonl"]
+__all__ = ["FORMAT"]
 
 _HEAD_LINES = 200
 
 
-def infer_jsonl(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
+def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
+    head = read_head(file.path, compression, opener)
+    columns, types = _infer(head, source)
+    numbers = tuple(name for name in source.ids if types.pop(name, None) == pa.int64())
+    return plan_lines(
+        file, "jsonl", compression, source, head=head, columns=columns, types=types, numbers=numbers
+    )
+
+
+def _infer(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
     """(fields seen, types of the needed ones) from the beginning of the file."""
     seen: dict[str, list[Any]] = {}
     for line in head.split(b"\n")[:_HEAD_LINES]:
@@ -46,7 +57,7 @@ def _type_of(values: list[Any]) -> pa.DataType:
     return pa.string()
 
 
-def read_jsonl(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's lines."""
     rejects = Rejects(item.path, plan.source.keep_bad)
     guess = _Guess(dict.fromkeys(item.numbers, pa.int64()))
@@ -135,3 +146,6 @@ def _text(value: Any, is_id: bool) -> Any:
     if isinstance(value, dict | list):
         return ValueError("is not a single value")
     return None if value is None else str(value)
+
+
+FORMAT = Format("jsonl", (".jsonl", ".ndjson", ".json"), _plan, _read, pieces="file and byte ranges")

@@ -8,17 +8,20 @@ ip, time, method, path, status, bytes, referer and agent; ``-`` there means that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushgram.errors import ParameterError
-from hushgram.inputs.blocks import Block, line_blocks
+from hushgram.inputs.blocks import Block, line_blocks, read_head
 from hushgram.inputs.columns import keep_good, valid_text
-from hushgram.inputs.source import Chunk, InputPlan, Opener, Rejects, Source, WorkItem, first_line
+from hushgram.inputs.formats.format import FilePlan, Format
+from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
-__all__ = ["ACCESS_LOG", "groups_of", "infer_log", "read_log"]
+__all__ = ["ACCESS_LOG", "FORMAT", "LogOptions", "groups_of"]
 
 #: Common Log Format, with the two further fields of the Combined one where present. The request line is
 #: ``METHOD path PROTOCOL``; quotes inside a field are escaped with a backslash.
@@ -39,14 +42,31 @@ _PLAIN_TAIL = r' "(?P<referer>[^"\\]*)" "(?P<agent>[^"\\]*)"'
 _NUMBERS = {"status": pa.int64(), "bytes": pa.int64()}
 
 
+@dataclass(frozen=True)
+class LogOptions:
+    """How lines become columns: one of the two is given."""
+
+    preset: str | None = field(default=None, metadata={"about": "for log lines: access-log"})
+    pattern: str | None = field(
+        default=None, metadata={"about": "for log lines: a regular expression with named groups"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.preset not in (None, "access-log"):
+            raise ParameterError(f"preset must be one of access-log, got {self.preset!r}")
+        if self.preset is not None and self.pattern is not None:
+            raise ParameterError("pattern and input.preset exclude each other; keep one")
+        if self.preset is None and self.pattern is None:
+            raise ParameterError("format log needs preset: access-log, or a pattern with named groups")
+
+
 def _patterns(source: Source) -> list[str]:
     """The expressions to try on each line, one after the other."""
-    if source.preset == "access-log":
+    options = source.option(LogOptions)
+    if options.preset is not None:
         tail = _PLAIN_TAIL if {"referer", "agent"} & set(source.names) else ""
         return [_only(pattern, source.names) for pattern in (_PLAIN_HEAD + tail, ACCESS_LOG)]
-    if not source.pattern:
-        raise ParameterError("input.pattern is missing; log lines need preset: access-log or a pattern")
-    return [source.pattern]
+    return [str(options.pattern)]
 
 
 def _only(pattern: str, names: tuple[str, ...]) -> str:
@@ -70,14 +90,16 @@ def groups_of(pattern: str) -> list[str]:
     return [kind.field(index).name for index in range(kind.num_fields)]
 
 
-def infer_log(source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
-    """(columns, types of those that are not identifiers); the lines need not be read for it."""
-    if source.preset == "access-log":
-        return list(_ACCESS_COLUMNS), _NUMBERS
-    return groups_of(_patterns(source)[0]), {}
+def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
+    columns, types = list(_ACCESS_COLUMNS), _NUMBERS
+    if source.option(LogOptions).preset is None:
+        columns, types = groups_of(_patterns(source)[0]), {}
+    types = {name: kind for name, kind in types.items() if name not in source.ids}
+    head = read_head(file.path, compression, opener)
+    return plan_lines(file, "log", compression, source, head=head, columns=columns, types=types)
 
 
-def read_log(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's lines."""
     rejects = Rejects(item.path, plan.source.keep_bad)
     patterns = _patterns(plan.source)
@@ -123,9 +145,12 @@ def _reject_all(lines: pa.Array, reason: str, rejects: Rejects, block: Block) ->
 
 def _column(parts: list[pa.StructArray], field: pa.Field, source: Source) -> pa.Array:
     column = pa.concat_arrays([part.field(field.name) for part in parts])
-    if source.preset == "access-log":
+    if source.option(LogOptions).preset is not None:
         none = pc.or_(pc.equal(column, "-"), pc.equal(column, ""))
         column = pc.if_else(none, pa.scalar(None, pa.string()), column)
     else:
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     return column if column.type == field.type else column.cast(field.type)
+
+
+FORMAT = Format("log", (".log",), _plan, _read, pieces="file and byte ranges", options=LogOptions, flat=True)

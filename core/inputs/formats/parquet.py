@@ -9,16 +9,17 @@ import pyarrow.parquet as pq
 
 from hushgram.errors import InputError
 from hushgram.inputs.columns import keep_good, to_id
+from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
-__all__ = ["plan_parquet", "read_parquet"]
+__all__ = ["FORMAT"]
 
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
 
 
-def plan_parquet(file: InputFile, source: Source, opener: Opener) -> tuple[pa.Schema, list[WorkItem], int]:
-    """(schema of the whole file, its work items, its rows) from the footer alone."""
+def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
+    """Schema, work items and rows from the footer alone."""
     try:
         with opener(file.path) as raw:
             footer = pq.ParquetFile(raw)
@@ -35,10 +36,11 @@ def plan_parquet(file: InputFile, source: Source, opener: Opener) -> tuple[pa.Sc
             share = file.size * len(groups) // meta.num_row_groups
             items.append(WorkItem(file.path, "parquet", None, 0, -1, share, tuple(groups)))
             groups, size = [], 0
-    return schema, items, meta.num_rows
+    types = {field.name: field.type for field in schema if field.name in source.names}
+    return FilePlan(schema.names, types, items, meta.num_rows)
 
 
-def read_parquet(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
+def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's row groups."""
     rejects = Rejects(item.path, plan.source.keep_bad)
     names = plan.schema.names
@@ -77,3 +79,8 @@ def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, si
         arrays.append(column)
     good = keep_good(arrays, plan, rejects, at)
     return Chunk(good, size, *rejects.take())
+
+
+FORMAT = Format(
+    "parquet", (".parquet", ".pq"), _plan, _read, pieces="file and row groups", compressible=False
+)

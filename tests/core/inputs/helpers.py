@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import zstandard
 
 from hushgram.inputs import InputFile, InputPlan, Source, plan_inputs, read_item
+from hushgram.inputs.formats import FORMATS
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -25,10 +27,19 @@ def write(path: Path, data: bytes | str) -> Path:
     return path
 
 
+def source_of(**options: Any) -> Source:
+    """A source whose format options are given flat, such as delimiter=";"."""
+    options.setdefault("ids", ("user", "key"))
+    groups = []
+    for kind in (format.options for format in FORMATS.values() if format.options is not None):
+        given = {f.name: options.pop(f.name) for f in dataclasses.fields(kind) if f.name in options}
+        groups += [kind(**given)] if given else []
+    return Source(**options, options=tuple(groups))
+
+
 def plan_of(paths: list[Path] | Path, **options: Any) -> InputPlan:
     listed = paths if isinstance(paths, list) else [paths]
-    options.setdefault("ids", ("user", "key"))
-    return plan_inputs([InputFile(str(p), p.stat().st_size) for p in listed], Source(**options))
+    return plan_inputs([InputFile(str(p), p.stat().st_size) for p in listed], source_of(**options))
 
 
 def read_all(plan: InputPlan) -> tuple[list[dict[str, Any]], dict[str, int], list[dict[str, Any]]]:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.inputs import Source
-from hushgram.inputs.formats.csv import record_end
+from hushgram.inputs.formats.csv import CsvOptions, record_end
 from tests.core.inputs.helpers import plan_of, read, read_all, write
 
-SOURCE = Source(ids=("user", "key"))
+OPTIONS = CsvOptions()
 
 
 def rows_of(*pairs: tuple[str, str]) -> list[dict[str, str]]:
@@ -146,7 +145,7 @@ def test_record_end_agrees_with_the_csv_module(pairs: list[tuple[str, str]], len
         writer.writerow(pair)
         ends.append(len(out.getvalue().encode()))
     block = out.getvalue().encode()[:length]
-    assert record_end(block, SOURCE) == max([end for end in ends if end <= length], default=0)
+    assert record_end(block, OPTIONS) == max([end for end in ends if end <= length], default=0)
 
 
 @settings(max_examples=25, deadline=None)

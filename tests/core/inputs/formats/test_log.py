@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs import Source
 from hushgram.inputs.formats import log as log_lines
-from tests.core.inputs.helpers import plan_of, read, read_all, write
+from tests.core.inputs.helpers import plan_of, read, read_all, source_of, write
 
 COMMON = '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326\n'
 COMBINED = (
@@ -62,7 +61,7 @@ def test_the_fast_expression_agrees_with_the_general_one() -> None:
     for names in (("ip", "path"), ("ip", "time", "status", "bytes"), ("referer", "agent")):
         fast, general = (
             pc.extract_regex(pc.ascii_rtrim(lines, characters="\n"), pattern=pattern).to_pylist()
-            for pattern in log_lines._patterns(Source(ids=names, preset="access-log"))
+            for pattern in log_lines._patterns(source_of(ids=names, preset="access-log"))
         )
         assert any(fast)
         assert all(quick in (None, slow) for quick, slow in zip(fast, general, strict=True))
@@ -90,5 +89,5 @@ def test_pattern_mistakes_are_one_line(tmp_path: Path) -> None:
         plan_of(file, pattern=r"(\w+)")
     with pytest.raises(InputError, match=r"no column 'key'.*columns are: user, keys"):
         plan_of(file, pattern=r"(?P<user>\w+) (?P<keys>\w+)")
-    with pytest.raises(ParameterError, match=r"preset: access-log or a pattern"):
+    with pytest.raises(ParameterError, match=r"preset: access-log, or a pattern"):
         plan_of(file)
