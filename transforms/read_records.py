@@ -61,8 +61,8 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 def match_files(paths: Iterable[str]) -> list[InputFile]:
     """The files that the paths and patterns name.
 
-    A directory means the files in it, ``~`` the user's home. Names that begin with ``_`` or ``.`` are not data (Spark and Beam write
-    such files beside it) unless the pattern begins so too.
+    A directory means the files in it, ``~`` the user's home. Names that begin with ``_`` or ``.`` are
+    not data (Spark and Beam write such files beside it) unless the pattern begins so too.
     """
     found: dict[str, InputFile] = {}
     for path in (os.path.expanduser(path.removeprefix("file://")) for path in paths):
