@@ -6,6 +6,7 @@ Everything here is plain data that pickles: the driver makes it, workers on othe
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -183,7 +184,8 @@ def open_local(path: str) -> pa.NativeFile:
     try:
         return pa.OSFile(path, "rb")
     except OSError as problem:
-        raise InputError(f"{path}: cannot be opened: {problem.strerror or first_line(problem)}") from None
+        reason = os.strerror(problem.errno) if problem.errno else first_line(problem)
+        raise InputError(f"{path}: cannot be opened: {reason}") from None
 
 
 def first_line(problem: BaseException) -> str:

@@ -96,7 +96,7 @@ def test_empty_and_repeating_lists(home):
     (home / "pages.txt").write_text("\n")
     assert "holds no key" in str(call("top.yaml").exception)
     (home / "pages.txt").write_text("/1\n/2\n/1\n/3\n")
-    assert "'/1' is listed twice" in str(call("top.yaml").exception)
+    assert "lists '/1' twice" in str(call("top.yaml").exception)
 
 
 def test_logs_and_metrics(home):
