@@ -44,6 +44,8 @@ _COMMANDS = {
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
     "heavy": ("hushgram.pipelines.commands.heavy", "List the heavy keys of a sketch."),
     "inspect": ("hushgram.pipelines.commands.inspect", "What a sketch is: guarantee, sizes, parameters."),
+    "report": ("hushgram.pipelines.commands.report", "One page about a sketch, for people."),
+    "explore": ("hushgram.pipelines.commands.explore", "Ask sketches in a browser, on this machine."),
     "verify": ("hushgram.pipelines.commands.verify", "Check every byte of a sketch."),
     "ledger": ("hushgram.pipelines.commands.ledger", "The privacy budget across releases."),
     "demo": (

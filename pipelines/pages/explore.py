@@ -1,0 +1,168 @@
+"""A page that asks sketches, served on loopback: read-only, bounded requests, a token in its address.
+
+    http://127.0.0.1:PORT/TOKEN/        the page
+    POST ask, csv                       {"keys": [...], "level": 0.95}
+
+Other users of the machine do not know the token (it is printed to the terminal of who started the page), and other
+pages in the browser cannot use it: every request must name this host, a request with an Origin must name this origin, and
+answers can neither be framed nor read by others.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from hushgram.errors import HushgramError, ParameterError
+from hushgram.pipelines.pages.templating import render
+from hushgram.sketch.reader import Sketch
+
+__all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app"]
+
+LARGEST_REQUEST = 4 << 20
+MOST_KEYS = 20_000
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def make_app(sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> Starlette:
+    """The application behind ``http://127.0.0.1:port/token/``; each sketch has a name."""
+    return Starlette(routes=[Route("/{rest:path}", _Pages(sketches, token, port), methods=["GET", "POST"])])
+
+
+class _Pages:
+    """The one route: whatever is wrong with a request is answered before anything else is looked at."""
+
+    def __init__(self, sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> None:
+        self._sketches, self._token = list(sketches), token
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        shown = [{"name": name, "guarantee": _guarantee(sketch)} for name, sketch in self._sketches]
+        self._page = render("explore.html", names=[name for name, _ in self._sketches], sketches=shown)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        response = await self._answer(Request(scope, receive))
+        response.headers.update(_HEADERS)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.headers.get("host", "") not in self._hosts:
+            return _no(421, "this page is served to 127.0.0.1 alone")
+        origin = request.headers.get("origin")
+        if origin is not None and origin not in {f"http://{host}" for host in self._hosts}:
+            return _no(403, "another page may not ask here")
+        token, _, path = request.path_params["rest"].partition("/")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return _no(404, "not found; open the address that the command printed")
+        if request.method == "GET":
+            return HTMLResponse(self._page) if path == "" else _no(404, "not found")
+        if path not in ("ask", "csv"):
+            return _no(404, "not found")
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return _no(415, "send JSON")
+        try:
+            keys, level = _question(await _body(request))
+            table, totals = self._look_up(keys, level)
+        except ClientDisconnect:
+            return _no(400, "the request was cut short")
+        except HushgramError as problem:
+            return _no(400, str(problem))
+        return _csv(table) if path == "csv" else _json(table, totals, [name for name, _ in self._sketches])
+
+    def _look_up(self, keys: list[str], level: float) -> tuple[pa.Table, list[dict[str, Any]]]:
+        columns: dict[str, Any] = {"key": keys}
+        totals = []
+        for name, sketch in self._sketches:
+            found = sketch.estimate(keys, level=level)
+            before = f"{name}: " if len(self._sketches) > 1 else ""
+            for column in found.column_names[1:]:
+                columns[before + column.replace("_", " ")] = found[column]
+            totals.append(_total(name, sketch, keys, level))
+        return pa.table(columns), totals
+
+
+def _guarantee(sketch: Sketch) -> str:
+    sentence = json.loads(sketch.manifest.to_bytes())["guarantee"]["sentence"]
+    return str(sentence)
+
+
+def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str, Any]:
+    distinct = len(set(keys))
+    try:
+        found = sketch.total(keys, level=level)
+    except ParameterError as problem:  # keys that are not on a public list
+        return {"sketch": name, "keys": distinct, "error": str(problem)}
+    return {
+        "sketch": name,
+        "keys": distinct,
+        "estimate": found.estimate,
+        "low": found.low,
+        "high": found.high,
+    }
+
+
+async def _body(request: Request) -> bytes:
+    held = bytearray()
+    async for piece in request.stream():
+        held += piece
+        if len(held) > LARGEST_REQUEST:
+            raise ParameterError("the request is larger than 4 MiB; ask for fewer keys at a time")
+    return bytes(held)
+
+
+def _question(body: bytes) -> tuple[list[str], float]:
+    try:
+        asked = json.loads(body)
+        keys, level = asked["keys"], asked.get("level", 0.95)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise ParameterError('the request must be {"keys": ["..."], "level": 0.95}') from None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ParameterError("keys must be a list of texts")
+    if len(keys) > MOST_KEYS:
+        raise ParameterError(f"at most {MOST_KEYS:,} keys at a time; use hushgram query for more")
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise ParameterError("level must be between 0 and 1")
+    if any("\ud800" <= letter <= "\udfff" for key in keys for letter in key):
+        raise ParameterError("a key is not text; remove the broken characters")
+    return keys, float(level)
+
+
+def _no(status: int, error: str) -> JSONResponse:
+    return JSONResponse({"error": error}, status)
+
+
+def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
+    """Rows, totals, and for each sketch where its estimate, low and high stand in a row."""
+    columns = [_plain(column) for column in table.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    found = [name.rpartition(": ")[2] for name in table.column_names]
+    starts = [i for i, name in enumerate(found) if name == "estimate"]
+    pages = [[i, i + 1, i + 2] for i in starts]
+    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals})
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    return [None if value is None or value != value else value for value in column.to_pylist()]
+
+
+def _csv(table: pa.Table) -> Response:
+    sink = io.BytesIO()
+    pa.csv.write_csv(table, sink)
+    return Response(sink.getvalue(), media_type="text/csv")

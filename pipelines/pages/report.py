@@ -1,0 +1,203 @@
+"""The report of a sketch: one page that holds everything, made of released numbers alone.
+
+It needs neither the data nor the network, is readable without JavaScript, on a phone and in print.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from hushgram.numbers import show
+from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
+from hushgram.pipelines.pages.templating import render
+from hushgram.planner import COUNTS, Population, Prediction, predict
+from hushgram.sketch.reader import Sketch
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
+
+if TYPE_CHECKING:
+    from hushgram.ledger import Release, Summary
+
+__all__ = ["make_report"]
+
+MOST_ROWS = 1_000
+_LEVEL = 0.95
+_NORMAL = 1.96
+
+
+def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None = None) -> str:
+    """The page as text."""
+    body = json.loads(sketch.manifest.to_bytes())
+    predicted = predict(sketch.plan.params, Population.like(sketch))
+    return render(
+        "report.html",
+        name=sketch.manifest.release or sketch.path.name,
+        guarantee=body["guarantee"]["sentence"],
+        parts=[f"{name} ε = {loss[0]}" for name, loss in body["guarantee"]["parts"].items()],
+        level=f"{_LEVEL:.0%}",
+        notes=_notes(predicted),
+        distribution=_distribution(sketch),
+        facts=_facts(sketch, body),
+        files=body["files"],
+        budget=None if ledger is None else _budget(*ledger),
+        tiles=_tiles(sketch, predicted),
+        **_heavy(sketch),
+        **_errors(predicted),
+    )
+
+
+def _tiles(sketch: Sketch, predicted: Prediction) -> list[tuple[str, str]]:
+    sizes = sketch.plan.sizes
+    noise = _NORMAL * float(sizes.scale) * 2**0.5
+    spread = f" ± {noise:,.0f}" if sizes.scale else ""
+    out = [
+        (f"{max(sizes.records, 0):,}{spread}", "records after bounding"),
+        (f"{max(sizes.keys, 0):,}{spread}", "different keys"),
+        (f"{sketch.size:,}", "bytes of sketch"),
+    ]
+    if predicted.resolved is not None:
+        out.append((f"from {predicted.resolved:,}", "a single key's count is known to its half"))
+    return out
+
+
+def _notes(predicted: Prediction) -> list[str]:
+    if predicted.resolved is None:
+        return ["No single key is resolved at these parameters: ask for totals over many keys."]
+    return [
+        f"Single keys are resolved from a count of about {predicted.resolved:,} on (their interval is then no wider than the"
+        f" count); about {predicted.resolved_keys:,} keys are likely above it. Below, ask for totals over many keys."
+    ]
+
+
+def _heavy(sketch: Sketch) -> dict[str, Any]:
+    table = sketch.heavy()
+    names = "key" in table.column_names
+    order = [("value", "descending"), ("fingerprint", "ascending")]
+    table = table.sort_by(order)
+    total = table.num_rows
+    table = table.slice(0, MOST_ROWS)
+    values = table["value"].to_numpy().astype(np.float64)
+    low, high = (table[name].to_numpy() if name in table.column_names else values for name in ("low", "high"))
+    keys = table["key"].to_pylist() if names else [f"{v:016x}" for v in table["fingerprint"].to_pylist()]
+    top = float(high.max()) if len(high) else 1.0
+    shown = f"The {len(values):,} largest of {total:,}." if total > len(values) else f"All {total:,}."
+    return {
+        "rows": [_row(k, v, a, b, top) for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)],
+        "key_title": "key" if names else "fingerprint of the key",
+        "heavy_note": shown,
+    }
+
+
+def _texts(keys: Sequence[Any]) -> list[str]:
+    return [key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key) for key in keys]
+
+
+def _row(key: str, value: float, low: float, high: float, top: float) -> dict[str, str]:
+    at, start, end = (100 * max(x, 0.0) / max(top, 1.0) for x in (value, low, high))
+    return {
+        "key": key,
+        "estimate": f"{value:,.0f}",
+        "low": f"{max(low, 0.0):,.0f}",
+        "high": f"{high:,.0f}",
+        "at": f"{at:.2f}",
+        "from": f"{start:.2f}",
+        "wide": f"{max(end - start, 0.3):.2f}",
+    }
+
+
+def _distribution(sketch: Sketch) -> Markup | None:
+    """N̂_t against t with its band, both axes logarithmic, while it stands out of the noise."""
+    sizes = sketch.plan.sizes
+    if not sizes.profile:
+        return None
+    noise = _NORMAL * float(sizes.scale) * 2**0.5
+    held = np.minimum.accumulate(np.maximum(np.array(sizes.profile, np.float64), 0.0))
+    last = int(np.argmax(held < max(noise, 1.0))) or len(held)
+    if last < 2:
+        return None
+    points = list(zip(map(float, PROFILE_GRID[:last]), held[:last], strict=True))
+    chart = Chart(
+        "Number of keys with at least so many records",
+        Axis("records of a key, at least", 1.0, points[-1][0], log=True),
+        Axis("keys", max(points[-1][1] / 3, 1.0), max(points[0][1] + noise, 10.0), log=True),
+        [Band([(t, max(n - noise, 0.5), n + noise) for t, n in points])],
+        [Line("keys", points)],
+    )
+    return Markup(chart.svg())  # noqa: S704 (made here, labels are escaped)
+
+
+def _errors(predicted: Prediction) -> dict[str, Any]:
+    rows = [(f"{a.count:,}", f"± {a.error:,.1f}", f"{a.width:,.0f}") for a in predicted.at]
+    points = [(float(a.count), max(a.error, 0.1)) for a in predicted.at]
+    widths = [(float(a.count), max(a.width / 2, 0.1)) for a in predicted.at]
+    chart = Chart(
+        "Expected error at a true count",
+        Axis("true count of a key", 1.0, float(COUNTS[-1]), log=True),
+        Axis("records", 0.5, max(y for _, y in [*points, *widths, (0.0, float(COUNTS[-1]) / 10)]), log=True),
+        [],
+        [
+            Line("root mean square error", points, dots=True),
+            Line("half of an interval", widths, "var(--second)", dots=True),
+            Line("the count itself", [(1.0, 1.0), (float(COUNTS[-1]),) * 2], "var(--soft)", dashed=True),
+        ],
+    )
+    return {
+        "error_note": "Found by a made-up data set of the same size and shape, released and decoded in the same way.",
+        "error_chart": Markup(chart.svg()),  # noqa: S704
+        "error_titles": ["true count", "root mean square error", "width of an interval"],
+        "errors": rows,
+    }
+
+
+def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
+    made = datetime.datetime.fromtimestamp((sketch.path / "manifest.json").stat().st_mtime, datetime.UTC)
+    params = sketch.plan.params
+    facts = [("written", f"{made:%Y-%m-%d %H:%M} UTC (time of the manifest file)")]
+    facts += [
+        (name.replace("_", " "), show(value) if hasattr(value, "numerator") else str(value))
+        for name, value in params.as_text().items()
+        if name != "split" and value is not None
+    ]
+    facts.append(("format", f"{body['format']} {body['version']}, encoding {body['encoding']}"))
+    facts.append(("checksum of the manifest", body["checksum"]))
+    return facts
+
+
+def _budget(summary: Summary, history: Sequence[Release]) -> dict[str, Any]:
+    rows, points, running = [], [], 0.0
+    for release in history:
+        epsilon = float(sum(event.epsilon for event in release.events)) if release.charged else 0.0
+        delta = float(sum(event.delta for event in release.events)) if release.charged else 0.0
+        running += epsilon
+        points.append((float(len(points)), running))
+        rows.append(
+            {
+                "name": release.name,
+                "when": release.reserved,
+                "status": release.status,
+                "epsilon": f"{epsilon:g}",
+                "delta": f"{delta:g}",
+                "sum": f"{running:g}",
+            }
+        )
+    limit = float(summary.budget_epsilon)
+    chart = Chart(
+        "Sum of epsilon over releases",
+        Axis("releases", 0.0, max(len(points) - 1.0, 1.0)),
+        Axis("epsilon", 0.0, max(limit, running) * 1.05),
+        [],
+        [
+            Line("spent", points or [(0.0, 0.0)], dots=len(points) < 60),
+            Line("budget", [(0.0, limit), (max(len(points) - 1.0, 1.0), limit)], "var(--bad)", dashed=True),
+        ],
+    )
+    note = (
+        f"Data set {summary.dataset}: ε = {summary.spent_epsilon} of {summary.budget_epsilon} spent,"
+        f" {summary.left_epsilon} left."
+    )
+    return {"rows": rows, "chart": Markup(chart.svg()), "note": note}  # noqa: S704

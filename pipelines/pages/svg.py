@@ -1,0 +1,154 @@
+"""Small pictures as inline SVG: axes, lines with bands, bars with whiskers. No script, no style sheet of its own.
+
+A picture is text that a page embeds; colours come from the page's custom properties, so that a dark page and a printed
+one look right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+__all__ = ["Axis", "Band", "Chart", "Line", "human"]
+
+_WIDTH, _HEIGHT = 640, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
+
+
+def human(value: float) -> str:
+    """A number on an axis: 1, 10, 1k, 2.5M.
+
+    >>> [human(x) for x in (0, 3, 1000, 2_500_000, 0.5)]
+    ['0', '3', '1k', '2.5M', '0.5']
+    """
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From `low` to `high`, linear or logarithmic."""
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        """Where a value lies, from 0 to 1; outside values at the ends."""
+        low, high = self.low, max(self.high, self.low * 1.000001 + 1e-12)
+        if self.log:
+            value, low, high = (math.log(max(x, self.low)) for x in (value, low, high))
+        return min(max((value - low) / (high - low), 0.0), 1.0)
+
+    def ticks(self) -> list[float]:
+        """A few round numbers."""
+        if self.log:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            step = max(1, (last - first) // 6)
+            return [10.0**power for power in range(first, last + 1, step)] or [self.low, self.high]
+        span = self.high - self.low or 1.0
+        step = 10.0 ** math.floor(math.log10(span / 4))
+        step *= next(f for f in (1, 2, 5, 10) if span / (step * f) <= 5)
+        first = math.ceil(self.low / step)
+        return [step * i for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points joined by a line."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str = "var(--accent)"
+    dots: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between two lines."""
+
+    points: Sequence[tuple[float, float, float]]
+    colour: str = "var(--accent)"
+
+
+@dataclass
+class Chart:
+    """A picture with two axes. `title` is read out by screen readers."""
+
+    title: str
+    x: Axis
+    y: Axis
+    bands: list[Band] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+
+    def svg(self) -> str:
+        """The picture as an <svg> element."""
+        parts = [
+            f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(self.title)}">',
+            *self._grid(),
+        ]
+        for band in self.bands:
+            upper = [self._at(x, high) for x, _, high in band.points]
+            lower = [self._at(x, low) for x, low, _ in reversed(band.points)]
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in upper + lower)
+            parts.append(f'<polygon points="{points}" fill="{band.colour}" opacity="0.22"/>')
+        for line in self.lines:
+            parts += self._line(line)
+        parts += self._legend()
+        return "".join([*parts, "</svg>"])
+
+    def _at(self, x: float, y: float) -> tuple[float, float]:
+        across = _LEFT + self.x.place(x) * (_WIDTH - _LEFT - _RIGHT)
+        return across, _HEIGHT - _BOTTOM - self.y.place(y) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def _grid(self) -> list[str]:
+        out = []
+        bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+        for tick in self.y.ticks():
+            y = self._at(self.x.low, tick)[1]
+            out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            out.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{human(tick)}</text>')
+        for tick in self.x.ticks():
+            x = self._at(tick, self.y.low)[0]
+            out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" class="axis"/>')
+            out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{human(tick)}</text>')
+        middle = (_LEFT + right) / 2
+        out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}" class="axis"/>')
+        out.append(
+            f'<text x="{middle:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(self.x.label)}</text>'
+        )
+        height = (_TOP + bottom) / 2
+        out.append(
+            f'<text transform="translate(14 {height:.0f}) rotate(-90)" text-anchor="middle">{escape(self.y.label)}</text>'
+        )
+        return out
+
+    def _line(self, line: Line) -> list[str]:
+        places = [self._at(x, y) for x, y in line.points]
+        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        dash = ' stroke-dasharray="6 4"' if line.dashed else ""
+        out = [f'<polyline points="{text}" fill="none" stroke="{line.colour}" stroke-width="2"{dash}/>']
+        if line.dots:
+            out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{line.colour}"/>' for x, y in places]
+        return out
+
+    def _legend(self) -> list[str]:
+        named = [line for line in self.lines if line.name]
+        if len(named) < 2:
+            return []
+        out = []
+        for row, line in enumerate(named):
+            y = _TOP + 10 + 17 * row
+            x = _LEFT + 12
+            dash = ' stroke-dasharray="6 4"' if line.dashed else ""
+            out.append(
+                f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" stroke="{line.colour}" stroke-width="2"{dash}/>'
+            )
+            out.append(f'<text x="{x + 28}" y="{y + 4}">{escape(line.name)}</text>')
+        return out

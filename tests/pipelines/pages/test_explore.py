@@ -1,0 +1,110 @@
+"""The explore page: asked by a person in a browser, and by others who should not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushgram.pipelines.pages.explore import LARGEST_REQUEST, MOST_KEYS
+
+
+@pytest.fixture(scope="module")
+def address(sketches: dict[str, Path]) -> Iterator[str]:
+    paths = [str(path) for path in sketches.values()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hushgram.pipelines", "explore", *paths], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.wait(20)
+
+
+def ask(url: str, body: Any, **headers: str) -> tuple[int, Any]:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, content, sent), timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as problem:
+        return problem.code, problem.read()
+
+
+def test_answers_as_one_types(address: str, looked: Any) -> None:
+    page = looked.page
+    page.goto(address)
+    page.wait_for_selector("#keys")
+    assert page.evaluate("document.activeElement.id") == "keys"
+    page.keyboard.type("/page/2\n/page/3\n/nowhere")
+    page.wait_for_selector("#answers tbody tr:nth-child(3)")
+    assert page.locator("#totals tbody tr").count() == 2  # one for each sketch
+    assert "/nowhere" in page.inner_text("#answers")
+    assert looked.contrast() == []
+    looked.keep("explore")
+    with page.expect_download() as download:
+        page.click("#csv")
+    text = Path(download.value.path()).read_text()
+    assert text.splitlines()[0].startswith('"key","pure: estimate"')
+    assert len(text.splitlines()) == 4
+    assert looked.errors == []
+    assert all(url.startswith((address, "data:", "blob:")) for url in looked.requests)
+
+
+def test_only_who_knows_the_token_and_asks_from_here(address: str) -> None:
+    host = address.rsplit("/", 2)[0]
+    good = {"keys": ["/page/2"]}
+    assert ask(address + "ask", good)[0] == 200
+    assert ask(address + "ask", good, Origin=host)[0] == 200
+    assert ask(host + "/" + "0" * 32 + "/ask", good)[0] == 404
+    assert ask(host + "/ask", good)[0] == 404
+    assert ask(address + "ask", good, Host="example.org")[0] == 421  # a name that was bound to 127.0.0.1
+    assert ask(address + "ask", good, Origin="http://example.org")[0] == 403
+    assert ask(address + "ask", good, Origin="null")[0] == 403
+    assert ask(address + "ask", good, Content_Type="text/plain")[0] == 415  # what a form could send
+    assert ask(address + "elsewhere", good)[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "request must be"),
+        (b"[]", "request must be"),
+        (b"[" * 100_000, "request must be"),
+        ({"keys": "a"}, "list of texts"),
+        ({"keys": [1]}, "list of texts"),
+        ({"keys": ["a"], "level": 2}, "between 0 and 1"),
+        ({"keys": ["a"], "level": True}, "between 0 and 1"),
+        ({"keys": ["\ud800"]}, "not text"),
+        ({"keys": ["a"] * (MOST_KEYS + 1)}, "keys at a time"),
+        (b" " * (LARGEST_REQUEST + 1), "4 MiB"),
+    ],
+)  # fmt: skip
+def test_odd_requests_are_refused_in_a_sentence(address: str, body: Any, said: str) -> None:
+    status, answer = ask(address + "ask", body)
+    assert status == 400
+    assert said in json.loads(answer)["error"]
+
+
+def test_nothing_asked_is_nothing_found(address: str) -> None:
+    status, answer = ask(address + "ask", {"keys": []})
+    assert status == 200
+    assert json.loads(answer)["rows"] == []
+
+
+def test_it_listens_on_loopback_alone(address: str) -> None:
+    assert address.startswith("http://127.0.0.1:")
+    port = int(address.split(":")[2].split("/")[0])
+    bound = [
+        line.split()[1]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    assert [place for place in bound if place.endswith(f":{port:04X}") and "0100007F" not in place] == []

@@ -1,0 +1,68 @@
+"""The report in a real browser: rendered, silent, readable, and without a word to the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from hushgram.errors import OutputError
+from hushgram.pipelines.commands.report import command
+
+
+def make(sketch: Path, output: Path, *more: str) -> str:
+    result = CliRunner().invoke(command, [str(sketch), "-o", str(output), *more], catch_exceptions=True)
+    if result.exception is not None:
+        raise result.exception
+    return output.read_text()
+
+
+@pytest.mark.parametrize("name", ["pure", "text"])
+def test_the_page_in_a_browser(name: str, sketches: dict[str, Path], looked: Any, tmp_path: Path) -> None:
+    make(sketches[name], tmp_path / "report.html")
+    looked.page.goto(f"file://{tmp_path}/report.html")
+    assert looked.page.title() == f"urls-{name} · hushgram report"
+    assert "differentially private for one user" in looked.page.inner_text("#guarantee")
+    assert looked.page.locator("svg.chart").count() == 2
+    assert looked.contrast() == []
+    looked.keep(f"report-{name}")
+    assert looked.errors == []
+    assert all(url.startswith(("file://", "data:")) for url in looked.requests)
+
+
+def test_keys_are_text_and_can_be_found_with_the_keyboard(
+    sketches: dict[str, Path], looked: Any, tmp_path: Path
+) -> None:
+    make(sketches["text"], tmp_path / "report.html")
+    page = looked.page
+    page.goto(f"file://{tmp_path}/report.html")
+    assert "<script>alert" in page.inner_text("#keys tbody tr:first-child td")  # shown, not run
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "find"
+    page.keyboard.type("/page/2")
+    shown = page.locator("#keys tbody tr:visible")
+    assert shown.count() >= 1
+    assert all("/page/2" in text for text in shown.locator("td.key").all_inner_texts())
+    assert "keys" in page.inner_text("#found")
+
+
+def test_without_javascript_and_on_a_phone(browser: Any, sketches: dict[str, Path], tmp_path: Path) -> None:
+    make(sketches["text"], tmp_path / "report.html")
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(f"file://{tmp_path}/report.html")
+    assert page.locator("#keys tbody tr:visible").count() > 5
+    assert not page.locator("#find").is_visible()
+    width = page.locator("body").bounding_box()["width"]
+    assert width <= 390  # nothing sticks out
+    context.close()
+
+
+def test_a_page_is_not_replaced_unless_asked(sketches: dict[str, Path], tmp_path: Path) -> None:
+    make(sketches["pure"], tmp_path / "report.html")
+    with pytest.raises(OutputError, match="--force"):
+        make(sketches["pure"], tmp_path / "report.html")
+    make(sketches["pure"], tmp_path / "report.html", "--force")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
