@@ -1,12 +1,12 @@
 """What a release would be worth, before it runs: size, error and intervals, from public numbers alone.
 
 Nothing is guessed by a formula that the mechanism does not know: a made-up histogram with as many records to a key as
-expected goes through the very release that is planned, and the estimates of its own decoder are compared with its counts.
-It holds no private data, so its noise needs no secret, and the same question always gets the same answer.
+expected goes through the very release that is planned, and the estimates of its own decoder are compared with its
+counts. It holds no private data, so its noise needs no secret, and the same question always gets the same answer.
 
 A large population is simulated at 1/2^j of its keys. Space for each key, collisions, noise and the ratio of domain to
-allowed false keys are the same at every scale (all follow the number of keys); only the sizes are relatively noisier in a
-smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
+allowed false keys are the same at every scale (all follow the number of keys); only the sizes are relatively noisier in
+a smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
 
 | symbol | meaning |
 |---|---|
@@ -16,6 +16,7 @@ smaller population, so their share is raised by 2^j on top of ε, and the others
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -241,7 +242,7 @@ def _resolved(counts: Ints, width: NDArray[np.float64], at: Sequence[AtCount]) -
     """The smallest count from which on the median interval is at most as wide as the count."""
     edges = np.unique(np.geomspace(1, max(int(counts.max()), 2), 40).astype(np.int64))
     best = None
-    for low, high in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
+    for low, high in reversed(list(itertools.pairwise(edges))):
         rows = (counts >= low) & (counts < high)
         if rows.any():
             if float(np.median(width[rows])) > low:

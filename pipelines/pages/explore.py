@@ -4,8 +4,8 @@
     POST ask, csv                       {"keys": [...], "level": 0.95}
 
 Other users of the machine do not know the token (it is printed to the terminal of who started the page), and other
-pages in the browser cannot use it: every request must name this host, a request with an Origin must name this origin, and
-answers can neither be framed nor read by others.
+pages in the browser cannot use it: every request must name this host, a request with an Origin must name this origin,
+and answers can neither be framed nor read by others.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def _notes(predicted: Prediction) -> list[str]:
     if predicted.resolved is None:
         return ["No single key is resolved at these parameters: ask for totals over many keys."]
     return [
-        f"Single keys are resolved from a count of about {predicted.resolved:,} on (their interval is then no wider than the"
-        f" count); about {predicted.resolved_keys:,} keys are likely above it. Below, ask for totals over many keys."
+        f"Single keys are resolved from a count of about {predicted.resolved:,} on (the interval is then no wider than"
+        f" the count); about {predicted.resolved_keys:,} keys are likely above it. Below, ask for totals over many."
     ]
 
 
@@ -128,7 +128,7 @@ def _distribution(sketch: Sketch) -> Markup | None:
         [Band([(t, max(n - noise, 0.5), n + noise) for t, n in points])],
         [Line("keys", points)],
     )
-    return Markup(chart.svg())  # noqa: S704 (made here, labels are escaped)
+    return Markup(chart.svg())
 
 
 def _errors(predicted: Prediction) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _errors(predicted: Prediction) -> dict[str, Any]:
     )
     return {
         "error_note": "Found by a made-up data set of the same size and shape, released and decoded in the same way.",
-        "error_chart": Markup(chart.svg()),  # noqa: S704
+        "error_chart": Markup(chart.svg()),
         "error_titles": ["true count", "root mean square error", "width of an interval"],
         "errors": rows,
     }
@@ -200,4 +200,4 @@ def _budget(summary: Summary, history: Sequence[Release]) -> dict[str, Any]:
         f"Data set {summary.dataset}: ε = {summary.spent_epsilon} of {summary.budget_epsilon} spent,"
         f" {summary.left_epsilon} left."
     )
-    return {"rows": rows, "chart": Markup(chart.svg()), "note": note}  # noqa: S704
+    return {"rows": rows, "chart": Markup(chart.svg()), "note": note}

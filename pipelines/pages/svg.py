@@ -125,7 +125,8 @@ class Chart:
         )
         height = (_TOP + bottom) / 2
         out.append(
-            f'<text transform="translate(14 {height:.0f}) rotate(-90)" text-anchor="middle">{escape(self.y.label)}</text>'
+            f'<text transform="translate(14 {height:.0f}) rotate(-90)" text-anchor="middle">'
+            f"{escape(self.y.label)}</text>"
         )
         return out
 

@@ -21,7 +21,8 @@ FLAGS = [
 # Contrast of every visible text against what lies behind it (WCAG 2: 4.5, or 3 for large text).
 CONTRAST = """() => {
   const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
-  const light = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+  const one = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+  const light = c => { const [r, g, b] = c.slice(0, 3).map(one);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
     if (c.length && (c.length < 4 || c[3] > 0)) return c; } return [255, 255, 255]; };
