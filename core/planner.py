@@ -147,7 +147,9 @@ def predict(params: ReleaseParams, population: Population, counts: Sequence[int]
     probes = np.repeat(np.array(counts, np.int64), _PROBES)
     together = np.concatenate([held, probes])
     names = np.arange(len(together))
-    sketch = release_histogram(names, together, _rescaled(params, population, len(together)), key=_NOT_SECRET)
+    sketch = release_histogram(
+        names, together, _rescaled(params, population, len(together)), release_key=_NOT_SECRET
+    )
     found = sketch.estimate(names)
     estimate, low, high = (found.column(name).to_numpy() for name in ("estimate", "low", "high"))
     rows = np.arange(len(held), len(together)).reshape(len(counts), _PROBES)
@@ -158,7 +160,7 @@ def predict(params: ReleaseParams, population: Population, counts: Sequence[int]
     resolved = _resolved(together, (high - low), at)
     plan = sketch.plan
     listed = found.column("source").to_numpy(zero_copy_only=False) == "threshold"
-    heavy = together >= plan.bound
+    heavy = together >= plan.threshold
     return Prediction(
         params=params,
         size=sketch.size * population.scale,
@@ -167,7 +169,7 @@ def predict(params: ReleaseParams, population: Population, counts: Sequence[int]
         totals=tuple(_totals(sketch, names[: len(held)], held)),
         resolved=resolved,
         resolved_keys=0 if resolved is None else int((held >= resolved).sum()) * population.scale,
-        threshold=plan.bound,
+        threshold=plan.threshold,
         false_keys=max(sketch.manifest.heavy_rows - int(listed.sum()), 0) * population.scale,
         missed_keys=int((heavy & ~listed).sum()) * population.scale,
     )

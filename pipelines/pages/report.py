@@ -169,7 +169,9 @@ def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _budget(summary: Summary, history: Sequence[Release]) -> dict[str, Any]:
-    rows, points, running = [], [], 0.0
+    rows: list[dict[str, str]] = []
+    points: list[tuple[float, float]] = []
+    running = 0.0
     for release in history:
         epsilon = float(sum(event.epsilon for event in release.events)) if release.charged else 0.0
         delta = float(sum(event.delta for event in release.events)) if release.charged else 0.0

@@ -49,8 +49,8 @@ class Axis:
         """A few round numbers."""
         if self.log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            step = max(1, (last - first) // 6)
-            return [10.0**power for power in range(first, last + 1, step)] or [self.low, self.high]
+            every = max(1, (last - first) // 6)
+            return [10.0**power for power in range(first, last + 1, every)] or [self.low, self.high]
         span = self.high - self.low or 1.0
         step = 10.0 ** math.floor(math.log10(span / 4))
         step *= next(f for f in (1, 2, 5, 10) if span / (step * f) <= 5)
