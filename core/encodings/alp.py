@@ -254,7 +254,9 @@ class AlpSpace(Space):
             blocks = places // BLOCK_BITS
             order = np.argsort(blocks, kind="stable")
             touched, starts = np.unique(blocks[order], return_index=True)
-            for block, rows in zip(touched.tolist(), np.split(order, starts[1:]), strict=True):
+            for block, rows in zip(
+                touched.tolist(), np.split(order, starts[1:]), strict=False
+            ):  # none: one empty part
                 at = places[rows] - block * BLOCK_BITS
                 found = read(int(self._firsts[column]) + block)[at >> 3]
                 bits[rows, column] = (found >> (at & 7).astype(np.uint8)) & 1

@@ -323,3 +323,10 @@ def test_no_exact_number_in_the_manifest():
     for field in ("records", "keys"):
         assert bodies[0]["plan"]["sizes"][field] != bodies[1]["plan"]["sizes"][field]
     assert bodies[0]["columns"][0]["ones"] != bodies[1]["columns"][0]["ones"]
+
+
+def test_no_keys_are_no_rows():
+    params = hg.ReleaseParams(epsilon="1", max_contributions=2)
+    sketch = hg.release(["ann", "bob"], ["/a", "/b"], params)
+    assert sketch.estimate([]).num_rows == 0
+    assert sketch.total([]).estimate == 0
