@@ -22,8 +22,9 @@ from hushgram.errors import InputError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.exact.keys import as_column
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
-from hushgram.sketch.writer import check_free, write_sketch
+from hushgram.sketch.writer import write_sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import (
     Plan,

@@ -38,7 +38,7 @@ from hushgram.errors import OutputError, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.fingerprints import flatten
-from hushgram.pipelines.publishing import Place, Shape, digest_work
+from hushgram.pipelines.output_places import Place, Shape, digest_work
 from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hushgram.errors import HushgramError, InputError, LedgerError, OutputError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.fingerprints import fingerprint_inputs
-from hushgram.pipelines.publishing import Place, Shape, place_for
+from hushgram.pipelines.output_places import Place, Shape, place_for
 from hushgram.processes import Owner
 
 if TYPE_CHECKING:

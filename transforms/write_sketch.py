@@ -13,6 +13,7 @@ released data, so a retry writes the same again.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.publishing import check_free, output_errors, publish, put_file
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
@@ -63,8 +65,7 @@ class Target:
         path = os.path.abspath(path)
         if os.path.isdir(path) and not os.listdir(path):
             return cls(path, path)
-        if os.path.lexists(path):
-            raise OutputError(f"output path {path} exists already; remove it or choose another name")
+        check_free(path)
         # The same release key means the same release: a rerun takes up the directory of the run that died.
         mark = release_key.subkey("work-directory").hex()[:16]
         return cls(path, os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{mark}.tmp"))
@@ -162,7 +163,7 @@ class _Publish(beam.DoFn):
             _sweep(self._target.work)
             _put(self._target.work, MANIFEST_NAME, content)
             if self._target.local:
-                _rename(self._target)
+                publish(self._target.work, self._target.path)
         yield self._target.path
 
     def _check(self, entries: list[FileEntry]) -> None:
@@ -184,49 +185,21 @@ def _sweep(directory: str) -> None:
 
 def discard_work(target: Target) -> None:
     """Remove what a failed run left in its hidden directory."""
-    if target.local and os.path.isdir(target.work):
-        for name in os.listdir(target.work):
-            os.unlink(os.path.join(target.work, name))
-        os.rmdir(target.work)
+    if target.local:
+        shutil.rmtree(target.work, ignore_errors=True)
 
 
 def _put(directory: str, name: str, content: bytes) -> FileEntry:
     """Write a file whole or not at all; an earlier one of the same name is replaced (by the same bytes)."""
     path = f"{directory}/{name}"
-    try:
+    with output_errors(directory):
         if FileSystems.get_scheme(path) is not None:
             with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
                 file.write(content)
         else:
-            _put_local(directory, path, content)
-    except (OSError, BeamIOError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise OutputError(f"output {directory} cannot be written: {reason}") from None
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # nothing in there is released yet
+            put_file(path, content)
     return FileEntry.of(name, content)
-
-
-def _put_local(directory: str, path: str, content: bytes) -> None:
-    os.makedirs(directory, exist_ok=True)
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-
-
-def _rename(target: Target) -> None:
-    if os.path.lexists(target.path):
-        raise OutputError(f"output path {target.path} exists already; remove it or choose another name")
-    try:
-        os.rename(target.work, target.path)
-        handle = os.open(os.path.dirname(target.path), os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise OutputError(f"output {target.path} cannot be written: {error.strerror or error}") from None
 
 
 def _exists(path: str) -> bool:

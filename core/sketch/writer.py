@@ -6,11 +6,7 @@ bytes.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hushgram.encodings import EncodedBlock
-from hushgram.errors import OutputError
+from hushgram.publishing import check_free, new_directory, put_file
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
@@ -31,7 +27,7 @@ from hushgram.sketch.manifest import (
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["check_free", "heavy_bytes", "publish_directory", "write_sketch"]
+__all__ = ["heavy_bytes", "write_sketch"]
 
 _ROWS_PER_GROUP = 1 << 17
 
@@ -70,7 +66,7 @@ def write_sketch(
 ) -> Path:
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
-    with publish_directory(target) as work:
+    with new_directory(target) as work:
         files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
         sums = np.zeros(0 if plan.space is None else plan.space.sums, np.int64)
         for index, content in _block_files(blocks, sums):
@@ -94,52 +90,6 @@ def _block_files(blocks: Iterable[EncodedBlock], sums: NDArray[np.int64]) -> Ite
         yield index, b"".join(held)
 
 
-def check_free(path: str | Path) -> Path:
-    """``path``, if nothing is there yet and its parent can be written."""
-    target = Path(path)
-    if os.path.lexists(target):
-        raise OutputError(f"output path {target} exists already; remove it or choose another name")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"output directory {target.parent} cannot be made: {error.strerror}") from None
-    return target
-
-
-@contextmanager
-def publish_directory(target: Path) -> Iterator[Path]:
-    """A temporary directory beside ``target`` that becomes ``target`` by one rename, or vanishes on any error."""
-    try:
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-    except OSError as error:
-        raise OutputError(f"output directory {target.parent} cannot be written: {error.strerror}") from None
-    try:
-        yield work
-        work.chmod(0o755)
-        _sync(work)
-        if os.path.lexists(target):
-            raise OutputError(f"output path {target} exists already; remove it or choose another name")
-        os.rename(work, target)
-        _sync(target.parent)
-    except OSError as error:
-        raise OutputError(
-            f"output {target} cannot be written: {error.strerror or error}; nothing was kept"
-        ) from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
 def _put(work: Path, name: str, content: bytes) -> FileEntry:
-    with open(work / name, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    put_file(work / name, content)
     return FileEntry.of(name, content)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

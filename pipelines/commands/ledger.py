@@ -212,7 +212,7 @@ def _as_json(release: Release) -> dict[str, Any]:
 
 def _clear(release: Release) -> None:
     """Removes what dead runs of an abandoned release left beside its target."""
-    from hushgram.pipelines.publishing import place_for
+    from hushgram.pipelines.output_places import place_for
 
     if release.target:
         place_for(release.target, f"{release.dataset}\n{release.name}", "directory").clear()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
     from hushgram.noise.entropy import ReleaseKey
-    from hushgram.pipelines.publishing import Shape
+    from hushgram.pipelines.output_places import Shape
     from hushgram.transforms.shuffle.batching import Local
 
 __all__ = ["Job", "Line"]

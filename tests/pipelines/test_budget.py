@@ -17,10 +17,11 @@ from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.localfilesystem import LocalFileSystem
 
+from hushgram import publishing
 from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, InputError, LedgerError, OutputError, ParameterError
 from hushgram.ledger import Ledger
-from hushgram.pipelines import publishing
+from hushgram.pipelines import output_places
 from hushgram.pipelines.budget import NO_LEDGER, Run, check_budget, open_budget
 
 FORK = multiprocessing.get_context("fork")
@@ -452,7 +453,7 @@ def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
         for file, content in files.items():
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(content)
-        return publishing.digest_tree(tmp_path / name)
+        return output_places.digest_tree(tmp_path / name)
 
     same = {tree("a", {"x": b"1", "y/z": b"2"}), tree("b", {"y/z": b"2", "x": b"1"})}
     assert len(same) == 1

@@ -82,7 +82,9 @@ def test_what_exists_is_refused_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "full" / "notes").write_text("x")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "full", "link"):
-        with pytest.raises(OutputError, match="exists already; remove it or choose another name"):
+        with pytest.raises(
+            OutputError, match="exists already; a release is never overwritten: remove it or choose"
+        ):
             Target.of(str(tmp_path / name), KEY)
     with pytest.raises(OutputError, match="no file system for nope://"):
         Target.of("nope://bucket/x.sketch", KEY)
@@ -144,6 +146,9 @@ def test_a_file_that_is_not_seen_here_is_an_error(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    target = Target.of(str(tmp_path / "file" / "a"), KEY)
-    with pytest.raises(OutputError, match="cannot be written: Not a directory"):
+    with pytest.raises(OutputError, match=r"/file/b/a cannot be written: .*/file is not a directory"):
+        Target.of(str(tmp_path / "file" / "b" / "a"), KEY)
+    target = Target.of(str(tmp_path / "folder" / "a"), KEY)
+    (tmp_path / "folder").write_text("x")
+    with pytest.raises(OutputError, match=r"cannot be written: .*/folder is not a directory"):
         list(sketch_sink._WriteHeavy(target.work).process((0, enumerate(HEAVY))))

@@ -11,8 +11,6 @@ manifest is not a sketch. A second upload writes the same bytes to the same name
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import hashlib
 import os
 import shutil
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from hushgram.errors import OutputError
+from hushgram.publishing import make_private, output_errors, publish
 
 __all__ = [
     "LocalPlace",
@@ -31,15 +30,12 @@ __all__ = [
     "digest_tree",
     "digest_work",
     "place_for",
-    "rename_new",
 ]
 
 Shape: TypeAlias = Literal["directory", "file"]
 
 _LAST = "manifest.json"
 _CHUNK = 1 << 20
-_RENAME_NOREPLACE = 1
-_AT_FDCWD = -100
 
 
 class Place(Protocol):
@@ -82,30 +78,20 @@ class LocalPlace:
         return os.path.lexists(self.target)
 
     def digest(self) -> str:
-        with _told(self.target):
+        with output_errors(self.target):
             return digest_tree(self.target)
 
     def workdir(self, token: str) -> Path:
-        path = self.target.parent / f"{self._stem}{token}"
-        with _told(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir(mode=0o700)  # what is in there is not released yet
-        return path
+        return make_private(self.target.parent / f"{self._stem}{token}")
 
     def workplace(self, token: str) -> str:
         return str(self.workdir(token))
 
     def publish(self, work: str) -> None:
         workdir = Path(work)
-        source = workdir if self.shape == "directory" else workdir / self.target.name
-        with _told(self.target):
-            if self.shape == "directory":
-                workdir.chmod(0o777 & ~_umask())
-            _sync_tree(source)
-            rename_new(source, self.target)
-            _sync_directory(self.target.parent)
-            if self.shape == "file":
-                shutil.rmtree(workdir, ignore_errors=True)
+        publish(workdir if self.shape == "directory" else workdir / self.target.name, self.target)
+        if self.shape == "file":
+            shutil.rmtree(workdir, ignore_errors=True)
 
     def clear(self, dead: Callable[[str], bool] | None = None) -> None:
         _clear(self.target.parent, self._stem, dead)
@@ -125,11 +111,11 @@ class StorePlace:
         self._local_stem = f"hushgram-{_short_hash(label + self.target)}."
 
     def exists(self) -> bool:
-        with _told(self.target):
+        with _store_errors(self.target):
             return bool(_systems().exists(self.target if self.shape == "file" else f"{self.target}/{_LAST}"))
 
     def digest(self) -> str:
-        with _told(self.target):
+        with _store_errors(self.target):
             names = [self.target] if self.shape == "file" else _listed(f"{self.target}/*")
             return _digest((name.rpartition("/")[2], _pieces(_read(name))) for name in names)
 
@@ -137,15 +123,12 @@ class StorePlace:
         return f"{self._parent}/{self._stem}{token}"
 
     def workdir(self, token: str) -> Path:
-        path = Path(tempfile.gettempdir()) / f"{self._local_stem}{token}"
-        with _told(path):
-            path.mkdir(mode=0o700)
-        return path
+        return make_private(Path(tempfile.gettempdir()) / f"{self._local_stem}{token}")
 
     def publish(self, work: str) -> None:
         if self.exists():
             raise OutputError(f"output {self.target} exists already; a release is never overwritten")
-        with _told(self.target):
+        with _store_errors(self.target):
             names = _listed(f"{work}/*") if "://" in work else sorted(map(str, Path(work).iterdir()))
             for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
                 to = self.target if self.shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
@@ -172,25 +155,6 @@ def digest_tree(path: Path) -> str:
     else:
         files = [(path.name, path)]
     return _digest((name, _pieces(file.open("rb"))) for name, file in files)
-
-
-def rename_new(source: Path, target: Path) -> None:
-    """Renames, and fails with FileExistsError where the target is there, in one step of the kernel."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is not None:
-        old, new = os.fsencode(source), os.fsencode(target)
-        if renameat2(_AT_FDCWD, old, _AT_FDCWD, new, _RENAME_NOREPLACE) == 0:
-            return
-        problem = ctypes.get_errno()
-        if problem not in (errno.EINVAL, errno.ENOSYS):  # these two: this file system cannot do it
-            raise OSError(problem, os.strerror(problem), str(target))
-    if source.is_dir():
-        if os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        source.rename(target)  # would still fail on a directory that is not empty
-    else:
-        os.link(source, target)
-        source.unlink()
 
 
 def digest_work(work: str, name: str | None) -> str:
@@ -250,39 +214,14 @@ def _pieces(stream: Any) -> Iterator[bytes]:
             yield piece
 
 
-def _sync_tree(path: Path) -> None:
-    for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
-        _sync_directory(each)
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
-
-
 def _short_hash(label: str) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager
-def _told(target: object) -> Iterator[None]:
-    """Trouble with the disk as an error in the user's words."""
+def _store_errors(target: str) -> Iterator[None]:
     try:
-        yield
-    except FileExistsError:
-        raise OutputError(f"output {target} exists already; a release is never overwritten") from None
-    except FileNotFoundError as problem:
-        raise OutputError(f"output {problem.filename or target} is not there any more") from None
-    except OSError as problem:  # Beam's errors of file systems are OSErrors as well
-        raise OutputError(f"output {target} cannot be written: {problem.strerror or problem}") from None
-    except ValueError as problem:
+        with output_errors(target):
+            yield
+    except ValueError as problem:  # no file system for such an address
         raise OutputError(f"output {target} cannot be opened: {problem}") from None
