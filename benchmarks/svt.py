@@ -41,7 +41,7 @@ ROWS, KEY_QUERIES = 10_000_000, 100_000
 
 
 def plain_loop(answers: list[int], threshold: int, cutoff: int, epsilon: float) -> list[int]:
-    """Sparse of the notes as one would write it: a Python loop with floating-point noise."""
+    """Sparse of the lecture as one would write it: a Python loop with floating-point noise."""
 
     def laplace(scale: float) -> float:
         return scale * (random.expovariate(1) - random.expovariate(1))
@@ -60,7 +60,7 @@ def plain_loop(answers: list[int], threshold: int, cutoff: int, epsilon: float) 
 
 
 def numpy_loop(answers: list[int], threshold: int, cutoff: int, epsilon: float) -> list[int]:
-    """The same with numpy.random.laplace, as in the notes (Programming DP)."""
+    """The same with numpy.random.laplace, as in Programming DP."""
     rng = np.random.default_rng(1)
     sigma = 2 * cutoff / epsilon
     bar, out, count = threshold + rng.laplace(0, sigma), [], 0
@@ -161,9 +161,9 @@ def selection(report: Report) -> dict[str, list[float]]:
         shown = f"{scores[at]:.3f} ({scores[at + 1]:.3f})"
         report.note(f"F1, c = 50 of 10,000, ε = 1, 0.3 M (1 M) records: {name}", shown)
     gain = curves["optimal, monotone"][at] - curves["notes (Dwork, Roth)"][at]
-    report.bar("F1 of the optimal variant above the notes'", gain, 0.1)
+    report.bar("F1 of the optimal variant above the lecture's", gain, 0.1)
     gain = curves["optimal, monotone, δ = 1e-6"][at] - curves["notes, δ = 1e-6"][at]
-    report.bar("the same with δ = 1e-6: calibrated above the notes' constant", gain, 0.0)
+    report.bar("the same with δ = 1e-6: calibrated above the lecture's constant", gain, 0.0)
     return {"sizes": list(sizes), **curves}
 
 

@@ -8,10 +8,10 @@ numbers make the difference query S(b) − S(b + 1) = −#{x > b}, of sensitivit
 most C records. AboveThreshold on these, for b along the grid, halts at the first b that few records exceed.
 All answers move the same way when a user is added, so the monotone split applies (Lyu, Su, Li 2017).
 
-★ The threshold. Raising b by one removes a clipping bias of #{x > b} and widens the noise of the sum,
+The threshold. Raising b by one removes a clipping bias of #{x > b} and widens the noise of the sum,
 C·b/ε_sum, by C/ε_sum: so the search should stop where about C/ε_sum records are left above. Where none is
 left, it must stop soon whatever the noise is: a search that runs on to the end of the grid ruins the sum.
-So four scales of the noisy threshold are added (the notes stop at 0, and run on in one of ten tries on the
+So four scales of the noisy threshold are added (the book stops at 0, and runs on in one of ten tries on the
 tests' data). Any public threshold is private.
 
     ε = ε_bound + ε_sum + ε_count;    sum: discrete Laplace of scale C·(b − lower)/ε_sum;    count: C/ε_count

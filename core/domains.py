@@ -60,9 +60,7 @@ class Cells(ABC):
         """The cell of each key; a key in no cell is an error."""
 
     def row(self, query: Mapping[str, Any], name: str) -> NDArray[np.uint16]:
-        """Grid weights of a query such as {keys: [a, b]}, {weights: {a: 0.5}}, {prefix: "x"} or {all:
-        true}.
-        """
+        """Grid weights of a query such as {keys: [a, b]}, {weights: {a: 0.5}} or {prefix: "x"}."""
         kinds = [kind for kind in query if kind != "id"]
         if len(kinds) != 1:
             raise ParameterError(

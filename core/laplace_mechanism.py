@@ -8,7 +8,7 @@ costs 1/b.
   count 0; a user who is bounded to C contributions moves them by at most C in L1, so Δ = C. Counts of keys
   outside the list are dropped before anything is drawn.
 * k queries one after another (§3.3.2): each pays ε/k (basic composition), or, for δ > 0, the most
-  that the exact composition theorem for pure mechanisms allows ★ (`accounting.runs`).
+  that the exact composition theorem for pure mechanisms allows (`accounting.runs`).
 
 Error (§3.3): all k answers are within ⌈ln(k/β)·Δ/ε⌉ with probability ≥ 1 − β. The discrete tail needs the
 rounding up: P[|Z| > t] = 2q^(t+1)/(1 + q) ≤ q^t at whole t only, q = e^(−1/b).

@@ -1,8 +1,8 @@
 """Exact answers to the queries of a stream: parts of the bounded data in, an array of answers per stream out.
 
-In:  `Histogram` parts of bounded contributions, by key ("keys") and by packed record ("records"). Out:
-(stream, (sequence numbers, exact answers)), one element for each stream. Exact and private: the next stage
-     must be a mechanism.
+In:  `Histogram` parts of bounded contributions, by key ("keys") and by packed record ("records").
+Out: (stream, (sequence numbers, exact answers)), one element for each stream. Exact and private: the next
+     stage must be a mechanism.
 
 Each worker counts what it holds into one vector of whole numbers (`QueryPlan`), vectors are summed, and the
 answers are read off the sum: one pass over the data however many queries there are.

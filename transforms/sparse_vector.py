@@ -1,8 +1,7 @@
 """The sparse vector stage: exact answers in, released answers out; at once, or one by one on a stream.
 
-In:  (stream, (sequence numbers, exact answers)): arrays, or single numbers where queries arrive one at a
-time. Out: (stream, `Released`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number. This
-is public.
+In:  (stream, (sequence numbers, exact answers)): arrays, or single numbers where queries arrive one at a time.
+Out: (stream, `Released`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number; public.
 
 Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
 yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data

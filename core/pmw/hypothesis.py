@@ -9,7 +9,7 @@ or on its ``exp``:
 * everything else is element by element with + − × ÷ and rounding, which IEEE 754 fixes to the last bit.
 
 The update (Kamath, Lecture 9, "Online Private Multiplicative Weights", step 3) multiplies cell i by
-exp(η·w_i·sign). ★ Replay: all released answers, not only the newest, are then fitted again by simultaneous
+exp(η·w_i·sign). Replay goes beyond it: all released answers, not only the newest, are then fitted again by simultaneous
 multiplicative steps
 
     h_i ← h_i · exp(Σ_j w_ij·(a_j − ⟨w_j, h⟩)/(n·L)),   L = largest eigenvalue of the covariance of the
@@ -118,7 +118,7 @@ class Hypothesis:
     def learn(self, row: NDArray[np.int64], answer: int, *, replay: int, rate: float, sign: int) -> None:
         """Take in a released answer (GRID times the noisy count) to the query ``row`` (GRID times weights).
 
-        ``replay`` = 0 is the update of the notes, with rate η and the direction ``sign``; otherwise that many
+        ``replay`` = 0 is the update of the lecture, with rate η and the direction ``sign``; otherwise that many
         simultaneous steps over all answers so far.
         """
         centred: NDArray[np.float64] = 2.0 * row.astype(np.float64) - GRID

@@ -8,12 +8,11 @@ For each query w, with exact answer f = ⟨w, x⟩ and the hypothesis' answer h 
 
 1. Sparse vector on |f − h|, threshold T: ⊥ answers h, at no cost that grows with the number of queries.
 2. ⊤ answers f with fresh Laplace noise (NumericSparse) and updates x̂. After c updates the budget is
-spent: every
-   later answer comes from the hypothesis alone, and is marked so.
+   spent: every later answer comes from the hypothesis alone, and is marked so.
 
 Privacy. h is a function of released answers, so |f − h| has the sensitivity of f: C, since weights are at
 most 1. In units of 1/GRID it is C·GRID, and all compared numbers are whole. The loss is that of
-NumericSparse with cutoff c (`svt_params.privacy_loss`), plus ε_n for a noisy total if none is public.
+NumericSparse with cutoff c (`svt.params.privacy_loss`), plus ε_n for a noisy total if none is public.
 Updating and replaying use released numbers only. Noise is a function of the release key, the counts, the
 parameters, the prior and all queries so far.
 
@@ -83,7 +82,7 @@ class PmwParams:
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``threshold`` is in counts; left
     out, it is such that noise alone calls for c/40 updates in k comparisons, which was best in trials.
     ``total`` is a public n; left out, it is released with one fiftieth of ε. ``replay`` steps follow each
-    update; 0 is the plain update of the notes, with rate ``eta``.
+    update; 0 is the plain update of the lecture, with rate ``eta``.
 
     >>> PmwParams(1, max_updates=10).guarantee()
     (Fraction(1, 1), Fraction(0, 1))
@@ -254,7 +253,7 @@ class PmwAnswers:
 
 
 def prior_weights(estimates: ArrayLike) -> NDArray[np.int64]:
-    """A prior from released estimates of the cells, as those of a sketch ★: free, since they are public.
+    """A prior from released estimates of the cells, as those of a sketch: free, since they are public.
 
     Negative estimates count as 0; one percent of the weight is spread evenly, so that no cell is ruled out.
     """

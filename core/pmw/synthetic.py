@@ -1,10 +1,9 @@
-"""A released stream of linear answers on disk: the answers, and the hypothesis, which can be asked again
-for free.
+"""Released linear answers on disk: the answers, and the hypothesis, which can be asked again for free.
 
     answers/
-      manifest.json        last: guarantee, parameters, domain, what was released, files with sizes and
-      SHA-256 answers.jsonl        id, answer and where it came from: measured, hypothesis, or hypothesis
-      alone hypothesis.parquet   the synthetic histogram: label, fingerprint where there is one, units
+      manifest.json        last: guarantee, parameters, domain, what was released, files with sizes and SHA-256
+      answers.jsonl        id, answer and where it came from: measured, hypothesis, or hypothesis alone
+      hypothesis.parquet   the synthetic histogram: label, fingerprint where there is one, units
 
 Everything in it is public.
 """

@@ -100,9 +100,7 @@ def randomize(bits: NDArray[np.bool_], params: LinearParams, source: BitSource) 
 
 @dataclass(frozen=True)
 class LinearAnswer:
-    """An unbiased answer and an interval that holds with the stated confidence, whatever the secret bits
-    are.
-    """
+    """An unbiased answer and an interval that holds with the stated confidence, whatever the secrets are."""
 
     value: float
     low: float

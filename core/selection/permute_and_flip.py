@@ -1,16 +1,16 @@
 """Report noisy max: which of k candidates has the highest score, and the c highest by peeling.
 
 Released: the index of one candidate (or c of them in order), never a score. Guarantee: ε-DP when one user
-moves each score by at most Δ. The mechanism is permute-and-flip (McKenna, Sheldon 2020) ★, whose expected
+moves each score by at most Δ. The mechanism is permute-and-flip (McKenna, Sheldon 2020), whose expected
 error is never above that of the exponential mechanism: go through the candidates in random order, stop at
 candidate r with probability exp(−ε(s* − s_r)/(2Δ)), s* the highest score. It has the same distribution as
-report noisy max (lecture notes 001) with exponential instead of Laplace noise.
+report noisy max with exponential instead of Laplace noise.
 
 * Monotone scores (a user added moves no score down, as counts do): exp(−ε(s* − s_r)/Δ) is enough. In the
   form of noisy max, candidate r wins iff its noise is at least t = max_{i≠r}(s_i + η_i) − s_r; one user
   moves t by at most Δ if all scores move the same way and by at most 2Δ otherwise, and an exponential tail
   moves by the factor e^(t/scale).
-* Exactness ★: the coins are drawn for all candidates at once; the first success in a uniformly random
+* Exactness: the coins are drawn for all candidates at once; the first success in a uniformly random
   order is a uniformly random success, so one uniform integer replaces the permutation. A coin of exp(−γg),
   g a whole number, is the product of coins exp(−γ2^j) over the binary digits j of g: no floating point,
   and one array draw per digit.

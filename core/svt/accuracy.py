@@ -4,7 +4,7 @@
 f_i ≤ T + α (and every released value lies within α of f_i). It supposes that at most ``cutoff`` queries
 reach T − α; after that many ⊤ the stream has halted.
 
-`theorem_2` and `theorem_4` are the formulas of the notes, times the sensitivity. `alpha` is tighter and
+`theorem_2` and `theorem_4` are the formulas of the lecture, times the sensitivity. `alpha` is tighter and
 holds for every variant: the smallest α that a union bound over the actual discrete noise allows. All are
 functions of public numbers, in floating point: they describe a release, and nothing is released by them.
 """
@@ -45,7 +45,7 @@ def theorem_alpha(params: SvtParams, queries: int, beta: Number) -> int:
     """The α of Theorems 2 and 4 for these parameters, rounded up to an even number.
 
     The proof halves α, and the tail of discrete Laplace noise beyond an integer a is at most e^(−a/b): so
-    α/2 must be an integer for the continuous bound to carry over. It speaks of the notes' variant.
+    α/2 must be an integer for the continuous bound to carry over. It speaks of the lecture's variant, `dwork-roth`.
     """
     share = 1 - params.value_share
     value = theorem_4(

@@ -6,7 +6,7 @@ variances, the error falls to (1 + s)³/((1 + s)³ + c²) of the measurement's w
 (s = c^(2/3) for monotone queries, a half for large c; s = (2c)^(2/3) otherwise, four fifths). That is
 post-processing, and costs nothing.
 
-The notes (Programming DP, "Application: Range Queries") first select with Sparse, then measure the
+Programming DP ("Application: Range Queries") first selects with Sparse, then measures the
 selected: here `measure` does so, and divides its ε among the queries that were in fact selected.
 """
 

@@ -2,7 +2,7 @@
 
 `AboveThreshold` (Kamath, Lecture 9, Figure 1), `Sparse` (Figure 2; by default with the split of Lyu, Su, Li
 2017) and `NumericSparse` (fresh noise for every value) are one algorithm with different parameters; see
-`svt_params` for the guarantee. A query is answered ⊤ at f_i + ν_i ≥ T̂: **at least**, as in the notes.
+`hushgram.svt.params` for the guarantee. A query is answered ⊤ at f_i + ν_i ≥ T̂: **at least**, as in the lecture.
 
 Published variants that put out f_i + ν_i itself are not private, and are not offered: what is released
 beside ⊤ is the gap to T̂, whose noise holds that of the threshold, or the answer with noise of its own.

@@ -267,7 +267,7 @@ def _first_share(moves: int) -> Fraction:
 
 
 def _restarts(params: SvtParams, epsilon: Fraction, delta: Fraction, value: Fraction | None) -> Noise:
-    """c calibrated runs of AboveThreshold, each split optimally; never wider than the notes' (δ > 0)."""
+    """c calibrated runs of AboveThreshold, each split optimally; never wider than Figure 2's (δ > 0)."""
     from hushgram.accounting.runs import calibrated_run_epsilon
 
     run = calibrated_run_epsilon(epsilon, delta, params.cutoff)

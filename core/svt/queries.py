@@ -15,65 +15,16 @@ monotone. The sensitivity of a stream is the largest of its queries; it is deriv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.conditions import Condition, parse
+from hushgram.svt.kinds import KINDS, KeyQuery, QueryKind
 
-__all__ = [
-    "KeyQuery",
-    "Kind",
-    "PrefixQuery",
-    "Query",
-    "RangeQuery",
-    "WhereQuery",
-    "check_stream",
-    "default_id",
-    "parse_query",
-    "read_queries",
-    "sensitivity",
-]
+__all__ = ["Query", "check_stream", "default_id", "parse_query", "read_queries", "sensitivity"]
 
-_KINDS = '"key", "prefix", "column" with "between", or "where"'
-_KIND_FIELDS = ("key", "prefix", "column", "where")
-_FIELDS = frozenset({"id", "seq", "between", *_KIND_FIELDS})
 _MAX_SEQUENCE = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class KeyQuery:
-    """How often one key occurs."""
-
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixQuery:
-    """How often the keys that begin with this text occur."""
-
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class RangeQuery:
-    """How many records have ``low`` ≤ column ≤ ``high``."""
-
-    column: str
-    low: Fraction | str
-    high: Fraction | str
-
-
-@dataclass(frozen=True, slots=True)
-class WhereQuery:
-    """How many records satisfy a condition."""
-
-    condition: Condition
-
-
-Kind: TypeAlias = KeyQuery | PrefixQuery | RangeQuery | WhereQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +33,12 @@ class Query:
 
     id: str
     sequence: int
-    kind: Kind
+    kind: QueryKind
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads besides user and key."""
-        if isinstance(self.kind, RangeQuery):
-            return (self.kind.column,)
-        return self.kind.condition.columns if isinstance(self.kind, WhereQuery) else ()
+        return self.kind.columns
 
 
 def sensitivity(queries: Iterable[Query], max_contributions: int, max_per_key: int) -> int:
@@ -99,9 +48,7 @@ def sensitivity(queries: Iterable[Query], max_contributions: int, max_per_key: i
     >>> sensitivity([key], 8, 1), sensitivity([key, prefix], 8, 1)
     (1, 8)
     """
-    one_key = min(max_per_key, max_contributions)
-    each = (one_key if isinstance(q.kind, KeyQuery) else max_contributions for q in queries)
-    return max(each, default=one_key)
+    return max(query.kind.most(max_contributions, max_per_key) for query in queries)
 
 
 def default_id(sequence: int) -> str:
@@ -117,63 +64,36 @@ def parse_query(fields: Any, position: int, where: str) -> Query:
     """
     if not isinstance(fields, Mapping):
         raise ParameterError(f'{where}: a query must be an object such as {{"key": "https://a/b"}}')
-    kinds = [name for name in _KIND_FIELDS if name in fields]
-    if not fields.keys() <= _FIELDS:
-        unknown = next(name for name in fields if name not in _FIELDS)
-        raise ParameterError(f"{where}: unknown query kind or field {unknown!r}; write {_KINDS}")
-    if len(kinds) != 1:
-        found = "none of them" if not kinds else " and ".join(kinds)
-        raise ParameterError(f"{where}: a query has exactly one of {_KINDS}, got {found}")
-    if "between" in fields and kinds != ["column"]:
-        raise ParameterError(f'{where}: "between" needs "column"')
+    kind = _kind_of(fields, where)
     sequence = fields.get("seq", position)
     if isinstance(sequence, bool) or not isinstance(sequence, int) or not 0 <= sequence <= _MAX_SEQUENCE:
         raise ParameterError(f"{where}: seq must be a whole number from 0, got {sequence!r}")
     name = fields.get("id", default_id(sequence))
     if isinstance(name, bool) or not isinstance(name, str | int) or not str(name):
         raise ParameterError(f"{where}: id must be text, got {name!r}")
-    return Query(str(name), sequence, _kind(kinds[0], fields, where))
+    return Query(str(name), sequence, kind.parse(fields, where))
 
 
-def _kind(kind: str, fields: Mapping[str, Any], where: str) -> Kind:
-    if kind == "key":
-        return KeyQuery(_text(fields["key"], "key", where, numbers=True))
-    if kind == "prefix":
-        return PrefixQuery(_text(fields["prefix"], "prefix", where))
-    if kind == "where":
-        condition = _text(fields["where"], "where", where)
-        try:
-            return WhereQuery(parse(condition))
-        except ParameterError as problem:
-            raise ParameterError(f"{where}: {problem}") from None
-    column, bounds = _text(fields["column"], "column", where), fields.get("between")
-    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
-        raise ParameterError(f"{where}: between must be two values such as [30, 49], got {bounds!r}")
-    low, high = (_bound(bound, where) for bound in bounds)
-    if isinstance(low, str) != isinstance(high, str):
-        raise ParameterError(f"{where}: between must be two numbers or two texts, got {bounds!r}")
-    if low > high:  # type: ignore[operator]
-        raise ParameterError(f"{where}: between must begin with the smaller value, got {list(bounds)!r}")
-    return RangeQuery(column, low, high)
+def _kind_of(fields: Mapping[str, Any], where: str) -> type[QueryKind]:
+    """The one kind that the fields of an object name."""
+    first = {field: lead for lead, kind in KINDS.items() for field in kind.fields}
+    for name in fields:
+        if name not in first and name not in ("id", "seq"):
+            raise ParameterError(f"{where}: unknown query kind or field {name!r}; write {_forms()}")
+    found = [lead for lead in KINDS if lead in fields]
+    if len(found) != 1:
+        shown = " and ".join(found) or "none of them"
+        raise ParameterError(f"{where}: a query has exactly one of {_forms()}, got {shown}")
+    for name in fields:
+        if name in first and first[name] != found[0]:
+            raise ParameterError(f'{where}: "{name}" needs "{first[name]}"')
+    return KINDS[found[0]]
 
 
-def _text(value: Any, name: str, where: str, *, numbers: bool = False) -> str:
-    if numbers and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)  # a whole number means its decimal text, as everywhere
-    if not isinstance(value, str) or (not value and name != "prefix"):
-        raise ParameterError(f"{where}: {name} must be text, got {value!r}")
-    return value
-
-
-def _bound(value: Any, where: str) -> Fraction | str:
-    if isinstance(value, str):
-        return value
-    try:
-        if isinstance(value, bool):
-            raise ValueError
-        return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{where}: between must be numbers, dates or texts, got {value!r}") from None
+def _forms() -> str:
+    """How queries are written, for errors: "key", "prefix", … or "where"."""
+    forms = [" with ".join(f'"{field}"' for field in kind.fields) for kind in KINDS.values()]
+    return f"{', '.join(forms[:-1])}, or {forms[-1]}"
 
 
 def read_queries(lines: Iterable[str], source: str) -> list[Query]:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_KINDS = {"KeyQuery": "key", "PrefixQuery": "prefix", "RangeQuery": "range", "WhereQuery": "where"}
-
 
 @click.command("queries")
 @job_options
@@ -83,7 +81,7 @@ def _show_stream(stream: Stream, max_per_key: int) -> None:
     from hushgram.pipelines.queries_output import accuracy
 
     p, noise = stream.params, stream.params.noise
-    kinds = Counter(_KINDS[type(query.kind).__name__] for query in stream.queries)
+    kinds = Counter(query.kind.name for query in stream.queries)
     said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     form = {
         "split": "one threshold, optimal split (Lyu, Su, Li 2017)",

@@ -1,7 +1,7 @@
 """How a histogram is cut for the shuffle, and into the fixed shards that noise is drawn for.
 
 A group of the shuffle is a range of whole noise shards: the number of groups follows the size of the input
-and has no effect on the result, the `NOISE_SHARDS` are fixed (law 2).
+and has no effect on the result, the `NOISE_SHARDS` are fixed: noise must not depend on the runner.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
-from hushgram.svt.queries import KeyQuery, check_stream, parse_query, read_queries, sensitivity
+from hushgram.svt.kinds import KeyQuery
+from hushgram.svt.queries import check_stream, parse_query, read_queries, sensitivity
 
 
 def queries_of(*fields):

@@ -1,0 +1,94 @@
+"""A new kind of query is one module and one registry line: a toy kind goes the whole way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from hushgram.errors import ParameterError
+from hushgram.exact.histogram import Histogram
+from hushgram.svt.exact_answers import QueryPlan
+from hushgram.svt.kinds import KINDS, Counters, DataShape, QueryKind
+from hushgram.svt.kinds.kind import read_text
+from hushgram.svt.queries import parse_query, read_queries, sensitivity
+
+SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class SuffixQuery(QueryKind):
+    """How often keys that end with a text occur."""
+
+    name: ClassVar[str] = "suffix"
+    fields: ClassVar[tuple[str, ...]] = ("suffix", "of")
+    data: ClassVar[Literal["keys", "records"]] = "keys"
+    needs_texts: ClassVar[bool] = True
+
+    suffix: str
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any], where: str) -> Self:
+        return cls(read_text(fields["suffix"], "suffix", where))
+
+    @classmethod
+    def counters(cls, queries: Sequence[tuple[int, SuffixQuery]], shape: DataShape) -> Sequence[Counters]:
+        assert shape.texts
+        return [SuffixCounters(queries)]
+
+
+class SuffixCounters(Counters):
+    def __init__(self, queries: Sequence[tuple[int, SuffixQuery]]) -> None:
+        self._queries = list(queries)
+        self.size = len(queries)
+
+    def add(self, into, rows, counts):
+        for slot, (_, query) in enumerate(self._queries):
+            into[slot] += counts[np.asarray(pc.ends_with(rows.texts, query.suffix.encode()))].sum()
+
+    def read(self, totals, out):
+        for (i, _), count in zip(self._queries, totals, strict=True):
+            out[i] = count
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setitem(KINDS, "suffix", SuffixQuery)
+
+
+def test_a_toy_kind_is_parsed_planned_and_counted_beside_the_others(toy):
+    lines = [
+        '{"suffix": ".png"}',
+        '{"key": "/a.png"}',
+        '{"prefix": "/"}',
+        '{"column": "n", "between": [1, 2]}',
+    ]
+    queries = read_queries(lines, "stream")
+    assert sensitivity(queries, 8, 2) == 8
+    plan = QueryPlan(queries, SCHEMA, "url")
+    assert (plan.texts, plan.reads_keys, plan.reads_records) == (True, True, True)
+    total = plan.zeros()
+    for keys in (["/a.png", "/b.png", "c"], ["/a.png"]):
+        plan.counting().add_keys(total, Histogram.of_column(keys, texts=True))
+    plan.add_records(total, pa.table({"url": ["c", "d"], "n": [1, 5]}), np.array([3, 9]))
+    assert plan.reading().answers(total).tolist() == [3, 2, 3, 3]
+
+
+def test_errors_name_the_toy_too(toy):
+    with pytest.raises(ParameterError, match=r'"where", or "suffix" with "of", got none of them'):
+        parse_query({"id": "x"}, 0, "line 1")
+    with pytest.raises(ParameterError, match='"of" needs "suffix"'):
+        parse_query({"key": "x", "of": 1}, 0, "line 1")
+    with pytest.raises(ParameterError, match="got key and suffix"):
+        parse_query({"key": "x", "suffix": "y"}, 0, "line 1")
+
+
+def test_every_kind_states_its_fields_and_the_registry_is_by_the_first():
+    assert all(kind.fields[0] == lead for lead, kind in KINDS.items())
+    fields = [field for kind in KINDS.values() for field in kind.fields]
+    assert len(set(fields)) == len(fields)
