@@ -25,7 +25,7 @@ from benchmarks.bars import Report, best_of
 from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import GRID, HALTED, MEASURED, OnlinePMW, PmwParams, Workload, prior_weights
-from hushgram.randomized_response.mechanism import LinearParams, answer, randomize
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
 from hushgram.selection.permute_and_flip import NoisyMaxParams, distribution, noisy_max
 from hushgram.svt import ABOVE, NumericSparse
 
@@ -182,7 +182,7 @@ def max_bars(report: Report) -> None:
 def response_bars(report: Report) -> None:
     """Speed and coverage."""
     bits = np.random.default_rng(0).random(10_000_000) < 0.3
-    params = LinearParams(1)
+    params = RandomizedResponseParams(1)
     taken, _ = best_of(5, lambda: randomize(bits, params, KEY.source("speed")))
     report.bar("randomized response, 10^7 bits", len(bits) / taken / 1e6, 100, unit="Mbit/s")
     rng = np.random.default_rng(1)
@@ -227,7 +227,7 @@ class People:
         return worst(queries.grid @ estimates, truth)
 
     def responses(self, queries: Workload, truth: I64) -> float:
-        params = LinearParams(1)
+        params = RandomizedResponseParams(1)
         bits = np.concatenate(
             [np.arange(size) < lit for size, lit in zip(self.sizes, self.counts, strict=True)]
         )

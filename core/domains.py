@@ -1,7 +1,7 @@
 """Which cell of a finite public domain a key belongs to, and the queries that speak about cells by name.
 
-Three kinds: a list of keys (`KeyCells`; also the heavy keys of a released sketch), buckets of hashed keys
-(`HashCells`), and ranges of a numeric key (`RangeCells`). A key outside the domain belongs to no cell: what
+Three kinds: a list of keys (`KeyDomain`; also the heavy keys of a released sketch), buckets of hashed keys
+(`BucketDomain`), and ranges of a numeric key (`RangeDomain`). A key outside the domain belongs to no cell: what
 it counted is left out before any mechanism sees it, so ‖x − x'‖₁ ≤ C holds on the cells as it did on all
 keys.
 """
@@ -25,12 +25,12 @@ from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import canonical, fingerprints
 from hushgram.pmw.workload import GRID, Domain, to_grid
 
-__all__ = ["Cells", "HashCells", "KeyCells", "RangeCells"]
+__all__ = ["BucketDomain", "FiniteDomain", "KeyDomain", "RangeDomain"]
 
 _KINDS = "keys, weights, prefix, between, cells, dense or all"
 
 
-class Cells(ABC):
+class FiniteDomain(ABC):
     """A finite domain: labels of its cells, counts of a histogram by cell, and rows of query weights."""
 
     #: whether counting needs the text of keys, not only their fingerprints
@@ -100,7 +100,7 @@ class Cells(ABC):
         return out
 
     def _prefix(self, prefix: Any) -> NDArray[np.uint16]:
-        if not isinstance(prefix, str) or not isinstance(self, KeyCells) or self.hashed:
+        if not isinstance(prefix, str) or not isinstance(self, KeyDomain) or self.hashed:
             raise ParameterError("prefix needs a text, and a domain whose keys are known by their text")
         return np.array([GRID * label.startswith(prefix) for label in self.labels], dtype=np.uint16)
 
@@ -128,10 +128,10 @@ def _numbers(values: list[Any]) -> NDArray[np.float64]:
     return np.array(values, dtype=np.float64)
 
 
-class KeyCells(Cells):
+class KeyDomain(FiniteDomain):
     """One cell for each key of a public list, known by fingerprint; ``bits`` of it where a sketch has fewer.
 
-    >>> cells = KeyCells.of(["b", "a"])
+    >>> cells = KeyDomain.of(["b", "a"])
     >>> cells.count(Histogram.of_column(["a", "a", "z"], texts=False)).tolist()
     [0, 2]
     """
@@ -146,13 +146,13 @@ class KeyCells(Cells):
             raise ParameterError("Domain: two keys of the list share a fingerprint; leave one of them out")
 
     @classmethod
-    def of(cls, keys: Sequence[str]) -> KeyCells:
+    def of(cls, keys: Sequence[str]) -> KeyDomain:
         """From key texts."""
         Domain(tuple(keys))  # says what is wrong with an empty list or a key listed twice
         return cls(keys, fingerprints(list(keys)))
 
     @classmethod
-    def of_heavy(cls, prints: NDArray[np.uint64], bits: int) -> KeyCells:
+    def of_heavy(cls, prints: NDArray[np.uint64], bits: int) -> KeyDomain:
         """From the hashed keys of a sketch released at δ = 0; their labels are hexadecimal."""
         digits = -(-bits // 4)
         return cls([f"#{int(value):0{digits}x}" for value in prints], prints, bits, hashed=True)
@@ -182,7 +182,7 @@ class KeyCells(Cells):
         return out
 
 
-class HashCells(Cells):
+class BucketDomain(FiniteDomain):
     """``count`` buckets of keys by fingerprint; a query for a key asks for its whole bucket."""
 
     def __init__(self, count: int) -> None:
@@ -203,10 +203,10 @@ class HashCells(Cells):
         return [int(i) for i in self._of(fingerprints(list(keys)))] if len(keys) else []
 
 
-class RangeCells(Cells):
+class RangeDomain(FiniteDomain):
     """Ranges [e₀, e₁), [e₁, e₂), … of a numeric key; a key that is no number, or outside, is in no cell.
 
-    >>> RangeCells([0, 10, 20]).row({"between": [5, 20]}, "query")[0] == GRID // 2
+    >>> RangeDomain([0, 10, 20]).row({"between": [5, 20]}, "query")[0] == GRID // 2
     np.True_
     """
 

@@ -25,7 +25,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from numpy.typing import NDArray
 
 from hushgram.accounting import Event
-from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
+from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan
 from hushgram.inputs.key_lists import read_text_keys
@@ -40,7 +40,7 @@ from hushgram.pmw.synthetic import MANIFEST, LinearQuery, Outcome, read_queries
 from hushgram.sketch.reader import Sketch
 from hushgram.transforms.answer_linear_queries import AnswerLinear
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.count_domain import CountCells, KeepCells
+from hushgram.transforms.count_domain import CountDomain, KeepDomain
 from hushgram.transforms.files import open_file
 from hushgram.transforms.read_records import read_records
 from hushgram.transforms.shuffle.sharding import shards_for
@@ -57,7 +57,7 @@ class AnswerJob:
     """A config made exact: domain, queries, parameters and prior. Nothing of it depends on the records."""
 
     config: AnswerConfig
-    cells: Cells
+    cells: FiniteDomain
     queries: tuple[LinearQuery, ...]
     params: PmwParams
     prior: NDArray[np.int64] | None
@@ -109,23 +109,23 @@ def _read(path: str) -> bytes:
     return content
 
 
-def _domain(config: AnswerDomain) -> tuple[Cells, NDArray[np.int64] | None]:
+def _domain(config: AnswerDomain) -> tuple[FiniteDomain, NDArray[np.int64] | None]:
     """The cells, and the prior that comes with them where they are a sketch's heavy keys."""
     if config.keys is not None:
-        return KeyCells.of(read_text_keys(config.keys, "domain.keys", open_file)), None
+        return KeyDomain.of(read_text_keys(config.keys, "domain.keys", open_file)), None
     if config.buckets is not None:
-        return HashCells(config.buckets), None
+        return BucketDomain(config.buckets), None
     if config.edges is not None:
-        return RangeCells(config.edges), None
+        return RangeDomain(config.edges), None
     sketch = Sketch.open(str(config.sketch))
     heavy = sketch.heavy()
     if not heavy.num_rows:
         raise InputError(f"domain.sketch: {config.sketch} has no heavy keys")
     prior = prior_weights(heavy.column("value").to_numpy())
     if "key" in heavy.column_names:
-        return KeyCells.of([str(key) for key in heavy.column("key").to_pylist()]), prior
+        return KeyDomain.of([str(key) for key in heavy.column("key").to_pylist()]), prior
     prints = heavy.column("fingerprint").to_numpy()
-    return KeyCells.of_heavy(prints, sketch.plan.domain_bits or 64), prior
+    return KeyDomain.of_heavy(prints, sketch.plan.domain_bits or 64), prior
 
 
 def _queries(config: QueriesFile) -> list[LinearQuery]:
@@ -182,7 +182,7 @@ def run_answer(
     pipeline = new_pipeline(options)
     _ = (
         _bounded(pipeline, job.config, source, release_key, job.cells)
-        | "CountCells" >> CountCells(job.cells)
+        | "CountDomain" >> CountDomain(job.cells)
         | "AnswerLinear"
         >> AnswerLinear(job.cells, job.queries, job.params, release_key=release_key, prior=job.prior)
         | "WriteAnswers"
@@ -192,11 +192,15 @@ def run_answer(
 
 
 def _bounded(
-    pipeline: beam.Pipeline, config: JobConfig, source: InputPlan, release_key: ReleaseKey, cells: Cells
+    pipeline: beam.Pipeline,
+    config: JobConfig,
+    source: InputPlan,
+    release_key: ReleaseKey,
+    cells: FiniteDomain,
 ) -> Any:
     """Files → parts of the bounded histogram of the domain's keys."""
     records = read_records(pipeline, source, config.input.bad_records)
-    records = records | "KeepCells" >> KeepCells(cells, config.input.key)
+    records = records | "KeepDomain" >> KeepDomain(cells, config.input.key)
     if config.input.user is None:
         return records | "CountRecords" >> CountRecords(config.input.key, texts=cells.texts)
     return records | "BoundContributions" >> BoundContributions(
@@ -214,7 +218,7 @@ def _write(
     outcome: Outcome,
     path: str,
     queries: Sequence[LinearQuery],
-    cells: Cells,
+    cells: FiniteDomain,
     params: PmwParams,
     name: str,
     unit: str,

@@ -25,7 +25,7 @@ from hushgram.pipelines.linear_config import LinearConfig
 from hushgram.pipelines.progress import run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.pipelines.source import plan_config
-from hushgram.randomized_response.mechanism import LinearParams
+from hushgram.randomized_response.mechanism import RandomizedResponseParams
 from hushgram.randomized_response.table import manifest_text
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
 
@@ -90,7 +90,11 @@ def run_linear(
 
 
 def _write_manifest(
-    parts: dict[str, dict[str, Any]], path: str, params: LinearParams, secrets: list[str], public: list[str]
+    parts: dict[str, dict[str, Any]],
+    path: str,
+    params: RandomizedResponseParams,
+    secrets: list[str],
+    public: list[str],
 ) -> str:
     text = manifest_text(params, secrets=secrets, public=public, parts=parts)
     with FileSystems.create(FileSystems.join(path, "manifest.json"), mime_type="text/plain") as sink:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import Condition, parse
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
-from hushgram.randomized_response.mechanism import LinearParams
+from hushgram.randomized_response.mechanism import RandomizedResponseParams
 
 __all__ = ["LinearConfig", "LinearInput", "SecretConfig"]
 
@@ -115,6 +115,6 @@ class LinearConfig(JobConfig):
             raise refuse(("privacy", "epsilon"), str(problem).partition("epsilon ")[2]) from None
         return self
 
-    def params(self) -> LinearParams:
+    def params(self) -> RandomizedResponseParams:
         """ε of a record, shared by its secret bits."""
-        return LinearParams(self.privacy.epsilon, secrets=len(self.secrets))
+        return RandomizedResponseParams(self.privacy.epsilon, secrets=len(self.secrets))

@@ -222,7 +222,8 @@ def build_queries(
     _ = (
         parts
         | "AnswerQueries" >> AnswerQueries(job.plan, numbers)  # (stream, (numbers, exact answers))
-        | "SparseVector" >> SparseVector(params, release_key=release_key, online=False)  # (stream, Released)
+        | "SparseVector"
+        >> SparseVector(params, release_key=release_key, online=False)  # (stream, StreamAnswers)
         | "WriteAnswers" >> WriteAnswers(path, job.header)
     )
 

@@ -26,7 +26,7 @@ from hushgram.svt.gap import refine
 from hushgram.svt.mechanism import ABOVE, HALTED
 from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import default_id
-from hushgram.transforms.sparse_vector import Released
+from hushgram.transforms.sparse_vector import StreamAnswers
 
 __all__ = ["Header", "StreamHeader", "WriteAnswers", "accuracy", "guarantee_words", "lines"]
 
@@ -111,7 +111,7 @@ def accuracy(params: SvtParams, queries: int, beta: Fraction) -> dict[str, Any]:
     }
 
 
-def lines(header: Header, released: Iterable[tuple[str, Released]]) -> Iterator[str]:
+def lines(header: Header, released: Iterable[tuple[str, StreamAnswers]]) -> Iterator[str]:
     """The file, line by line; streams in the order of the header."""
     found = dict(released)
     yield json.dumps(header.fields(), ensure_ascii=False)
@@ -119,7 +119,7 @@ def lines(header: Header, released: Iterable[tuple[str, Released]]) -> Iterator[
         yield from _stream_lines(stream, found[stream.name])
 
 
-def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
+def _stream_lines(stream: StreamHeader, released: StreamAnswers) -> Iterator[str]:
     params = stream.params
     answered = int(np.sum(released.outcome != HALTED))
     estimates = refine(params, released.gap, released.value) if params.answers == "numeric" else None
@@ -147,7 +147,7 @@ def _stream_lines(stream: StreamHeader, released: Released) -> Iterator[str]:
 
 
 class WriteAnswers(beam.PTransform):
-    """(stream, `Released`) → one file of JSON lines. Written again on a retry, with the same bytes."""
+    """(stream, `StreamAnswers`) → one file of JSON lines. Written again on a retry, with the same bytes."""
 
     def __init__(self, path: str, header: Header) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class WriteAnswers(beam.PTransform):
         )
 
 
-def _write(released: list[tuple[str, Released]], path: str, header: Header) -> str:
+def _write(released: list[tuple[str, StreamAnswers]], path: str, header: Header) -> str:
     with FileSystems.create(path, mime_type="text/plain") as file:
         for line in lines(header, released):
             file.write(line.encode() + b"\n")

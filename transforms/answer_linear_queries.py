@@ -1,6 +1,6 @@
 """Online private multiplicative weights as a stage: exact counts of a domain in, released answers out.
 
-In:  exact counts of the domain, a cell each (`CountCells`), private; vectors of parts are added up first.
+In:  exact counts of the domain, a cell each (`CountDomain`), private; vectors of parts are added up first.
 Out: one `Outcome`: an answer to each query in order, and the hypothesis. Public; `params.guarantee()`-DP.
 
 The stream is one sequence by nature (each update changes what later queries are compared with), so one worker
@@ -16,7 +16,7 @@ import apache_beam as beam
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.domains import Cells
+from hushgram.domains import FiniteDomain
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pmw.mechanism import OnlinePMW, PmwParams
@@ -27,11 +27,11 @@ __all__ = ["AnswerLinear"]
 
 
 class AnswerLinear(beam.PTransform):
-    """Exact counts of ``cells`` → `Outcome` of all ``queries``; ``prior`` as in `OnlinePMW`."""
+    """Exact counts of ``domain`` → `Outcome` of all ``queries``; ``prior`` as in `OnlinePMW`."""
 
     def __init__(
         self,
-        cells: Cells,
+        domain: FiniteDomain,
         queries: Sequence[LinearQuery],
         params: PmwParams,
         *,
@@ -39,33 +39,33 @@ class AnswerLinear(beam.PTransform):
         prior: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
-        self._cells, self._queries, self._params = cells, list(queries), params
+        self._domain, self._queries, self._params = domain, list(queries), params
         self._release_key, self._prior = release_key, prior
 
     def expand(self, counts: Any) -> Any:
         return (
             counts
-            | "Whole" >> SumParts(len(self._cells))
+            | "Whole" >> SumParts(len(self._domain))
             | "AnswerStream"
             >> beam.Map(
-                _answer, self._cells, self._queries, self._params, self._release_key, self._prior
+                _answer, self._domain, self._queries, self._params, self._release_key, self._prior
             ).with_output_types(Outcome)
         )
 
     def display_data(self) -> dict[str, Any]:
         epsilon, delta = self._params.guarantee()
         shown = {"epsilon": show(epsilon), "delta": show(delta), "max_updates": self._params.max_updates}
-        return {"cells": len(self._cells), "queries": len(self._queries), **shown}
+        return {"cells": len(self._domain), "queries": len(self._queries), **shown}
 
 
 def _answer(
     counts: NDArray[np.int64],
-    cells: Cells,
+    domain: FiniteDomain,
     queries: list[LinearQuery],
     params: PmwParams,
     release_key: ReleaseKey,
     prior: NDArray[np.int64] | None,
 ) -> Outcome:
     pmw = OnlinePMW(counts, params, release_key, prior=prior)
-    parts = [pmw.answer(work) for work in workloads(queries, cells)]
+    parts = [pmw.answer(work) for work in workloads(queries, domain)]
     return outcome_of(pmw.finish(), parts, pmw.updates)

@@ -17,67 +17,67 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
-from hushgram.domains import Cells
+from hushgram.domains import FiniteDomain
 from hushgram.exact.histogram import Histogram
 from hushgram.transforms.shuffle.vectors import SumParts
 from hushgram.transforms.shuffle.windows import OneWindow
 
-__all__ = ["CountCells", "KeepCells"]
+__all__ = ["CountDomain", "KeepDomain"]
 
 I64 = NDArray[np.int64]
 
 
-class KeepCells(beam.PTransform):
+class KeepDomain(beam.PTransform):
     """Arrow batches → the rows whose ``key`` is in the domain, before users are bounded.
 
     So what a user did elsewhere uses up nothing of the contributions that count here. The rule looks at one
     row at a time; the bound of each user is untouched.
     """
 
-    def __init__(self, cells: Cells, key: str) -> None:
+    def __init__(self, domain: FiniteDomain, key: str) -> None:
         super().__init__()
-        self._cells, self._key = cells, key
+        self._domain, self._key = domain, key
 
     def expand(self, batches: Any) -> Any:
-        kept = batches | "KeepRows" >> beam.Map(_keep, self._cells, self._key)
+        kept = batches | "KeepRows" >> beam.Map(_keep, self._domain, self._key)
         kept.element_type = pa.RecordBatch
         return kept
 
 
-def _keep(batch: pa.RecordBatch, cells: Cells, key: str) -> pa.RecordBatch:
-    return batch.filter(pa.array(cells.inside(batch.column(key))))
+def _keep(batch: pa.RecordBatch, domain: FiniteDomain, key: str) -> pa.RecordBatch:
+    return batch.filter(pa.array(domain.inside(batch.column(key))))
 
 
-class CountCells(beam.PTransform):
-    """`Histogram` parts → the exact counts of ``cells``, in their order."""
+class CountDomain(beam.PTransform):
+    """`Histogram` parts → the exact counts of ``domain``, in their order."""
 
-    def __init__(self, cells: Cells) -> None:
+    def __init__(self, domain: FiniteDomain) -> None:
         super().__init__()
-        self._cells = cells
+        self._domain = domain
 
     def expand(self, parts: Any) -> Any:
         return (
             parts
             | "AllTime" >> OneWindow()
-            | "CountParts" >> beam.ParDo(_CountParts(self._cells))
-            | "SumCells" >> SumParts(len(self._cells))
+            | "CountParts" >> beam.ParDo(_CountParts(self._domain))
+            | "SumCells" >> SumParts(len(self._domain))
         )
 
     def display_data(self) -> dict[str, Any]:
-        return {"cells": len(self._cells)}
+        return {"cells": len(self._domain)}
 
 
 class _CountParts(beam.DoFn):
     """Histogram parts → one vector for each bundle."""
 
-    def __init__(self, cells: Cells) -> None:
-        self._cells = cells
+    def __init__(self, domain: FiniteDomain) -> None:
+        self._domain = domain
 
     def start_bundle(self) -> None:
         self._vector: I64 | None = None
 
     def process(self, part: Histogram) -> None:
-        counted = self._cells.count(part)
+        counted = self._domain.count(part)
         self._vector = counted if self._vector is None else self._vector + counted
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

@@ -36,7 +36,7 @@ from hushgram.inputs import InputPlan, WorkItem, read_item
 from hushgram.inputs.conditions import Condition, bind
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.randomized_response.mechanism import LinearParams, randomize
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.transforms.files import open_file
 from hushgram.transforms.shuffle.digests import DigestAll
 
@@ -114,7 +114,7 @@ class RandomizeResponses(beam.PTransform):
         plan: InputPlan,
         secrets: Sequence[Secret],
         public: Sequence[str],
-        params: LinearParams,
+        params: RandomizedResponseParams,
         *,
         path: str,
         release_key: ReleaseKey,
@@ -158,7 +158,7 @@ class _Randomize(beam.DoFn):
         plan: InputPlan,
         secrets: tuple[Secret, ...],
         public: tuple[str, ...],
-        params: LinearParams,
+        params: RandomizedResponseParams,
         path: str,
         release_key: ReleaseKey,
     ) -> None:
@@ -206,7 +206,7 @@ def randomize_batch(
     batch: pa.RecordBatch,
     secrets: Sequence[Secret],
     public: Sequence[str],
-    params: LinearParams,
+    params: RandomizedResponseParams,
     key: ReleaseKey,
     *,
     item: int,

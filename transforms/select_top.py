@@ -1,6 +1,6 @@
 """The most frequent keys of a public list, by permute-and-flip and peeling.
 
-In:  exact counts of the list, a key each (`CountCells`), private; vectors of parts are added up first.
+In:  exact counts of the list, a key each (`CountDomain`), private; vectors of parts are added up first.
 Out: one list of keys, most frequent first, without their counts. ε-DP for all of them together.
 
 One user moves the count of a listed key by at most max_per_key, and all counts the same way, so the

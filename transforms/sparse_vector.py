@@ -1,7 +1,7 @@
 """The sparse vector stage: exact answers in, released answers out; at once, or one by one on a stream.
 
 In:  (stream, (sequence numbers, exact answers)): arrays, or single numbers where queries arrive one at a time.
-Out: (stream, `Released`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number; public.
+Out: (stream, `StreamAnswers`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number; public.
 
 Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
 yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data
@@ -39,12 +39,12 @@ from hushgram.svt.params import SvtParams
 from hushgram.transforms.shuffle.digests import DigestAll
 from hushgram.transforms.shuffle.windows import OneWindow
 
-__all__ = ["Released", "SparseVector"]
+__all__ = ["SparseVector", "StreamAnswers"]
 
 I64 = NDArray[np.int64]
 
 
-class Released(NamedTuple):
+class StreamAnswers(NamedTuple):
     """Released answers of one stream by sequence number; gap and value are 0 where there is none."""
 
     sequence: I64
@@ -54,7 +54,7 @@ class Released(NamedTuple):
 
 
 class SparseVector(beam.PTransform):
-    """(stream, (sequence numbers, exact answers)) → (stream, `Released`).
+    """(stream, (sequence numbers, exact answers)) → (stream, `StreamAnswers`).
 
     ``params`` holds for every stream, or for each by name. ``online`` is chosen by whether the input is
     bounded. Sequence numbers of an online stream begin at ``first`` and leave no gap.
@@ -138,11 +138,11 @@ class _AnswerBatch(beam.DoFn):
     def __init__(self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey) -> None:
         self._params, self._release_key = params, release_key
 
-    def process(self, element: tuple[str, I64, I64], release: bytes) -> Iterator[tuple[str, Released]]:
+    def process(self, element: tuple[str, I64, I64], release: bytes) -> Iterator[tuple[str, StreamAnswers]]:
         stream, numbers, answers = element
         params = _params_of(self._params, stream)
         out = run_batch(answers, params, self._release_key, stream, sequence=numbers, release=release)
-        yield stream, Released(numbers, out.outcome, out.gap, out.value)
+        yield stream, StreamAnswers(numbers, out.outcome, out.gap, out.value)
 
 
 class _AnswerOnline(beam.DoFn):
@@ -163,7 +163,7 @@ class _AnswerOnline(beam.DoFn):
         saved: Any = beam.DoFn.StateParam(STATE),  # noqa: B008 (how Beam names state)
         held: Any = beam.DoFn.StateParam(HELD),  # noqa: B008
         lowest: Any = beam.DoFn.StateParam(LOWEST),  # noqa: B008
-    ) -> Iterator[tuple[str, Released]]:
+    ) -> Iterator[tuple[str, StreamAnswers]]:
         stream, (number, answer) = element
         params = _params_of(self._params, stream)
         data = saved.read()
@@ -208,8 +208,8 @@ class _AnswerOnline(beam.DoFn):
         return state, released
 
 
-def _single(number: int, answer: Answer) -> Released:
-    return Released(
+def _single(number: int, answer: Answer) -> StreamAnswers:
+    return StreamAnswers(
         np.array([number], dtype=np.int64),
         np.array([answer.outcome], dtype=np.int8),
         np.array([answer.gap or 0], dtype=np.int64),

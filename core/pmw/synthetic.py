@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hushgram.domains import Cells, HashCells, KeyCells, RangeCells
+from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.numbers import show
 from hushgram.pmw.hypothesis import Hypothesis
@@ -80,12 +80,12 @@ def read_queries(lines: Iterable[str | bytes], source: str) -> list[LinearQuery]
     return out
 
 
-def workloads(queries: Sequence[LinearQuery], cells: Cells) -> Iterator[Workload]:
+def workloads(queries: Sequence[LinearQuery], domain: FiniteDomain) -> Iterator[Workload]:
     """Batches of query rows: a function of the queries and the domain alone."""
-    step = max(1, _BATCH // len(cells))
+    step = max(1, _BATCH // len(domain))
     for start in range(0, len(queries), step):
         part = queries[start : start + step]
-        yield Workload(np.stack([cells.row(query.fields, f"query {query.id}") for query in part]))
+        yield Workload(np.stack([domain.row(query.fields, f"query {query.id}") for query in part]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +99,10 @@ class Outcome:
     updates: int
 
     def files(
-        self, queries: Sequence[LinearQuery], cells: Cells, params: PmwParams, name: str, unit: str
+        self, queries: Sequence[LinearQuery], domain: FiniteDomain, params: PmwParams, name: str, unit: str
     ) -> dict[str, bytes]:
         """The files of the directory; the manifest comes last."""
-        out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(cells)}
+        out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(domain)}
         epsilon, delta = params.guarantee()
         kind = f"{show(epsilon)}-differentially private"
         if delta:
@@ -132,7 +132,7 @@ class Outcome:
                 "hypothesis": round(params.svt.threshold / GRID + slack, 1),
                 "measured": round(measured, 1),
             },
-            "domain": domain_fields(cells),
+            "domain": domain_fields(domain),
             "total": self.total,
             "shift": self.shift,
             "updates": self.updates,
@@ -153,22 +153,22 @@ class Outcome:
         )
         return "".join(line + "\n" for line in lines).encode()
 
-    def _histogram(self, cells: Cells) -> bytes:
-        columns: dict[str, Any] = {"label": pa.array(cells.labels, pa.string()), "units": self.units}
-        if isinstance(cells, KeyCells):
-            columns["fingerprint"] = pa.array(cells.prints, pa.uint64())
+    def _histogram(self, domain: FiniteDomain) -> bytes:
+        columns: dict[str, Any] = {"label": pa.array(domain.labels, pa.string()), "units": self.units}
+        if isinstance(domain, KeyDomain):
+            columns["fingerprint"] = pa.array(domain.prints, pa.uint64())
         sink = io.BytesIO()
         pq.write_table(pa.table(columns), sink)
         return sink.getvalue()
 
 
-def domain_fields(cells: Cells) -> dict[str, Any]:
+def domain_fields(domain: FiniteDomain) -> dict[str, Any]:
     """The domain, for the manifest."""
-    if isinstance(cells, KeyCells):
-        return {"kind": "keys", "bits": cells.bits, "hashed": cells.hashed, "cells": len(cells)}
-    if isinstance(cells, RangeCells):
-        return {"kind": "edges", "edges": cells.edges, "cells": len(cells)}
-    return {"kind": "buckets", "cells": len(cells)}
+    if isinstance(domain, KeyDomain):
+        return {"kind": "keys", "bits": domain.bits, "hashed": domain.hashed, "cells": len(domain)}
+    if isinstance(domain, RangeDomain):
+        return {"kind": "edges", "edges": domain.edges, "cells": len(domain)}
+    return {"kind": "buckets", "cells": len(domain)}
 
 
 class SyntheticHistogram:
@@ -179,9 +179,9 @@ class SyntheticHistogram:
     """
 
     def __init__(
-        self, cells: Cells, units: NDArray[np.int64], shift: int, manifest: Mapping[str, Any]
+        self, domain: FiniteDomain, units: NDArray[np.int64], shift: int, manifest: Mapping[str, Any]
     ) -> None:
-        self.cells, self.units, self.shift, self.manifest = cells, units, shift, manifest
+        self.domain, self.units, self.shift, self.manifest = domain, units, shift, manifest
 
     @classmethod
     def open(cls, path: str | Path) -> SyntheticHistogram:
@@ -216,29 +216,31 @@ class SyntheticHistogram:
         if len(body) != stated["bytes"] or hashlib.sha256(body).hexdigest() != stated["sha256"]:
             raise FormatError(f"answers: {path} differs from what the manifest states")
         table = pq.read_table(io.BytesIO(body))
-        domain = manifest["domain"]
-        cells: Cells
-        if domain["kind"] == "keys":
+        stated_domain = manifest["domain"]
+        domain: FiniteDomain
+        if stated_domain["kind"] == "keys":
             prints = table.column("fingerprint").to_numpy()
             labels = table.column("label").to_pylist()
-            cells = KeyCells(labels, prints, int(domain["bits"]), hashed=bool(domain["hashed"]))
-        elif domain["kind"] == "edges":
-            cells = RangeCells(domain["edges"])
+            domain = KeyDomain(
+                labels, prints, int(stated_domain["bits"]), hashed=bool(stated_domain["hashed"])
+            )
+        elif stated_domain["kind"] == "edges":
+            domain = RangeDomain(stated_domain["edges"])
         else:
-            cells = HashCells(int(domain["cells"]))
-        return cls(cells, table.column("units").to_numpy(), int(manifest["shift"]), manifest)
+            domain = BucketDomain(int(stated_domain["cells"]))
+        return cls(domain, table.column("units").to_numpy(), int(manifest["shift"]), manifest)
 
     def answer(self, queries: Sequence[LinearQuery]) -> NDArray[np.float64]:
         """Answers in counts."""
         parts = [
-            work.exact(self.units) / float(GRID << self.shift) for work in workloads(queries, self.cells)
+            work.exact(self.units) / float(GRID << self.shift) for work in workloads(queries, self.domain)
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def histogram(self) -> pa.Table:
         """label and count of every cell."""
         return pa.table(
-            {"label": self.cells.labels, "count": np.ldexp(self.units.astype(float), -self.shift)}
+            {"label": self.domain.labels, "count": np.ldexp(self.units.astype(float), -self.shift)}
         )
 
 

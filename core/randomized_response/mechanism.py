@@ -38,19 +38,27 @@ from hushgram.noise.intervals import Digits, geometric_digit
 from hushgram.noise.sampling import flip_bits
 from hushgram.numbers import Number, integer, rational, show
 
-__all__ = ["LinearAnswer", "LinearParams", "answer", "estimate", "hoeffding", "privacy_map", "randomize"]
+__all__ = [
+    "RandomizedResponseParams",
+    "ResponseEstimate",
+    "answer",
+    "estimate",
+    "hoeffding",
+    "privacy_map",
+    "randomize",
+]
 
 # Beyond this a flip would happen less than once in 10^13 bits: a typing error rather than a wish for privacy.
 _MOST_EPSILON = 30
 
 
 @dataclass(frozen=True, init=False)
-class LinearParams:
+class RandomizedResponseParams:
     """ε of one record, split evenly over its secret bits.
 
     Neighbours: tables that differ in the secret bits of one record; all ``secrets`` of them may change.
 
-    >>> round(LinearParams(1).flip, 4)
+    >>> round(RandomizedResponseParams(1).flip, 4)
     0.2689
     """
 
@@ -58,7 +66,7 @@ class LinearParams:
     secrets: int
 
     def __init__(self, epsilon: Number, *, secrets: int = 1) -> None:
-        owner, put = "LinearParams", object.__setattr__
+        owner, put = "RandomizedResponseParams", object.__setattr__
         put(self, "epsilon", positive(epsilon, "epsilon", owner))
         put(self, "secrets", integer(secrets, "secrets", owner, low=1, high=1000))
         if self.bit_epsilon > _MOST_EPSILON:
@@ -82,16 +90,18 @@ class LinearParams:
         return 1 / (1 + math.exp(float(self.bit_epsilon)))
 
 
-def privacy_map(params: LinearParams, bits: int) -> Fraction:
+def privacy_map(params: RandomizedResponseParams, bits: int) -> Fraction:
     """The ε between two tables that differ in ``bits`` bits of one record: ε₀ for each.
 
-    >>> privacy_map(LinearParams(1, secrets=4), 2)
+    >>> privacy_map(RandomizedResponseParams(1, secrets=4), 2)
     Fraction(1, 2)
     """
     return params.bit_epsilon * bits
 
 
-def randomize(bits: NDArray[np.bool_], params: LinearParams, source: BitSource) -> NDArray[np.bool_]:
+def randomize(
+    bits: NDArray[np.bool_], params: RandomizedResponseParams, source: BitSource
+) -> NDArray[np.bool_]:
     """The released form of one column of secret bits: each flipped with probability exactly p."""
     packed = np.packbits(np.asarray(bits, dtype=np.bool_), bitorder="little")
     flipped = flip_bits(packed, params.probability, source)
@@ -99,7 +109,7 @@ def randomize(bits: NDArray[np.bool_], params: LinearParams, source: BitSource) 
 
 
 @dataclass(frozen=True)
-class LinearAnswer:
+class ResponseEstimate:
     """An unbiased answer and an interval that holds with the stated confidence, whatever the secrets are."""
 
     value: float
@@ -113,7 +123,9 @@ class LinearAnswer:
         return (self.high - self.low) / 2
 
 
-def hoeffding(squares: float, params: LinearParams, confidence: Number = "0.95", queries: int = 1) -> float:
+def hoeffding(
+    squares: float, params: RandomizedResponseParams, confidence: Number = "0.95", queries: int = 1
+) -> float:
     """Half the length of the interval for a query with Σ w_i² = ``squares``, ``queries`` of them together."""
     level = float(rational(confidence, "confidence", "hoeffding"))
     if not 0 < level < 1:
@@ -126,18 +138,18 @@ def hoeffding(squares: float, params: LinearParams, confidence: Number = "0.95",
 def answer(
     released: NDArray[np.bool_],
     weights: ArrayLike | None,
-    params: LinearParams,
+    params: RandomizedResponseParams,
     *,
     confidence: Number = "0.95",
     queries: int = 1,
-) -> LinearAnswer:
+) -> ResponseEstimate:
     """The answer to Σ w_i·x_i from released bits; ``weights`` left out means 1 for every record.
 
     The interval is cut to [0, Σ w_i], where every true answer lies; the value is not, so that it stays
     unbiased.
 
     >>> yes = np.ones(1000, dtype=bool)
-    >>> answer(yes, None, LinearParams(30)).value.__round__(6)
+    >>> answer(yes, None, RandomizedResponseParams(30)).value.__round__(6)
     1000.0
     """
     bits = np.asarray(released, dtype=np.bool_)
@@ -145,14 +157,20 @@ def answer(
 
 
 def estimate(
-    whole: float, squares: float, lit: float, params: LinearParams, *, confidence: Number, queries: int
-) -> LinearAnswer:
+    whole: float,
+    squares: float,
+    lit: float,
+    params: RandomizedResponseParams,
+    *,
+    confidence: Number,
+    queries: int,
+) -> ResponseEstimate:
     """The answer from Σ w, Σ w² and Σ w·Y."""
     flip = params.flip
     value = (lit - flip * whole) / (1 - 2 * flip)
     margin = hoeffding(squares, params, confidence, queries)
     low, high = (min(max(end, 0.0), whole) for end in (value - margin, value + margin))
-    return LinearAnswer(value, low, high, float(rational(confidence, "confidence", "answer")))
+    return ResponseEstimate(value, low, high, float(rational(confidence, "confidence", "answer")))
 
 
 def _sums(bits: NDArray[np.bool_], weights: ArrayLike | None) -> tuple[float, float, float]:

@@ -9,9 +9,7 @@ Everything here is public and reading it costs nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hushgram.errors import FormatError, InputError, OutputError, ParameterError
+from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.inputs.conditions import bind, parse
 from hushgram.numbers import Number, show
-from hushgram.randomized_response.mechanism import LinearAnswer, LinearParams, estimate
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, ResponseEstimate, estimate
 
-__all__ = ["ResponseTable", "manifest_text", "write_manifest"]
+__all__ = ["ResponseTable", "manifest_text"]
 
 _FORMAT = "hushgram responses"
 _VERSION = 1
@@ -41,7 +39,7 @@ def _booleans(column: Any) -> NDArray[np.bool_]:
 
 
 def manifest_text(
-    params: LinearParams,
+    params: RandomizedResponseParams,
     *,
     secrets: Sequence[str],
     public: Sequence[str],
@@ -63,34 +61,6 @@ def manifest_text(
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_manifest(
-    directory: Path,
-    params: LinearParams,
-    *,
-    secrets: Sequence[str],
-    public: Sequence[str],
-    parts: Sequence[str],
-) -> None:
-    """Complete a local table whose parts are written: the manifest comes last, and atomically."""
-    stated = {
-        name: {"bytes": (directory / name).stat().st_size, "sha256": _sha256(directory / name)}
-        for name in parts
-    }
-    scratch = directory / ".manifest.json"
-    try:
-        scratch.write_text(
-            manifest_text(params, secrets=secrets, public=public, parts=stated), encoding="utf-8"
-        )
-        os.replace(scratch, directory / "manifest.json")
-    except OSError as error:
-        raise OutputError(f"output: cannot write {directory / 'manifest.json'}: {error.strerror}") from None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 class ResponseTable:
     """A released table, read part by part."""
 
@@ -99,7 +69,7 @@ class ResponseTable:
         self.secrets: tuple[str, ...] = tuple(manifest["secrets"])
         self.public: tuple[str, ...] = tuple(manifest["public"])
         self.guarantee: str = manifest["guarantee"]
-        self.params = LinearParams(manifest["epsilon"], secrets=max(len(self.secrets), 1))
+        self.params = RandomizedResponseParams(manifest["epsilon"], secrets=max(len(self.secrets), 1))
         self._parts: dict[str, dict[str, Any]] = manifest["parts"]
 
     @classmethod
@@ -143,7 +113,7 @@ class ResponseTable:
         weight: str | None = None,
         confidence: Number = "0.95",
         queries: int = 1,
-    ) -> LinearAnswer:
+    ) -> ResponseEstimate:
         """How many records have this secret bit, among those that satisfy ``where``, each times its weight.
 
         ``where`` holds conditions on public columns (`hushgram.inputs.conditions`), all of which must be true.

@@ -29,7 +29,7 @@ __all__ = [
     "HALTED",
     "AboveThreshold",
     "Answer",
-    "Answers",
+    "AnswerArrays",
     "NoiseStream",
     "NumericSparse",
     "Sparse",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 ABOVE, BELOW, HALTED = 1, 0, -1
-# Answers worked on at a time: the noise of one chunk fits the second-level cache.
+# AnswerArrays worked on at a time: the noise of one chunk fits the second-level cache.
 _CHUNK = 1 << 16
 
 
@@ -53,7 +53,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class AnswerArrays:
     """Released answers of a whole array; ``gap`` and ``value`` are 0 where the outcome is not ABOVE."""
 
     outcome: NDArray[np.int8]
@@ -188,10 +188,10 @@ class Sparse:
             int(released.value[0]) if above and self.params.answers == "numeric" else None,
         )
 
-    def ask_many(self, answers: ArrayLike) -> Answers:
+    def ask_many(self, answers: ArrayLike) -> AnswerArrays:
         """The released answers to the next queries of the stream, in order."""
         exact = clamped(answers, type(self).__name__)
-        out = Answers(
+        out = AnswerArrays(
             np.full(len(exact), HALTED, dtype=np.int8),
             np.zeros(len(exact), dtype=np.int64),
             np.zeros(len(exact), dtype=np.int64),
@@ -202,7 +202,7 @@ class Sparse:
             self._chunk(exact[start : start + _CHUNK], out, start)
         return out
 
-    def _chunk(self, exact: NDArray[np.int64], out: Answers, start: int) -> None:
+    def _chunk(self, exact: NDArray[np.int64], out: AnswerArrays, start: int) -> None:
         """Answer one chunk: write outcomes, gaps and values at ``start``."""
         noisy = exact + self._noise.queries(len(exact))
         hits, gaps = self._redrawn_hits(noisy) if self._redraw else self._fixed_hits(noisy)
@@ -321,7 +321,7 @@ def run_batch(
     *,
     sequence: NDArray[np.int64] | None = None,
     release: bytes = b"",
-) -> Answers:
+) -> AnswerArrays:
     """A whole stream at once, with noise that follows from the release key and the exact answers.
 
     Computed again on the same answers, it gives the same noise. ``sequence`` are the queries' sequence numbers

@@ -6,11 +6,11 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.domains import Cells
+from hushgram.domains import FiniteDomain
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.count_domain import KeepCells
+from hushgram.transforms.count_domain import KeepDomain
 from hushgram.transforms.read_records import read_records
 from hushgram.transforms.shuffle.batching import Local
 from hushgram.transforms.shuffle.sharding import shards_for
@@ -49,12 +49,12 @@ def bounding(
 
 
 def bounded_cells(
-    pipeline: beam.Pipeline, job: Job[Any], cells: Cells, release_key: ReleaseKey, local: Local
+    pipeline: beam.Pipeline, job: Job[Any], cells: FiniteDomain, release_key: ReleaseKey, local: Local
 ) -> Any:
     """Files → parts of the bounded histogram of a finite domain; records outside of it are left out first."""
     key = job.config.input.key
     return (
         records(pipeline, job)
-        | "KeepCells" >> KeepCells(cells, key)
+        | "KeepDomain" >> KeepDomain(cells, key)
         | "Bound" >> bounding(job, key, release_key, local, texts=cells.texts)
     )

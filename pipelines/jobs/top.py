@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from hushgram.accounting import Event
-from hushgram.domains import KeyCells
+from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
@@ -69,7 +69,7 @@ class Top(Job[TopConfig]):
         config = self.config
         self.params = config.params()
         self.keys = tuple(read_key_list(config.keys, "keys"))
-        self.cells = KeyCells.of(self.keys)
+        self.cells = KeyDomain.of(self.keys)
         if config.count > len(self.keys):
             raise ParameterError(
                 f"count must be at most the {len(self.keys)} keys of {config.keys}, got {config.count}"
@@ -86,12 +86,12 @@ class Top(Job[TopConfig]):
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounded_cells
-        from hushgram.transforms.count_domain import CountCells
+        from hushgram.transforms.count_domain import CountDomain
         from hushgram.transforms.select_top import MostFrequent
 
         _ = (
             bounded_cells(pipeline, self, self.cells, release_key, local)
-            | "CountCells" >> CountCells(self.cells)
+            | "CountDomain" >> CountDomain(self.cells)
             | "MostFrequent" >> MostFrequent(self.keys, self.params, release_key=release_key)  # [key, …]
             | "WriteTop" >> beam.Map(_write, path, self._header())
         )

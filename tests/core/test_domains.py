@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hushgram.domains import HashCells, KeyCells, RangeCells
+from hushgram.domains import BucketDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import fingerprints
@@ -18,7 +18,7 @@ PART = {texts: Histogram.of_column(KEYS + ["a"] * 4, texts=texts) for texts in (
 
 
 def test_listed_keys_count_and_others_do_not():
-    cells = KeyCells.of(["c", "a", "none"])
+    cells = KeyDomain.of(["c", "a", "none"])
     assert cells.count(PART[False]).tolist() == [1, 5, 0]
     assert cells.inside(KEYS).tolist() == [True, False, True, False, False, False, False]
     assert cells.row({"keys": ["a"]}, "q").tolist() == [0, GRID, 0]
@@ -28,7 +28,7 @@ def test_listed_keys_count_and_others_do_not():
 def test_heavy_keys_of_a_sketch_are_found_by_their_text():
     bits = 20
     prints = fingerprints(["a", "b"]) >> np.uint64(64 - bits)
-    cells = KeyCells.of_heavy(prints, bits)
+    cells = KeyDomain.of_heavy(prints, bits)
     assert cells.count(PART[False]).tolist() == [5, 1]
     assert cells.positions(["b", cells.labels[0]]) == [1, 0]
     with pytest.raises(ParameterError, match="'zz' is not among the 2 keys"):
@@ -40,21 +40,21 @@ def test_heavy_keys_of_a_sketch_are_found_by_their_text():
 def test_keys_that_share_a_fingerprint_are_refused():
     """Both would count the same records: a user would move the histogram by twice the bound."""
     with pytest.raises(ParameterError, match="share a fingerprint"):
-        KeyCells(["a", "b"], np.array([5, 5], np.uint64))
+        KeyDomain(["a", "b"], np.array([5, 5], np.uint64))
 
 
 def test_buckets_hold_every_key_once():
-    cells = HashCells(5)
+    cells = BucketDomain(5)
     counts = cells.count(PART[False])
     assert counts.sum() == len(KEYS) + 4
     assert counts[cells.positions(["a"])[0]] >= 5
     assert cells.inside(KEYS).all()
     with pytest.raises(ParameterError, match="at least 1"):
-        HashCells(0)
+        BucketDomain(0)
 
 
 def test_ranges_parse_numbers_and_leave_the_rest_out():
-    cells = RangeCells([-5, 0, 10, 20])
+    cells = RangeDomain([-5, 0, 10, 20])
     assert cells.count(PART[True]).tolist() == [1, 1, 1]
     assert cells.inside(KEYS).tolist() == [False, False, False, True, True, True, False]
     assert cells.positions(["10"]) == [2]
@@ -64,7 +64,7 @@ def test_ranges_parse_numbers_and_leave_the_rest_out():
             cells.positions([wrong])
     for edges in ([1], [2, 1], [0, float("inf")]):
         with pytest.raises(ParameterError, match="rising"):
-            RangeCells(edges)
+            RangeDomain(edges)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_ranges_parse_numbers_and_leave_the_rest_out():
 )
 def test_queries_that_cannot_be_read(query, message):
     with pytest.raises(ParameterError, match=message):
-        KeyCells.of(["a", "b"]).row(query, "q")
+        KeyDomain.of(["a", "b"]).row(query, "q")
 
 
 def test_query_files():
@@ -99,7 +99,7 @@ def test_query_files():
             read_queries(lines, "f")
 
 
-@pytest.mark.parametrize("cells", [KeyCells.of(["a", "b", "c"]), HashCells(3), RangeCells([0, 1, 2, 3])])
+@pytest.mark.parametrize("cells", [KeyDomain.of(["a", "b", "c"]), BucketDomain(3), RangeDomain([0, 1, 2, 3])])
 def test_saved_hypotheses_answer_as_they_did(tmp_path, cells):
     params = PmwParams(5, max_updates=3)
     pmw = OnlinePMW(np.array([100, 20, 3]), params, ReleaseKey(bytes(32)))

@@ -21,7 +21,7 @@ from apache_beam.io import fileio
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.svt.params import SvtParams
-from hushgram.transforms.sparse_vector import Released, SparseVector
+from hushgram.transforms.sparse_vector import SparseVector, StreamAnswers
 
 
 class Look(beam.DoFn):
@@ -37,12 +37,12 @@ class Look(beam.DoFn):
 
 
 class Keep(beam.DoFn):
-    """(stream, Released) → one file for each answer."""
+    """(stream, StreamAnswers) → one file for each answer."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    def process(self, element: tuple[str, Released]) -> None:
+    def process(self, element: tuple[str, StreamAnswers]) -> None:
         stream, released = element
         for number, outcome, gap, value in zip(*(part.tolist() for part in released), strict=True):
             token = uuid.uuid4().hex

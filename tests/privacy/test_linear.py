@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.randomized_response.mechanism import LinearParams, answer, privacy_map, randomize
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, privacy_map, randomize
 from tests.statistics import fits
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -24,7 +24,7 @@ def exact_flip(params):
 def test_digits_of_the_flip_probability(epsilon, secrets):
     import mpmath
 
-    params = LinearParams(epsilon, secrets=secrets)
+    params = RandomizedResponseParams(epsilon, secrets=secrets)
     with mpmath.workprec(300):
         rate = mpmath.mpf(params.bit_epsilon.numerator) / params.bit_epsilon.denominator
         p = 1 / (1 + mpmath.exp(rate))
@@ -35,7 +35,7 @@ def test_digits_of_the_flip_probability(epsilon, secrets):
 @pytest.mark.parametrize("epsilon", ["0.25", "1", "3"])
 @pytest.mark.parametrize("bit", [False, True])
 def test_flips_have_the_stated_rate(epsilon, bit):
-    params = LinearParams(epsilon)
+    params = RandomizedResponseParams(epsilon)
     secret = np.full(200_003, bit)
     flipped = randomize(secret, params, KEY.source(f"flips {epsilon} {bit}")) != secret
     assert fits(flipped.astype(int), {1: params.flip, 0: 1 - params.flip})
@@ -56,17 +56,17 @@ def loss(flip, bits):
 
 @pytest.mark.parametrize("secrets", [1, 2, 3])
 def test_loss_of_a_record_is_epsilon(secrets):
-    params = LinearParams("1.5", secrets=secrets)
+    params = RandomizedResponseParams("1.5", secrets=secrets)
     assert loss(float(exact_flip(params)), secrets) == pytest.approx(1.5, rel=1e-9)
     assert privacy_map(params, secrets) == Fraction(3, 2)
 
 
 def test_broken_twin_epsilon_for_each_bit_of_three():
-    assert loss(LinearParams("1.5").flip, 3) > 4
+    assert loss(RandomizedResponseParams("1.5").flip, 3) > 4
 
 
 def test_neighbouring_bits_are_flipped_independently():
-    params = LinearParams(1)
+    params = RandomizedResponseParams(1)
     flipped = randomize(np.zeros(200_000, bool), params, KEY.source("pairs")).astype(int)
     for lag in (1, 8, 64):
         pairs = flipped[: -lag or None : 2 * lag]
@@ -78,7 +78,7 @@ def test_neighbouring_bits_are_flipped_independently():
 
 
 def test_intervals_cover_and_answers_are_unbiased():
-    params = LinearParams(1)
+    params = RandomizedResponseParams(1)
     rng = np.random.default_rng(3)
     secret = rng.random(400) < 0.3
     weights = np.round(rng.random(400), 3)

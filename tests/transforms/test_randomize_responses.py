@@ -12,13 +12,13 @@ from hushgram.errors import ParameterError
 from hushgram.inputs import Source
 from hushgram.inputs.conditions import parse
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.randomized_response.mechanism import LinearParams, randomize
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret, randomize_batch
 from hushgram.transforms.read_records import plan_records
 
 KEY = ReleaseKey(bytes(range(32)))
 SICK = Secret("sick", "ill")
-PARAMS = LinearParams(1)
+PARAMS = RandomizedResponseParams(1)
 ROWS = 3000
 
 
@@ -71,7 +71,7 @@ def run(files, name):
     out.mkdir()
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         parts = pipeline | RandomizeResponses(
-            plan, [SICK], ["city"], LinearParams(1), path=str(out), release_key=KEY
+            plan, [SICK], ["city"], RandomizedResponseParams(1), path=str(out), release_key=KEY
         )
         _ = parts | beam.Map(lambda held: (out / "parts").write_text(json.dumps(held, sort_keys=True)))
     return out
@@ -92,7 +92,7 @@ def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):
     exact = np.asarray(batch().column("ill"))
     noise = bits ^ np.concatenate([exact, exact])
     assert abs((noise[:ROWS] == noise[ROWS:]).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / ROWS)
-    assert abs(noise.mean() - LinearParams(1).flip) < 5.5 * np.sqrt(0.2 / (2 * ROWS))
+    assert abs(noise.mean() - RandomizedResponseParams(1).flip) < 5.5 * np.sqrt(0.2 / (2 * ROWS))
 
 
 def test_a_secret_that_changes_anywhere_changes_the_noise_of_the_whole_table(files):
@@ -136,6 +136,8 @@ def test_bits_of_every_kind_of_column(secret, column, bits):
 def test_mistakes_show_when_the_pipeline_is_built(files):
     plan = plan_records([str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city")))
     with pytest.raises(ParameterError, match="'ill' is secret and cannot be public"):
-        RandomizeResponses(plan, [SICK], ["ill"], LinearParams(1), path="x", release_key=KEY)
+        RandomizeResponses(plan, [SICK], ["ill"], RandomizedResponseParams(1), path="x", release_key=KEY)
     with pytest.raises(ParameterError, match="split for 2 secrets, got 1"):
-        RandomizeResponses(plan, [SICK], [], LinearParams(1, secrets=2), path="x", release_key=KEY)
+        RandomizeResponses(
+            plan, [SICK], [], RandomizedResponseParams(1, secrets=2), path="x", release_key=KEY
+        )

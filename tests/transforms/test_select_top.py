@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from hushgram.domains import KeyCells
+from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.selection.permute_and_flip import NoisyMaxParams
-from hushgram.transforms.count_domain import CountCells
+from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.select_top import MostFrequent, _choose
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -30,14 +30,14 @@ def parts(pieces):
 def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
     params = NoisyMaxParams(2, count=3)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        counts = pipeline | beam.Create(parts(pieces)) | CountCells(KeyCells.of(LISTED))
+        counts = pipeline | beam.Create(parts(pieces)) | CountDomain(KeyDomain.of(LISTED))
         chosen = counts | MostFrequent(LISTED, params, release_key=KEY)
         assert_that(chosen, equal_to([["b", "d", "a"]]))
 
 
 def test_no_data_at_all_still_chooses():
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        empty = pipeline | beam.Create([], reshuffle=False) | CountCells(KeyCells.of(LISTED))
+        empty = pipeline | beam.Create([], reshuffle=False) | CountDomain(KeyDomain.of(LISTED))
         chosen = empty | MostFrequent(LISTED, NoisyMaxParams(1, count=2), release_key=KEY)
         assert_that(chosen | beam.Map(len), equal_to([2]))
 

@@ -17,7 +17,7 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
 from hushgram.clipping import ClipParams
-from hushgram.domains import KeyCells
+from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
@@ -30,7 +30,7 @@ from hushgram.svt.queries import check_stream, parse_query
 from hushgram.transforms.answer_linear_queries import AnswerLinear
 from hushgram.transforms.answer_queries import AnswerQueries
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.count_domain import CountCells
+from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.release_clipped import ReleaseClipped
 from hushgram.transforms.select_top import MostFrequent
@@ -84,7 +84,7 @@ STAGES = {
         MergeHistograms(2, texts=False),
         lambda groups: total([part for _, part in groups]),
     ),
-    "count domain": (histograms(), CountCells(KeyCells.of(KEYS)), lambda out: [v.tolist() for v in out]),
+    "count domain": (histograms(), CountDomain(KeyDomain.of(KEYS)), lambda out: [v.tolist() for v in out]),
     "queries": (
         {"keys": histograms(texts=True)},
         AnswerQueries(PLAN, [("s", range(2))]),
@@ -94,7 +94,10 @@ STAGES = {
     "linear": (
         vectors(),
         AnswerLinear(
-            KeyCells.of(KEYS), [LinearQuery("q", {"all": True})], PmwParams(1, max_updates=2), release_key=KEY
+            KeyDomain.of(KEYS),
+            [LinearQuery("q", {"all": True})],
+            PmwParams(1, max_updates=2),
+            release_key=KEY,
         ),
         lambda out: [(o.answers.scaled.tolist(), o.units.tolist(), o.updates) for o in out],
     ),

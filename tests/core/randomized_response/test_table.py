@@ -9,8 +9,8 @@ import pytest
 
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.randomized_response.mechanism import LinearParams, answer, hoeffding, randomize
-from hushgram.randomized_response.table import ResponseTable, write_manifest
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, hoeffding, randomize
+from hushgram.randomized_response.table import ResponseTable, manifest_text
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -18,7 +18,7 @@ KEY = ReleaseKey(bytes(range(32)))
 @pytest.fixture
 def table(tmp_path):
     rng = np.random.default_rng(0)
-    params = LinearParams(4, secrets=2)
+    params = RandomizedResponseParams(4, secrets=2)
     truth = []
     for part in range(2):
         columns = {
@@ -32,13 +32,9 @@ def table(tmp_path):
         for name in ("sick", "paid"):
             columns[name] = randomize(columns[name], params, KEY.source(name, part))
         pq.write_table(pa.table(columns), tmp_path / f"part-{part}.parquet")
-    write_manifest(
-        tmp_path,
-        params,
-        secrets=["sick", "paid"],
-        public=["city", "age", "share"],
-        parts=["part-0.parquet", "part-1.parquet"],
-    )
+    parts = {path.name: {"bytes": path.stat().st_size} for path in tmp_path.glob("part-*")}
+    text = manifest_text(params, secrets=["sick", "paid"], public=["city", "age", "share"], parts=parts)
+    (tmp_path / "manifest.json").write_text(text)
     return tmp_path, pa.concat_tables(truth)
 
 
@@ -112,7 +108,7 @@ def test_tables_that_are_torn_or_foreign(table, tmp_path_factory):
 
 
 def test_array_answers_and_their_errors():
-    params = LinearParams(2)
+    params = RandomizedResponseParams(2)
     bits = np.array([True, False, True])
     assert answer(bits, [0, 0, 0], params).value == 0
     told = answer(bits, None, params)
@@ -122,15 +118,15 @@ def test_array_answers_and_their_errors():
     with pytest.raises(ParameterError, match="from 0 to 1"):
         answer(bits, [1, 1, 2], params)
     with pytest.raises(ParameterError, match="epsilon must be at most 30"):
-        LinearParams(100)
+        RandomizedResponseParams(100)
     with pytest.raises(ParameterError, match="secrets must be from 1"):
-        LinearParams(1, secrets=0)
+        RandomizedResponseParams(1, secrets=0)
     assert hoeffding(100, params, queries=1000) > hoeffding(100, params)
 
 
 def test_randomize_repeats_from_the_same_source_only():
     bits = np.random.default_rng(0).random(10_001) < 0.5
-    params = LinearParams(1)
+    params = RandomizedResponseParams(1)
     first = randomize(bits, params, KEY.source("r", 1))
     assert len(first) == 10_001
     assert (first == randomize(bits, params, KEY.source("r", 1))).all()
