@@ -99,18 +99,20 @@ def test_query_files():
             read_queries(lines, "f")
 
 
-@pytest.mark.parametrize("cells", [KeyDomain.of(["a", "b", "c"]), BucketDomain(3), RangeDomain([0, 1, 2, 3])])
-def test_saved_hypotheses_answer_as_they_did(tmp_path, cells):
+@pytest.mark.parametrize(
+    "domain", [KeyDomain.of(["a", "b", "c"]), BucketDomain(3), RangeDomain([0, 1, 2, 3])]
+)
+def test_saved_hypotheses_answer_as_they_did(tmp_path, domain):
     params = PmwParams(5, max_updates=3)
     pmw = OnlinePMW(np.array([100, 20, 3]), params, ReleaseKey(bytes(32)))
     queries = read_queries(['{"cells": [0]}', '{"all": true}', '{"dense": [0.5, 0.25, 1]}'], "f")
-    parts = [pmw.answer(work) for work in workloads(queries, cells)]
+    parts = [pmw.answer(work) for work in workloads(queries, domain)]
     outcome = outcome_of(pmw.finish(), parts, pmw.updates)
-    for name, body in outcome.files(queries, cells, params, "name", "user").items():
+    for name, body in outcome.files(queries, domain, params, "name", "user").items():
         (tmp_path / name).write_bytes(body)
     opened = SyntheticHistogram.open(tmp_path)
-    assert opened.cells.labels == cells.labels
-    (work,) = workloads(queries, cells)
+    assert opened.domain.labels == domain.labels
+    (work,) = workloads(queries, domain)
     assert opened.answer(queries) == pytest.approx(pmw.hypothesis.estimate(work) / GRID, abs=1e-3)
     assert opened.histogram().column("count").to_numpy() == pytest.approx(pmw.hypothesis.counts())
     manifest = json.loads((tmp_path / "manifest.json").read_text())
