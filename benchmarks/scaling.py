@@ -28,7 +28,7 @@ from hushgram.inputs import Source
 from hushgram.pipelines import progress
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.transforms.shuffle import blocks, coders
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from hushgram.transforms.shuffle.sharding import shards_for
@@ -76,7 +76,7 @@ began, cpu = time.monotonic(), time.process_time()
 pipeline = new_pipeline(pipeline_options())
 params = ReleaseParams(epsilon="1", max_contributions=8)
 job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], secret=ReleaseKey(bytes(32)),
-                             shards=shards, local=Local(spill=sys.argv[3] if len(sys.argv) > 3 else None))
+                             shards=shards, local=LocalResources(spill=sys.argv[3] if len(sys.argv) > 3 else None))
 pipeline | ReadRecords(plan) | job
 result = pipeline.run()
 result.wait_until_finish()

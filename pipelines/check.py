@@ -32,7 +32,7 @@ def check_job(
     """Prints guarantee, parameters and what to expect; raises whatever a run would raise."""
     from hushgram.pipelines.budget import check_budget
     from hushgram.pipelines.runners import new_pipeline, pipeline_options
-    from hushgram.transforms.shuffle.batching import Local
+    from hushgram.transforms.shuffle.batching import LocalResources
 
     config = job.config
     options = pipeline_options(list(beam_options), config.workers)
@@ -44,7 +44,7 @@ def check_job(
         users=config.user_partition,
     )
     _read_first_blocks(job.source)
-    job.build(new_pipeline(options), config.output.path, ReleaseKey.generate(), Local())
+    job.build(new_pipeline(options), config.output.path, ReleaseKey.generate(), LocalResources())
     lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
     print_lines(lines, style, output)
     if style == "table":

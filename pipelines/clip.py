@@ -26,20 +26,20 @@ from hushgram.inputs import InputPlan, Source
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.clip_config import ClipConfig
-from hushgram.pipelines.local import run_stages
+from hushgram.pipelines.local_resources import run_stages
 from hushgram.pipelines.source import source_of
 from hushgram.svt.exact_answers import queryable
 from hushgram.transforms.answer_queries import RECORD, PackRecords
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.read_records import plan_records, read_records
 from hushgram.transforms.release_clipped import KeepNumbers, ReleaseClipped
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = ["ClipJob", "build_clip", "resolve_clip", "run_clip"]
 
 VERSION = 1
-ANYWHERE = Local()
+ANYWHERE = LocalResources()
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,11 @@ def run_clip(
 
 
 def build_clip(
-    pipeline: beam.Pipeline, job: ClipJob, path: str, release_key: ReleaseKey, local: Local = ANYWHERE
+    pipeline: beam.Pipeline,
+    job: ClipJob,
+    path: str,
+    release_key: ReleaseKey,
+    local: LocalResources = ANYWHERE,
 ) -> None:
     """The job's stages, from the files to the result."""
     config = job.config
@@ -157,7 +161,7 @@ def build_clip(
     )
 
 
-def _bounding(job: ClipJob, release_key: ReleaseKey, local: Local) -> beam.PTransform:
+def _bounding(job: ClipJob, release_key: ReleaseKey, local: LocalResources) -> beam.PTransform:
     user, max_contributions = job.config.input.user, job.params.max_contributions
     if user is None:
         return CountRecords(RECORD, texts=True, local=local)

@@ -27,7 +27,7 @@ from hushgram.accounting import Event
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.pipelines.local import run_stages
+from hushgram.pipelines.local_resources import run_stages
 from hushgram.pipelines.queries_config import QueriesConfig, StreamConfig, SvtConfig
 from hushgram.pipelines.queries_output import Header, StreamHeader, WriteAnswers
 from hushgram.pipelines.source import plan_config
@@ -38,13 +38,13 @@ from hushgram.transforms.answer_queries import RECORD, AnswerQueries, PackRecord
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.files import open_file
 from hushgram.transforms.read_records import read_records
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 from hushgram.transforms.sparse_vector import SparseVector
 
 __all__ = ["QueriesJob", "Stream", "build_queries", "resolve_queries", "run_queries", "stream_queries"]
 
-ANYWHERE = Local()
+ANYWHERE = LocalResources()
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,11 @@ def run_queries(
 
 
 def build_queries(
-    pipeline: beam.Pipeline, job: QueriesJob, path: str, release_key: ReleaseKey, local: Local = ANYWHERE
+    pipeline: beam.Pipeline,
+    job: QueriesJob,
+    path: str,
+    release_key: ReleaseKey,
+    local: LocalResources = ANYWHERE,
 ) -> None:
     """The job's stages, from the files to the answers."""
     records = read_records(pipeline, job.source, job.config.input.bad_records)
@@ -229,7 +233,7 @@ def build_queries(
 
 
 def _bounding(
-    job: QueriesJob, key: str, release_key: ReleaseKey, texts: bool, local: Local
+    job: QueriesJob, key: str, release_key: ReleaseKey, texts: bool, local: LocalResources
 ) -> beam.PTransform:
     config = job.config
     if config.input.user is None:

@@ -22,14 +22,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.local import local_means
+from hushgram.pipelines.local_resources import local_resources
 from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.read_records import read_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 from hushgram.transforms.write_sketch import discard_work
 
@@ -81,7 +81,7 @@ def run_release(
     options = pipeline_options() if options is None else options
     size = source.bytes if isinstance(source, InputPlan) else None
     started = time.monotonic()
-    with local_means(options) as local:
+    with local_resources(options) as local:
         release = build_release(
             params,
             source,
@@ -114,7 +114,7 @@ def build_release(
     name: str = "",
     release_key: ReleaseKey | None = None,
     shards: int | None = None,
-    local: Local | None = None,
+    local: LocalResources | None = None,
 ) -> ReleaseSparseHistogram:
     """The transform of a release, with the shuffle's shards chosen from the size of the input."""
     size = None

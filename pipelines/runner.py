@@ -105,13 +105,13 @@ def run_stages(
     quiet: bool = True,
 ) -> Finished:
     """Builds the stages of a job, runs them and waits. `path` is written to, whatever the config says."""
-    from hushgram.pipelines.local import local_means
+    from hushgram.pipelines.local_resources import local_resources
     from hushgram.pipelines.progress import read_counters, run_pipeline
     from hushgram.pipelines.runners import new_pipeline, pipeline_options
 
     options = pipeline_options(workers=job.config.workers) if options is None else options
     begun = time.monotonic()
-    with local_means(options) as local:
+    with local_resources(options) as local:
         pipeline = new_pipeline(options)
         job.build(pipeline, os.fspath(path), release_key, local)
         result = run_pipeline(pipeline, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)

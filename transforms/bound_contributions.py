@@ -22,17 +22,17 @@ import apache_beam as beam
 from hushgram.exact.histogram import Contributions, Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.steps import only_public_keys
-from hushgram.transforms.shuffle.batching import Local, TakeBatches
+from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns
 from hushgram.transforms.shuffle.combining import CombineShards
-from hushgram.transforms.shuffle.spill import Parcel, ParcelWriter
+from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
 from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["BoundContributions", "BoundUsers", "CountRecords"]
 
 _CODER = ContributionsCoder()
-_ANYWHERE = Local()
+_ANYWHERE = LocalResources()
 # An accumulator is cut when it has grown by this many rows, and by as much as it kept.
 _ROWS_PENDING = 1 << 21
 
@@ -55,7 +55,7 @@ class BoundContributions(beam.PTransform):
         texts: bool,
         shards: int,
         public_keys: KeyTable | None = None,
-        local: Local = _ANYWHERE,
+        local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__()
         self._cut = _CutUsers(
@@ -69,7 +69,7 @@ class BoundContributions(beam.PTransform):
             local=local,
         )
         self._threads = local.threads
-        self._sent = Contributions if local.spill is None else Parcel
+        self._sent = Contributions if local.spill is None else SpilledBatch
         self._bound = BoundUsers(max_contributions, max_per_key, texts=texts)
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
@@ -91,7 +91,7 @@ class CountRecords(beam.PTransform):
     """Records → parts of the histogram in which every record counts one."""
 
     def __init__(
-        self, key: str, *, texts: bool, public_keys: KeyTable | None = None, local: Local = _ANYWHERE
+        self, key: str, *, texts: bool, public_keys: KeyTable | None = None, local: LocalResources = _ANYWHERE
     ) -> None:
         super().__init__()
         self._count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
@@ -110,8 +110,8 @@ class BoundUsers(beam.CombineFn):
     def create_accumulator(self) -> _Held:
         return _Held()
 
-    def add_input(self, held: _Held, part: Contributions | Parcel) -> _Held:
-        held.add(_CODER.decode(part.read()) if isinstance(part, Parcel) else part)
+    def add_input(self, held: _Held, part: Contributions | SpilledBatch) -> _Held:
+        held.add(_CODER.decode(part.read()) if isinstance(part, SpilledBatch) else part)
         if held.pending > max(_ROWS_PENDING, held.kept):
             held.cut(self._max_contributions)
         return held
@@ -151,7 +151,7 @@ class _Held:
 
 
 class _CutUsers(TakeBatches):
-    """Records → (user shard, Contributions or the parcel that holds them), cut to C keys a user."""
+    """Records → (user shard, Contributions or the spilled batch that holds them), cut to C keys a user."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class _CutUsers(TakeBatches):
         texts: bool,
         shards: int,
         public_keys: KeyTable | None = None,
-        local: Local = _ANYWHERE,
+        local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__(user, key, threads=local.threads)
         self._release_key, self._max_contributions, self._texts, self._shards = (
@@ -176,7 +176,7 @@ class _CutUsers(TakeBatches):
 
     def start_bundle(self) -> None:
         super().start_bundle()
-        self._writer = None if self._spill is None else ParcelWriter(self._spill)
+        self._writer = None if self._spill is None else SpillWriter(self._spill)
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from super().finish_bundle()
@@ -190,7 +190,9 @@ class _CutUsers(TakeBatches):
         ]
         return Contributions.concat(parts).thinned(self._max_contributions).split_users(self._shards)
 
-    def send(self, result: list[tuple[int, Contributions]]) -> Iterator[tuple[int, Contributions | Parcel]]:
+    def send(
+        self, result: list[tuple[int, Contributions]]
+    ) -> Iterator[tuple[int, Contributions | SpilledBatch]]:
         for shard, part in result:
             if self._writer is None:
                 yield shard, part
@@ -201,7 +203,7 @@ class _CutUsers(TakeBatches):
 class _CountBatches(TakeBatches):
     """Records → Histogram parts."""
 
-    def __init__(self, key: str, *, texts: bool, public_keys: KeyTable | None, local: Local) -> None:
+    def __init__(self, key: str, *, texts: bool, public_keys: KeyTable | None, local: LocalResources) -> None:
         super().__init__(None, key, threads=local.threads)
         self._texts, self._public_keys = texts, public_keys
 

@@ -29,7 +29,7 @@ from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import PlanRelease
 from hushgram.transforms.release_public_list import ReleasePublicList
 from hushgram.transforms.release_threshold import ReleaseThreshold
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import Shards, shards_for
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
@@ -73,7 +73,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         name: str = "",
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
-        local: Local | None = None,
+        local: LocalResources | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(params, ReleaseParams):
@@ -86,7 +86,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         self._params, self._user, self._key, self._name = params, user, key, name
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
-        self._local = local or Local()
+        self._local = local or LocalResources()
         self.target = Target.of(os.fspath(path), self._release_key)
 
     def expand(self, records: Any) -> Any:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hushgram.noise.entropy import ReleaseKey
     from hushgram.pipelines.output_places import Shape
-    from hushgram.transforms.shuffle.batching import Local
+    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["Job", "Line"]
 
@@ -71,7 +71,9 @@ class Job(ABC, Generic[C]):
         return {}
 
     @abstractmethod
-    def build(self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: Local) -> None:
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
         """The stages, from the records of `self.source` to the file or directory `path`."""
 
     def check_lines(self) -> Iterator[Line]:

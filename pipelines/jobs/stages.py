@@ -12,7 +12,7 @@ from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.count_domain import KeepDomain
 from hushgram.transforms.read_records import read_records
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = ["bounded_cells", "bounding", "records"]
@@ -27,7 +27,7 @@ def bounding(
     job: Job[Any],
     column: str,
     release_key: ReleaseKey,
-    local: Local,
+    local: LocalResources,
     *,
     texts: bool,
     max_per_key: int | None = None,
@@ -49,7 +49,11 @@ def bounding(
 
 
 def bounded_cells(
-    pipeline: beam.Pipeline, job: Job[Any], cells: FiniteDomain, release_key: ReleaseKey, local: Local
+    pipeline: beam.Pipeline,
+    job: Job[Any],
+    cells: FiniteDomain,
+    release_key: ReleaseKey,
+    local: LocalResources,
 ) -> Any:
     """Files → parts of the bounded histogram of a finite domain; records outside of it are left out first."""
     key = job.config.input.key

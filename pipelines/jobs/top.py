@@ -26,7 +26,7 @@ from hushgram.selection.permute_and_flip import NoisyMaxParams
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from hushgram.transforms.shuffle.batching import Local
+    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["JOB", "Top", "TopConfig"]
 
@@ -82,7 +82,9 @@ class Top(Job[TopConfig]):
     def resolved(self) -> dict[str, Any]:
         return {"keys": digest(*self.keys).hex()}
 
-    def build(self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: Local) -> None:
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounded_cells

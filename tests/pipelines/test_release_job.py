@@ -74,7 +74,7 @@ def test_bytes_are_those_of_the_library(delta: str, users: bool, tmp_path: Path)
 
 
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
-    """multi_processing: DoFns, coders, parcels and errors cross process borders."""
+    """multi_processing: DoFns, coders, spilled batches and errors cross process borders."""
     chosen = params()
     expected = library(tmp_path / "library", TABLE, chosen)
     inputs = write_parquet(tmp_path / "in", TABLE, 4)

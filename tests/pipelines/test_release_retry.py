@@ -22,7 +22,7 @@ from hushgram.transforms import release_threshold as threshold
 from hushgram.transforms import write_sketch as sketch_sink
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.shuffle import combining
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from tests.pipelines.retries import RetryingRunner, failing
 from tests.transforms.releases import KEY, contents, params
 from tests.transforms.releases import records as make_records
@@ -63,7 +63,13 @@ def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
     spill = folder / "spill"
     spill.mkdir()
     step = build_release(
-        chosen, plan, user="user", key="url", path=folder / "job", release_key=KEY, local=Local(2, str(spill))
+        chosen,
+        plan,
+        user="user",
+        key="url",
+        path=folder / "job",
+        release_key=KEY,
+        local=LocalResources(2, str(spill)),
     )
     runner = RetryingRunner()
     pipeline = beam.Pipeline(runner, PipelineOptions())

@@ -1,4 +1,4 @@
-"""Bounding: the library's result from any cut, order, thread and parcel, in bounded memory."""
+"""Bounding: the library's result from any cut, order, thread and spilled batch, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers, CountRecords
-from hushgram.transforms.shuffle.batching import Local
+from hushgram.transforms.shuffle.batching import LocalResources
 from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
 
 CHOSEN = params()
@@ -73,7 +73,9 @@ def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_batch_of_one_user_sends_one_users_keys() -> None:
-    fn = bounding._CutUsers("user", "url", KEY, max_contributions=MOST, texts=False, shards=4, local=Local())
+    fn = bounding._CutUsers(
+        "user", "url", KEY, max_contributions=MOST, texts=False, shards=4, local=LocalResources()
+    )
     fn.setup()
     fn.start_bundle()
     table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
@@ -95,7 +97,7 @@ def test_batches_that_hardly_shrink_are_sent_as_they_are() -> None:
 def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, tmp_path: Path) -> None:
     table = records()
     chosen = params("1e-6" if texts else "0")
-    local = Local(threads, str(tmp_path) if spilled else None)
+    local = LocalResources(threads, str(tmp_path) if spilled else None)
     stage = BoundContributions(
         "user", "url", KEY, max_contributions=MOST, max_per_key=EACH, texts=texts, shards=3, local=local
     )
@@ -107,7 +109,9 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
 
 def test_small_batches_travel_together() -> None:
     """A thousand batches of three rows are one piece of work, not a thousand."""
-    fn = bounding._CutUsers("user", "url", KEY, max_contributions=MOST, texts=False, shards=2, local=Local())
+    fn = bounding._CutUsers(
+        "user", "url", KEY, max_contributions=MOST, texts=False, shards=2, local=LocalResources()
+    )
     fn.setup()
     fn.start_bundle()
     for batch in itertools.islice(records(3000).to_batches(max_chunksize=3), 1000):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-__all__ = ["Ahead"]
+__all__ = ["OrderedPool"]
 
 
-class Ahead:
+class OrderedPool:
     """Calls ``work`` on what is given, ``threads`` at a time, and hands results back in order.
 
     With one thread the work is done at once and in the caller's thread.

@@ -12,17 +12,17 @@ from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.transforms.shuffle.background import Ahead
+from hushgram.transforms.shuffle.background import OrderedPool
 from hushgram.transforms.shuffle.columns import Columns, RowBuffer, columns_of
 
-__all__ = ["Local", "TakeBatches"]
+__all__ = ["LocalResources", "TakeBatches"]
 
 # Small batches are put together up to this many rows, and large tables taken in pieces of so many.
 _ROWS_LEAST, _ROWS_MOST = 1 << 17, 1 << 20
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalResources:
     """What a job may use where all workers share one machine. None of it has an effect on the result.
 
     ``threads`` work on batches beside the one that reads them; ``spill`` is a private directory for batches
@@ -58,7 +58,7 @@ class TakeBatches(beam.DoFn):
         self._rows = RowBuffer(self._user, self._key)
         self._held: list[Columns] = []
         self._count = 0
-        self._ahead = Ahead(self.work, self._threads)
+        self._pool = OrderedPool(self.work, self._threads)
 
     def process(self, record: Any) -> Iterator[Any]:
         if isinstance(record, pa.RecordBatch | pa.Table):
@@ -73,13 +73,13 @@ class TakeBatches(beam.DoFn):
             for element in self._last():
                 yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
         finally:
-            self._ahead.close()
+            self._pool.close()
 
     def _last(self) -> Iterator[Any]:
         yield from self._accept(self._rows.take())
         if self._held:
             yield from self._do()
-        for result in self._ahead.rest():
+        for result in self._pool.rest():
             yield from self.send(result)
 
     def _accept(self, columns: Columns) -> Iterator[Any]:
@@ -93,5 +93,5 @@ class TakeBatches(beam.DoFn):
 
     def _do(self) -> Iterator[Any]:
         held, self._held, self._count = self._held, [], 0
-        for result in self._ahead.give(held):
+        for result in self._pool.give(held):
             yield from self.send(result)

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.transforms.shuffle.background import Ahead
+from hushgram.transforms.shuffle.background import OrderedPool
 
 __all__ = ["CombineShards"]
 
@@ -44,21 +44,21 @@ class _Combine(beam.DoFn):
         self._fn, self._threads = fn, threads
 
     def start_bundle(self) -> None:
-        self._ahead = Ahead(self._finish, self._threads)
+        self._pool = OrderedPool(self._finish, self._threads)
 
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
         held = self._fn.create_accumulator()
         for part in parts:
             held = self._fn.add_input(held, part)
-        yield from self._ahead.give((shard, held))
+        yield from self._pool.give((shard, held))
 
     def finish_bundle(self) -> Iterator[Any]:
         try:
-            for result in self._ahead.rest():
+            for result in self._pool.rest():
                 yield WindowedValue(result, GlobalWindow().max_timestamp(), (GlobalWindow(),))
         finally:
-            self._ahead.close()
+            self._pool.close()
 
     def _finish(self, item: tuple[int, Any]) -> tuple[int, Any]:
         shard, held = item

@@ -2,7 +2,7 @@
 
 Beam's local runner keeps every element in memory and copies it several times on its way through a shuffle.
 Where all workers share a machine, batches are appended to files of a private temporary directory instead, and
-a `Parcel` (path, offset, length) is shuffled. A bundle that is computed again writes new parcels; the old
+a `SpilledBatch` (path, offset, length) is shuffled. A bundle that is computed again writes new ones; the old
 ones are never read.
 
 The files hold exact, private data. The job makes the directory for itself alone (mode 0700) and removes it at
@@ -19,11 +19,11 @@ from typing import Any
 
 from hushgram.errors import OutputError
 
-__all__ = ["Parcel", "ParcelWriter"]
+__all__ = ["SpillWriter", "SpilledBatch"]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class SpilledBatch:
     """Where a batch lies."""
 
     path: str
@@ -47,14 +47,14 @@ class Parcel:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class ParcelWriter:
+class SpillWriter:
     """Appends batches to a file of its own in ``directory``."""
 
     def __init__(self, directory: str) -> None:
-        self._handle, self._path = tempfile.mkstemp(prefix="parcels-", dir=directory)
+        self._handle, self._path = tempfile.mkstemp(prefix="spill-", dir=directory)
         self._end = 0
 
-    def put(self, buffers: Sequence[Any]) -> Parcel:
+    def put(self, buffers: Sequence[Any]) -> SpilledBatch:
         """Write the buffers one after another."""
         size = sum(len(buffer) for buffer in buffers)
         try:
@@ -68,9 +68,9 @@ class ParcelWriter:
             raise OutputError(
                 f"temporary directory {folder} cannot be written: {error.strerror}; set TMPDIR elsewhere"
             ) from None
-        parcel = Parcel(self._path, self._end, size)
+        batch = SpilledBatch(self._path, self._end, size)
         self._end += size
-        return parcel
+        return batch
 
     def close(self) -> None:
         """Nothing more will be written."""

@@ -19,7 +19,7 @@ from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Tally
 from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.shuffle.background import Ahead
+from hushgram.transforms.shuffle.background import OrderedPool
 from hushgram.transforms.shuffle.blocks import BlockPart
 from hushgram.transforms.shuffle.coders import (
     ContributionsCoder,
@@ -30,7 +30,7 @@ from hushgram.transforms.shuffle.coders import (
 )
 from hushgram.transforms.shuffle.columns import RowBuffer, columns_of
 from hushgram.transforms.shuffle.sharding import Shards, noise_parts, shards_for, split_groups
-from hushgram.transforms.shuffle.spill import ParcelWriter
+from hushgram.transforms.shuffle.spill import SpillWriter
 from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
 
 
@@ -154,7 +154,7 @@ def test_arrow_columns_drop_nulls_and_refuse_what_is_missing() -> None:
 
 
 def test_parcels_hold_what_was_put(tmp_path: Any) -> None:
-    writer = ParcelWriter(str(tmp_path))
+    writer = SpillWriter(str(tmp_path))
     first, second = writer.put([b"abc", memoryview(b"defgh")]), writer.put([b"x" * 10])
     writer.close()
     assert (first.read(), second.read(), second.offset) == (b"abcdefgh", b"x" * 10, 8)
@@ -166,12 +166,12 @@ def test_parcels_hold_what_was_put(tmp_path: Any) -> None:
 
 def test_ahead_keeps_order_and_hands_on_errors() -> None:
     for threads in (1, 3):
-        ahead = Ahead(lambda item: 10 // item, threads)
-        got = [result for item in (1, 2, 5, 10) for result in ahead.give(item)]
-        assert got + list(ahead.rest()) == [10, 5, 2, 1]
+        pool = OrderedPool(lambda item: 10 // item, threads)
+        got = [result for item in (1, 2, 5, 10) for result in pool.give(item)]
+        assert got + list(pool.rest()) == [10, 5, 2, 1]
         with pytest.raises(ZeroDivisionError):
-            assert not list(ahead.give(0)) + list(ahead.rest())
-        ahead.close()
+            assert not list(pool.give(0)) + list(pool.rest())
+        pool.close()
 
 
 @pytest.mark.parametrize("groups", [1, 2, 16, 256])
