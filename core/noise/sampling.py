@@ -135,6 +135,8 @@ def geometric(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64
     """P(G = g) = (1 − q) q^g for g ≥ 0, q = e^(−1/scale)."""
     digits, overflow = _geometric_digits(scale)
     out = np.zeros(size, dtype=np.int64)
+    if size == 0:  # most shards of a small release
+        return out
     for j, digit in enumerate(digits):  # G given G < 2^top: its binary digits, which are independent
         out |= bernoulli(digit, size, source).astype(np.int64) << j
     tall = np.flatnonzero(bernoulli(overflow, size, source))
