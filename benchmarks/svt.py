@@ -259,11 +259,8 @@ def jobs(report: Report) -> None:
     from hushgram.pipelines.import_beam import import_beam
 
     import_beam()
-    from hushgram.pipelines.config import load_config
-    from hushgram.pipelines.queries import resolve_queries, run_queries
-    from hushgram.pipelines.queries_config import QueriesConfig
     from hushgram.pipelines.release import run_release
-    from hushgram.pipelines.source import plan_config
+    from hushgram.pipelines.runner import load_job, run_stages
     from hushgram.sparse_histogram.params import ReleaseParams
 
     with tempfile.TemporaryDirectory() as folder:
@@ -275,22 +272,22 @@ def jobs(report: Report) -> None:
         with (home / "queries.jsonl").open("w") as file:
             file.writelines(json.dumps({"key": url}) + "\n" for url in urls)
         (home / "alerts.yaml").write_text(f"""
-queries: alerts
+sparse_vector: alerts
 input: {{path: {home}/views, user: user_id, key: url}}
 stream: {{path: {home}/queries.jsonl}}
 svt: {{threshold: 100, cutoff: 50}}
 privacy: {{epsilon: 1, max_contributions: 8}}
 output: {{path: {home}/answers.jsonl}}
 """)
-        config = load_config(home / "alerts.yaml", [], QueriesConfig)
-        params, plan = ReleaseParams(epsilon="1", max_contributions=8), plan_config(config.input)
+        params = ReleaseParams(epsilon="1", max_contributions=8)
+        plan = load_job("sparse-vector", home / "alerts.yaml").source
 
         def release() -> None:
             run_release(params, plan, user="user_id", key="url", path=home / "urls.sketch", release_key=KEY)
 
         def queries() -> None:
-            job = resolve_queries(config)
-            run_queries(job, path=home / "answers.jsonl", release_key=KEY)
+            job = load_job("sparse-vector", home / "alerts.yaml")
+            run_stages(job, path=home / "answers.jsonl", release_key=KEY)
 
         released, asked = timed(release), timed(queries)
     report.note("release of 10 M rows, CPU seconds (wall)", f"{released[1]:.1f} ({released[0]:.1f})")

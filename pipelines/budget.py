@@ -149,6 +149,10 @@ class Run:
             shutil.rmtree(self._work, ignore_errors=True)
         self._backing.leave()
 
+    def look(self) -> str:
+        """For ``--check``: what entering would say, in one line; raises what it would raise. Charges nothing."""
+        return self._backing.look()
+
     @property
     def tracked(self) -> bool:
         """Whether a ledger counts this run."""

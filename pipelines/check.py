@@ -30,21 +30,15 @@ def check_job(
     job: Job[Any], beam_options: Iterable[str] = (), *, style: str = "table", output: str | None = None
 ) -> None:
     """Prints guarantee, parameters and what to expect; raises whatever a run would raise."""
-    from hushgram.pipelines.budget import check_budget
+    from hushgram.pipelines.runner import open_job_budget
     from hushgram.pipelines.runners import new_pipeline, pipeline_options
     from hushgram.transforms.shuffle.batching import LocalResources
 
     config = job.config
     options = pipeline_options(list(beam_options), config.workers)
-    told = check_budget(
-        events=job.events(),
-        dataset=config.dataset,
-        ledger=config.ledger,
-        release=job.name,
-        users=config.user_partition,
-    )
+    told = open_job_budget(job).look()
     _read_first_blocks(job.source)
-    job.build(new_pipeline(options), config.output.path, ReleaseKey.generate(), LocalResources())
+    job.build(new_pipeline(options), f"{config.output.path}.check", ReleaseKey.generate(), LocalResources())
     lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
     print_lines(lines, style, output)
     if style == "table":

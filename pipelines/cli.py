@@ -14,31 +14,18 @@ from importlib import import_module
 import click
 
 from hushgram import __version__
-from hushgram.errors import HushgramError
+from hushgram.errors import HushgramError, ParameterError
 from hushgram.pipelines.commands.job import job_command
 from hushgram.pipelines.jobs import JOBS
 
 __all__ = ["cli", "main"]
 
-# name → (module, one line for `hushgram --help`); jobs that need no command of their own are in `JOBS` alone
+# name → (module, one line for `hushgram --help`)
 _COMMANDS = {
     **JOBS,
     "release": (
         "hushgram.pipelines.commands.release",
         "Release a histogram as a private sketch, from a config.",
-    ),
-    "queries": (
-        "hushgram.pipelines.commands.queries",
-        "Which of these queries exceed a threshold? (sparse vector)",
-    ),
-    "clip": (
-        "hushgram.pipelines.commands.clip",
-        "Private clipping bound, sum, count and average of a column.",
-    ),
-    "answer": ("hushgram.pipelines.commands.answer", "Answer many linear queries by multiplicative weights."),
-    "linear": (
-        "hushgram.pipelines.commands.linear",
-        "Randomized responses: collect them, and ask linear queries.",
     ),
     "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
@@ -54,6 +41,12 @@ _COMMANDS = {
         "Generate page views, release them, compare with the truth.",
     ),
 }
+# Jobs whose command does more than run them.
+_OWN_COMMANDS = {
+    "answer": "hushgram.pipelines.commands.answer",
+    "randomized-response": "hushgram.pipelines.commands.randomized_response",
+}
+_RENAMED = {"queries": "sparse-vector", "linear": "randomized-response"}
 
 
 class LazyGroup(click.Group):
@@ -63,11 +56,13 @@ class LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _RENAMED:
+            raise ParameterError(f"hushgram {cmd_name} is now hushgram {_RENAMED[cmd_name]}")
         if cmd_name not in _COMMANDS:
             return None
-        if _COMMANDS[cmd_name] is JOBS.get(cmd_name):
+        if cmd_name in JOBS and cmd_name not in _OWN_COMMANDS:
             return job_command(cmd_name)
-        command = import_module(_COMMANDS[cmd_name][0]).command
+        command = import_module(_OWN_COMMANDS.get(cmd_name) or _COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
 

@@ -261,6 +261,8 @@ class JobConfig(Model):
     """What every job has. A subclass names its own job in the field called NAME."""
 
     NAME: ClassVar[str] = "release"
+    #: what the field called NAME was called before
+    OLD_NAME: ClassVar[str | None] = None
 
     input: InputConfig
     privacy: PrivacyConfig
@@ -292,7 +294,7 @@ class JobConfig(Model):
         return str(getattr(self, self.NAME))
 
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=JobConfig)
 
 
 def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date: str | None = None) -> M:
@@ -302,6 +304,9 @@ def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date
     ``yesterday`` (UTC).
     """
     document = read_document(path, overrides)
+    old = model.OLD_NAME
+    if old in document.data and model.NAME not in document.data:
+        raise ConfigError(f"{document.origin((old,))}: the field {old} is now called {model.NAME}")
     _substitute_date(document, resolve_date(date))
     try:
         return model.model_validate(document.data)

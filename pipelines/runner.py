@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
     from hushgram.pipelines.budget import Run
 
-__all__ = ["KEY_FILE", "Finished", "key_from_environment", "load_job", "run_job", "run_stages"]
+__all__ = [
+    "KEY_FILE",
+    "Finished",
+    "key_from_environment",
+    "load_job",
+    "open_job_budget",
+    "run_job",
+    "run_stages",
+]
 
 #: Environment variable with the path of a file that holds a release key: for tests and recovery alone.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
@@ -77,12 +85,13 @@ def run_job(
     config = job.config
     with JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name) as out:
         options = pipeline_options(list(beam_options), config.workers)
-        with _budget(job) as run:
+        with open_job_budget(job) as run:
             if not quiet or log == "json":
                 out.notes(run.notes)
             if run.done:
                 out.result(summary=run.summary)
                 return False
+            job.open_inputs()  # looked at before anything is made or drawn
             release_key = run.key if run.tracked else key_from_environment() or run.key
             finished = run_stages(
                 job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"
@@ -131,7 +140,8 @@ def key_from_environment() -> ReleaseKey | None:
     return ReleaseKey.from_hex(text)
 
 
-def _budget(job: Job[Any]) -> Run:
+def open_job_budget(job: Job[Any]) -> Run:
+    """The budget of a job, not entered yet."""
     from hushgram.pipelines.budget import open_budget
 
     config = job.config

@@ -44,6 +44,10 @@ class Untracked:
         self.place = None if target is None else place_for(str(target), f"{job} without a ledger", shape)
         self._key = ReleaseKey.generate()
 
+    def look(self) -> str:
+        _refuse_existing(self.place)
+        return NO_LEDGER
+
     def enter(self) -> bool:
         if self.place is not None:
             self.place.clear(Owner.is_dead_mark)
@@ -115,6 +119,28 @@ class Tracked:
             self.leave()
             raise
 
+    def look(self) -> str:
+        """The way of `enter`, without a trace: what it would say."""
+        from hushgram.ledger import Ledger, Reservation, summarise
+        from hushgram.ledger.summary import brief
+
+        wanted = self._request
+        with Ledger(self._url) as ledger:
+            found = ledger.find(wanted.dataset, wanted.release)
+            if found is None or not found.charged:
+                ledger.check(wanted.dataset, wanted.events, wanted.users)
+                _refuse_existing(self.place)
+                left = brief(summarise(ledger, wanted.dataset).left_epsilon, up=False)
+                return f"{self._cost} of data set {wanted.dataset}, which has ε = {left} left: it fits"
+            if found.status == "committed":
+                self._verify(Reservation(found, found.status, self.token))
+                return self.notes.pop()
+        return f"release {found.name} of {found.dataset} is {found.status} in the ledger; a run takes that up"
+
+    @property
+    def _cost(self) -> str:
+        return f"ε = {show(sum((event.epsilon for event in self._request.events), Fraction(0)))}"
+
     def _begin(self, ledger: Ledger) -> bool:
         wanted = self._request
         found = ledger.find(wanted.dataset, wanted.release)
@@ -149,9 +175,10 @@ class Tracked:
 
     def _say(self, reservation: Reservation) -> None:
         wanted = self._request
-        cost = f"ε = {show(sum((event.epsilon for event in wanted.events), Fraction(0)))}"
         if reservation.status == "new":
-            self.notes.append(f"reserved {cost} of data set {wanted.dataset} for release {wanted.release}")
+            self.notes.append(
+                f"reserved {self._cost} of data set {wanted.dataset} for release {wanted.release}"
+            )
         else:
             self.notes.append(
                 f"resuming release {wanted.release} ({reservation.status} since "

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hushgram.accounting import Guarantee
 from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.numbers import show
@@ -99,26 +100,21 @@ class Outcome:
     updates: int
 
     def files(
-        self, queries: Sequence[LinearQuery], domain: FiniteDomain, params: PmwParams, name: str, unit: str
+        self,
+        queries: Sequence[LinearQuery],
+        domain: FiniteDomain,
+        params: PmwParams,
+        name: str,
+        guarantee: Guarantee,
     ) -> dict[str, bytes]:
         """The files of the directory; the manifest comes last."""
         out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(domain)}
-        epsilon, delta = params.guarantee()
-        kind = f"{show(epsilon)}-differentially private"
-        if delta:
-            kind = f"({show(epsilon)}, {show(delta)})-differentially private"
         slack, measured = params.slack()
         manifest = {
             "format": _FORMAT,
             "version": _VERSION,
             "name": name,
-            "guarantee": {
-                "epsilon": show(epsilon),
-                "delta": show(delta),
-                "unit": unit,
-                "max_contributions": params.max_contributions,
-                "words": f"Answers and hypothesis together are {kind} for one {unit} added or removed.",
-            },
+            "guarantee": {**guarantee.as_json(), "max_contributions": params.max_contributions},
             "parameters": {
                 "max_updates": params.max_updates,
                 "queries": params.queries,

@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hushgram.accounting import Guarantee, Part
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.inputs.conditions import bind, parse
 from hushgram.numbers import Number, show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, ResponseEstimate, estimate
 
-__all__ = ["ResponseTable", "manifest_text"]
+__all__ = ["ResponseTable", "guarantee", "manifest_text"]
 
 _FORMAT = "hushgram responses"
 _VERSION = 1
@@ -36,6 +37,12 @@ def _booleans(column: Any) -> NDArray[np.bool_]:
     return np.asarray(
         filled.combine_chunks() if isinstance(filled, pa.ChunkedArray) else filled, dtype=np.bool_
     )
+
+
+def guarantee(params: RandomizedResponseParams) -> Guarantee:
+    """What a table promises: the bits of each record, in the local model."""
+    parts = (Part("rr", params.bit_epsilon),) * params.secrets
+    return Guarantee(parts, unit="record", relation="secret bits changed", subject="The table is")
 
 
 def manifest_text(
@@ -52,10 +59,7 @@ def manifest_text(
         "epsilon": show(params.epsilon),
         "secrets": list(secrets),
         "public": list(public),
-        "guarantee": (
-            f"{show(params.epsilon)}-local differential privacy for the secret bits of each record "
-            f"({show(params.bit_epsilon)} a bit); public columns and the number of records are not protected"
-        ),
+        "guarantee": guarantee(params).sentence(),
         "parts": {name: dict(parts[name]) for name in sorted(parts)},
     }
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"

@@ -16,6 +16,22 @@ __all__ = ["JOBS", "job_class"]
 
 #: name at the command line → (module, what it does in one line)
 JOBS = {
+    "sparse-vector": (
+        "hushgram.pipelines.jobs.sparse_vector",
+        "Which queries of a stream exceed a threshold? (sparse vector technique)",
+    ),
+    "clip": (
+        "hushgram.pipelines.jobs.clip",
+        "Private clipping bound, sum, count and average of a numeric column.",
+    ),
+    "answer": (
+        "hushgram.pipelines.jobs.answer",
+        "Answer many linear queries by private multiplicative weights.",
+    ),
+    "randomized-response": (
+        "hushgram.pipelines.jobs.randomized_response",
+        "Flip secret bits where they are read (local model), and ask linear queries.",
+    ),
     "top": ("hushgram.pipelines.jobs.top", "The most frequent keys of a public list, chosen privately."),
 }
 

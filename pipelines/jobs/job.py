@@ -110,6 +110,10 @@ class Job(ABC, Generic[C]):
         self.check_schema(plan.schema)
         return plan
 
+    def open_inputs(self) -> InputPlan:
+        """`source`, as the step of a run that it is."""
+        return self.source
+
     def guarantee(self) -> Guarantee:
         """What is promised, to whom: every sentence about it comes from here."""
         privacy, user = self.config.privacy, self.config.input.user

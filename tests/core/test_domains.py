@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from hushgram.accounting import Guarantee
 from hushgram.domains import BucketDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.exact.histogram import Histogram
@@ -108,7 +109,7 @@ def test_saved_hypotheses_answer_as_they_did(tmp_path, domain):
     queries = read_queries(['{"cells": [0]}', '{"all": true}', '{"dense": [0.5, 0.25, 1]}'], "f")
     parts = [pmw.answer(work) for work in workloads(queries, domain)]
     outcome = outcome_of(pmw.finish(), parts, pmw.updates)
-    for name, body in outcome.files(queries, domain, params, "name", "user").items():
+    for name, body in outcome.files(queries, domain, params, "name", Guarantee(())).items():
         (tmp_path / name).write_bytes(body)
     opened = SyntheticHistogram.open(tmp_path)
     assert opened.domain.labels == domain.labels

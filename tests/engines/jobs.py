@@ -75,10 +75,10 @@ class Bench:
         return contents(target)
 
     def queries(self, name: str, beam: Sequence[str] = ()) -> bytes:
-        """`hushgram queries CONFIG -- BEAM…`; the answers."""
+        """`hushgram sparse-vector CONFIG -- BEAM…`; the answers."""
         target = self.root / f"{name}.jsonl"
         setting = f"output.path={target}"
-        self.run(self.command("queries", "queries.yaml", "--set", setting, "--", *beam))
+        self.run(self.command("sparse-vector", "queries.yaml", "--set", setting, "--", *beam))
         return target.read_bytes()
 
 
@@ -105,7 +105,7 @@ def make_data(engines: Engines, root: Path) -> Bench:
     release = {"release": "pages", "input": source, "privacy": privacy, "output": {"path": "unset"}}
     stream = [{"id": f"q{i}", "key": f"https://e.org/{i}"} for i in range(1, 40)]
     queries = {
-        "queries": "alerts", "input": source, "privacy": privacy, "output": {"path": "unset"},
+        "sparse_vector": "alerts", "input": source, "privacy": privacy, "output": {"path": "unset"},
         "stream": [{"id": "all", "prefix": "https://e.org/"}, *stream],
         "svt": {"threshold": 60, "cutoff": 8, "answers": "gap"},
     }  # fmt: skip

@@ -32,8 +32,8 @@ CONFIGS = {
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
     "record": ("release", RELEASE.replace("max_per_key: 2", "max_per_key: 1") % ("", "0", 1, "", "record")),
     "queries": (
-        "queries",
-        "queries: alerts\ninput: {path: in/*.parquet, user: user, key: url}\n"
+        "sparse-vector",
+        "sparse_vector: alerts\ninput: {path: in/*.parquet, user: user, key: url}\n"
         "stream:\n"
         '  - {id: one, key: "/1"}\n  - {id: many, prefix: "/"}\n  - {id: old, where: "age >= 40"}\n'
         "  - {id: young, column: age, between: [18, 29]}\n"
@@ -52,8 +52,8 @@ CONFIGS = {
         "pmw: {max_updates: 5}\nprivacy: {epsilon: 1.0, max_contributions: 8}\noutput: {path: out/answer}\n",
     ),
     "linear": (
-        "linear randomize",
-        "linear: survey\ninput: {path: in/*.parquet}\nsecrets:\n"
+        "randomized-response randomize",
+        "randomized_response: survey\ninput: {path: in/*.parquet}\nsecrets:\n"
         "  smoker: {column: smokes}\n  rich: {column: age, at_least: 60}\n"
         "public: [city]\nprivacy: {epsilon: 2.0}\noutput: {path: out/linear}\n",
     ),

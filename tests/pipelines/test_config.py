@@ -12,12 +12,12 @@ import yaml
 from hushgram.inputs import Source
 from hushgram.inputs.formats.csv import CsvOptions
 from hushgram.inputs.plan import format_of
-from hushgram.pipelines.answer_config import AnswerConfig
-from hushgram.pipelines.clip_config import ClipConfig
 from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resolve_date
+from hushgram.pipelines.jobs.answer import AnswerConfig
+from hushgram.pipelines.jobs.clip import ClipConfig
+from hushgram.pipelines.jobs.randomized_response import ResponseConfig
+from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
 from hushgram.pipelines.jobs.top import TopConfig
-from hushgram.pipelines.linear_config import LinearConfig
-from hushgram.pipelines.queries_config import QueriesConfig
 from hushgram.pipelines.release_config import ReleaseConfig
 from hushgram.pipelines.source import source_of
 
@@ -227,7 +227,7 @@ def test_models_are_frozen_and_other_jobs_can_derive(file: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_ready_configs_are_valid(path: Path) -> None:
-    kinds = (ReleaseConfig, QueriesConfig, ClipConfig, AnswerConfig, TopConfig, LinearConfig)
+    kinds = (ReleaseConfig, SparseVectorConfig, ClipConfig, AnswerConfig, TopConfig, ResponseConfig)
     text = path.read_text()
     first = next(iter(yaml.safe_load(text)))  # a config begins with its kind and name
     model = next(kind for kind in kinds if first == kind.NAME)

@@ -41,7 +41,7 @@ def table(tmp_path):
 def test_answers_cover_the_truth(table):
     path, truth = table
     opened = ResponseTable.open(path)
-    assert "4-local differential privacy" in opened.guarantee
+    assert "4-locally differentially private" in opened.guarantee
     rows = truth.to_pydict()
     every = opened.ask("sick")
     assert every.low <= sum(rows["sick"]) <= every.high

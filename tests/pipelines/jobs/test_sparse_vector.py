@@ -1,4 +1,4 @@
-"""``hushgram queries`` from config to answers: exact counts, ledger, header, retries, and one line for each mistake."""
+"""``hushgram sparse-vector`` from config to answers: exact counts, ledger, header, retries, and mistakes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hushgram.exact.histogram import Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import load_config
-from hushgram.pipelines.queries import resolve_queries, run_queries, stream_queries
-from hushgram.pipelines.queries_config import QueriesConfig
+from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig, SparseVectorJob
+from hushgram.pipelines.runner import load_job, run_stages
 from hushgram.svt.exact_answers import pack_records, unpack_records
 
 KEY = ReleaseKey(bytes(range(32)))
 CONFIG = """
-queries: alerts
+sparse_vector: alerts
 input: {path: data/*.parquet, user: user_id, key: url}
 stream: {path: queries.jsonl}
 svt: {mechanism: sparse, threshold: 200, cutoff: 20, answers: gap}
@@ -63,7 +63,7 @@ def job_dir(tmp_path, monkeypatch):
 
 
 def load(*overrides):
-    return resolve_queries(load_config("alerts.yaml", overrides, QueriesConfig))
+    return load_job("sparse-vector", "alerts.yaml", overrides)
 
 
 def read(path):
@@ -96,7 +96,7 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
     """At ε = 1000 the gaps show the exact answers within a few units."""
     job = load("svt.threshold=-100000")
     assert job.streams[0].params.sensitivity == 4
-    run_queries(job, path="answers.jsonl", release_key=KEY)
+    run_stages(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     found = [row["gap"] - 100_000 for row in rows]
     assert len(found) == 5
@@ -106,15 +106,15 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
 
 def test_the_same_key_gives_the_same_bytes(job_dir):
     job = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300")
-    run_queries(job, path="one.jsonl", release_key=KEY)
+    run_stages(job, path="one.jsonl", release_key=KEY)
     again = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300", "shards=3")
-    run_queries(again, path="two.jsonl", release_key=KEY)
+    run_stages(again, path="two.jsonl", release_key=KEY)
     assert Path("one.jsonl").read_bytes() == Path("two.jsonl").read_bytes()
 
 
 def test_header_states_guarantee_mechanism_and_accuracy(job_dir):
     job = load("privacy.epsilon=1", "svt.cutoff=2", "svt.beta=0.1", "svt.threshold=-5000")
-    run_queries(job, path="answers.jsonl", release_key=KEY)
+    run_stages(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     (stream,) = header["streams"]
     assert header["guarantee"] | {"words": ""} == {
@@ -149,13 +149,13 @@ def test_several_streams_compose_to_the_whole(job_dir):
     keys, rest = job.streams
     assert (keys.params.epsilon, rest.params.epsilon) == (Fraction(1, 2), Fraction(3, 2))
     assert (keys.params.sensitivity, rest.params.sensitivity) == (1, 4)
-    assert job.epsilon == 2
-    assert [(event.kind, event.epsilon) for event in job.events] == [
+    assert job.guarantee().epsilon == 2
+    assert [(event.kind, event.epsilon) for event in job.events()] == [
         ("svt", Fraction(1, 2)),
         ("svt", Fraction(3, 4)),
         ("laplace", Fraction(3, 4)),
     ]
-    run_queries(job, path="answers.jsonl", release_key=KEY)
+    run_stages(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     assert header["guarantee"]["epsilon"] == "2"
     assert [row["stream"] for row in rows] == ["keys", "keys", "rest", "rest"]
@@ -166,7 +166,7 @@ def test_several_streams_compose_to_the_whole(job_dir):
 def test_record_level_without_a_user_column(job_dir):
     job = load("input.user=null", "privacy.max_contributions=null", "svt.threshold=-100000")
     assert job.streams[0].params.sensitivity == 1
-    run_queries(job, path="answers.jsonl", release_key=KEY)
+    run_stages(job, path="answers.jsonl", release_key=KEY)
     header, rows = read("answers.jsonl")
     table = pa.concat_tables([pq.read_table(path) for path in sorted(Path("data").iterdir())])
     exact = sum(url.as_py().startswith("https://a/") for url in table["url"])
@@ -178,7 +178,7 @@ def test_record_level_without_a_user_column(job_dir):
 
 
 def command(*arguments):
-    return CliRunner().invoke(cli, ["queries", "alerts.yaml", *arguments], catch_exceptions=True)
+    return CliRunner().invoke(cli, ["sparse-vector", "alerts.yaml", *arguments], catch_exceptions=True)
 
 
 def test_command_writes_once_and_check_spends_nothing(job_dir):
@@ -221,7 +221,7 @@ def test_the_ledger_charges_every_stream(job_dir):
     assert Path("out/answers.jsonl").read_bytes() == before
     with Ledger("sqlite:///ledger.db") as ledger:
         assert summarise(ledger, "views").spent_epsilon == "2"
-    more = command(*options, "--set", "queries=more", "--set", "output.path=out/more.jsonl")
+    more = command(*options, "--set", "sparse_vector=more", "--set", "output.path=out/more.jsonl")
     assert more.exception.exit_code == 5
 
 
@@ -259,5 +259,5 @@ def test_mistakes_are_one_line_before_anything_runs(job_dir, overrides, message)
 
 @pytest.mark.parametrize("name", ["alerts", "ranges"])
 def test_the_configs_that_come_with_hushgram_are_valid(name):
-    config = load_config(Path(__file__).parents[2] / "configs" / f"{name}.yaml", [], QueriesConfig)
-    assert stream_queries(config.all_streams[0], "stream")
+    config = load_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml", [], SparseVectorConfig)
+    assert SparseVectorJob(config).streams[0].queries

@@ -1,4 +1,4 @@
-"""`hushgram linear`: a survey from config to answers, and mistakes."""
+"""`hushgram randomized-response`: a survey from config to answers, and mistakes."""
 
 import json
 
@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from hushgram.errors import HushgramError
-from hushgram.pipelines.commands.linear import command
+from hushgram.pipelines.commands.randomized_response import command
 
 CONFIG = """\
-linear: survey
+randomized_response: survey
 input: {path: in/*.parquet}
 secrets:
   smoker: {column: smokes}
@@ -85,7 +85,9 @@ def test_reruns_and_workers_give_the_same_bytes(home):
 
 def test_check_spends_nothing(home):
     result = call("randomize", "survey.yaml", "--check")
-    assert "4-local differential privacy for each record" in result.output
+    assert "4-locally differentially private for the secret bits of one record" in " ".join(
+        result.output.split()
+    )
     assert "2 secret bits at epsilon 2" in result.output
     assert not (home / "out").exists()
 

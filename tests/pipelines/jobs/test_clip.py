@@ -16,9 +16,9 @@ from hushgram.clipping import clip_column
 from hushgram.errors import HushgramError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
-from hushgram.pipelines.clip import resolve_clip, run_clip
-from hushgram.pipelines.clip_config import ClipConfig
 from hushgram.pipelines.config import load_config
+from hushgram.pipelines.jobs.clip import ClipConfig
+from hushgram.pipelines.runner import load_job, run_stages
 
 KEY = ReleaseKey(bytes(range(32)))
 CONFIG = """
@@ -45,11 +45,13 @@ def ages(tmp_path, monkeypatch):
 
 
 def load(*overrides):
-    return resolve_clip(load_config("clip.yaml", overrides, ClipConfig))
+    job = load_job("clip", "clip.yaml", overrides)
+    assert job.source.files
+    return job
 
 
 def result_of(job, name="result.json"):
-    run_clip(job, path=name, release_key=KEY)
+    run_stages(job, path=name, release_key=KEY)
     return json.loads(Path(name).read_text())
 
 
@@ -61,8 +63,8 @@ def test_each_person_counts_once_and_the_core_agrees(ages):
     assert abs(found["result"]["count"] - 8000) < 60
     assert found["guarantee"]["epsilon"] == "1"
     assert found["parameters"]["split"] == {"bound": "1/3", "sum": "1/3", "count": "1/3"}
-    assert [event.kind for event in job.events] == ["svt", "laplace", "laplace"]
-    assert sum(event.epsilon for event in job.events) == 1
+    assert [event.kind for event in job.events()] == ["svt", "laplace", "laplace"]
+    assert sum(event.epsilon for event in job.events()) == 1
 
 
 def test_two_records_of_a_person_may_count(ages):
@@ -121,5 +123,5 @@ def test_mistakes_are_one_line(ages, overrides, message):
 
 
 def test_the_config_that_comes_with_hushgram_is_valid():
-    config = load_config(Path(__file__).parents[2] / "configs" / "ages.yaml", [], ClipConfig)
+    config = load_config(Path(__file__).parents[3] / "configs" / "ages.yaml", [], ClipConfig)
     assert config.input.column == "age"

@@ -1,0 +1,232 @@
+"""``hushgram clip``: a clipping bound for a numeric column, found privately, then sum, count and average.
+
+read ─► keep numbers ─► bound by (user, value) ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from hushgram.accounting import Event
+from hushgram.clipping import ClipParams, Clipped
+from hushgram.errors import InputError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.pipelines.jobs.files import write_bytes
+from hushgram.pipelines.jobs.job import Job, Line
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from hushgram.transforms.shuffle.batching import LocalResources
+
+__all__ = ["JOB", "Clip", "ClipConfig", "ClipInput", "ClipPrivacy", "ClipSplit", "GridConfig"]
+
+VERSION = 1
+
+
+class ClipInput(InputConfig):
+    """Which records to read; ``column`` is another word for the key here."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _column_is_key(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "column" in data and "key" not in data:
+            return {("key" if name == "column" else name): value for name, value in data.items()}
+        return data
+
+    @property
+    def column(self) -> str:
+        """The numeric column."""
+        return self.key
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The user alone is an identifier."""
+        return () if self.user is None else (self.user,)
+
+
+class GridConfig(Model):
+    """The bounds that the search goes through; all in the column's own numbers."""
+
+    kind: Literal["exponential", "linear"] = "exponential"
+    start: Exact = Field(default=Fraction(1), description="the first bound")
+    stop: Exact = Field(default=Fraction(10**9), description="the last; larger values are clamped to it")
+    ratio: Exact = Field(default=Fraction(6, 5), description="exponential: each bound is so much larger")
+    step: Exact = Field(default=Fraction(1), description="linear: bounds are so far apart")
+    lower: Exact = Field(default=Fraction(0), description="smaller values are clamped to it")
+    unit: Exact | None = Field(
+        default=None, description="values are rounded to multiples of it; 1, or 0.01 where they are not whole"
+    )
+    threshold: int | None = Field(
+        default=None, ge=0, description="records that may be left above the bound; follows from epsilon"
+    )
+
+
+class ClipSplit(Model):
+    """Shares of epsilon; they add up to 1."""
+
+    bound: Exact = Field(description="share for the search of the bound, such as 1/3")
+    sum: Exact = Field(description="share for the sum, such as 1/3")
+    count: Exact = Field(description="share for the number of records, such as 1/3")
+
+
+class ClipPrivacy(PrivacyConfig):
+    """The guarantee, and how it is divided."""
+
+    split: ClipSplit | None = None
+
+
+class ClipConfig(JobConfig):
+    """Sum, count and average of a column, clipped at a bound found privately."""
+
+    NAME: ClassVar[str] = "clip"
+
+    clip: Name = Field(description="the name of this run, such as ages-{date}")
+    input: ClipInput
+    privacy: ClipPrivacy
+    grid: GridConfig = GridConfig()
+
+    @model_validator(mode="after")
+    def _pure(self) -> Self:
+        if self.privacy.delta:
+            raise refuse(("privacy", "delta"), f"must be 0 for clip, got {self.privacy.delta}")
+        return self
+
+    def params(self, whole: bool) -> ClipParams:
+        """The mechanism's parameters; `whole` says whether the column holds whole numbers."""
+        grid, split = self.grid, self.privacy.split
+        shares = {} if split is None else {"split": (split.bound, split.sum, split.count)}
+        unit = (Fraction(1) if whole else Fraction(1, 100)) if grid.unit is None else grid.unit
+        return ClipParams(
+            epsilon=self.privacy.epsilon,
+            max_contributions=self.privacy.contributions,
+            grid=grid.kind,
+            start=grid.start,
+            stop=grid.stop,
+            ratio=grid.ratio,
+            step=grid.step,
+            lower=grid.lower,
+            unit=unit,
+            threshold=grid.threshold,
+            **shares,
+        )
+
+
+class Clip(Job[ClipConfig]):
+    """Bound, sum, count and average of a column."""
+
+    Config = ClipConfig
+    subject = "Bound, sum, count and average together are"
+
+    def resolve(self) -> None:
+        self.params = self.config.params(whole=True)  # until the column's type is known
+
+    def columns(self) -> tuple[str, ...]:
+        return (self.config.input.column,)
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        from hushgram.svt.exact_answers import queryable
+
+        column = self.config.input.column
+        kind = schema.field(column).type
+        whole = pa.types.is_integer(kind)
+        if not (whole or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise InputError(f"column {column!r} is {kind}; a column to clip must hold numbers")
+        self.params = self.config.params(whole)
+        self.packed = pa.schema([(column, queryable(column, kind))])
+
+    def events(self) -> list[Event]:
+        """The search, the sum and the count."""
+        bound, total, count = self.params.epsilons
+        sensitivity = {"sensitivity": str(self.params.max_contributions)}
+        return [Event("svt", bound, details=sensitivity), Event("laplace", total), Event("laplace", count)]
+
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
+        import apache_beam as beam
+
+        from hushgram.pipelines.jobs.stages import bounding, records
+        from hushgram.transforms.answer_queries import RECORD, PackRecords
+        from hushgram.transforms.release_clipped import KeepNumbers, ReleaseClipped
+
+        source, config, params = records(pipeline, self), self.config.input, self.params
+        # equal values are as good as others: a user's records count up to C, however often one value occurs
+        bound = bounding(self, RECORD, release_key, local, texts=True, max_per_key=params.max_contributions)
+        _ = (
+            source
+            | "KeepNumbers" >> KeepNumbers(config.column)
+            | "PackRecords" >> PackRecords(self.packed, config.user)
+            | "Bound" >> bound  # Histogram of packed values
+            | "ReleaseClipped" >> ReleaseClipped(params, self.packed, release_key)  # Clipped
+            | "Write" >> beam.Map(_write, path, self._header())
+        )
+
+    def _header(self) -> dict[str, Any]:
+        """The public description that the output begins with."""
+        return {
+            "hushgram": self.kind,
+            "version": VERSION,
+            "name": self.name,
+            "column": self.config.input.column,
+            "guarantee": self.guarantee().as_json(),
+            "parameters": self.params.describe(),
+        }
+
+    def check_lines(self) -> Iterator[Line]:
+        from hushgram.svt.accuracy import alpha, theorem_alpha
+
+        p = self.params
+        size, tail = len(p.bounds), math.log(20)
+        own, theorem = alpha(p.svt, size, "0.05"), theorem_alpha(p.svt, size, "0.05")
+        bound, total, count = p.epsilons
+        yield "epsilon", f"bound {show(bound)}, sum {show(total)}, count {show(count)}"
+        yield (
+            "search",
+            (
+                f"{p.grid} grid of {size:,}; stops where about {p.threshold:,} records are left above the bound; with "
+                f"probability 95 % that is right within {own:,} records (by the textbook's theorem: {theorem:,})"
+            ),
+        )
+        yield (
+            "noise",
+            (
+                f"within 95 %: sum {tail * p.max_contributions / float(total):,.1f} x bound, "
+                f"count {tail * p.max_contributions / float(count):,.1f}"
+            ),
+        )
+
+    def closing_lines(self, path: str) -> Iterator[Line]:
+        result = _result(path)
+        found = "" if result["bound_found"] else " (the end of the grid: the search did not stop before)"
+        yield "bound", f"{result['bound']:,g}{found}"
+        yield "sum", f"{result['sum']:,.2f}  (noise ±{result['sum_noise']:,.2f} at 95 %)"
+        yield "count", f"{result['count']:,}  (noise ±{result['count_noise']:,.1f} at 95 %)"
+        if result["average"] is not None:
+            yield "average", f"{result['average']:,.4f}"
+
+    def released(self, path: str) -> pa.Table:
+        return pa.Table.from_pylist([_result(path)])
+
+
+def _result(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        result: dict[str, Any] = json.load(file)["result"]
+    return result
+
+
+def _write(clipped: Clipped, path: str, header: dict[str, Any]) -> str:
+    text = json.dumps({**header, "result": clipped.as_json()}, indent=2, ensure_ascii=False)
+    return write_bytes(path, text.encode() + b"\n")
+
+
+JOB = Clip

@@ -1,0 +1,238 @@
+"""``hushgram randomized-response randomize``: records in, a released table of randomized responses out.
+
+    read an item ─► flip secret bits ─► write its part      (one step, on the worker that reads)
+    all parts ─► manifest                                   (last)
+
+For one release key and one input the table has the same bytes on every runner and worker count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+from pydantic import Field, field_validator, model_validator
+
+from hushgram.accounting import Event, Guarantee
+from hushgram.errors import ParameterError
+from hushgram.inputs.conditions import Condition, parse
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
+from hushgram.pipelines.jobs.files import write_bytes
+from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, hoeffding
+from hushgram.randomized_response.table import ResponseTable, guarantee, manifest_text
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from hushgram.transforms.shuffle.batching import LocalResources
+
+__all__ = ["JOB", "RandomizedResponse", "ResponseConfig", "ResponseInput", "SecretConfig", "ask_all"]
+
+
+class ResponseInput(InputConfig):
+    """Which records to read. In the local model a record is the unit, and no column is counted."""
+
+    key: str = Field(default="", description="not used: in the local model no column is counted")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """No column is an identifier here."""
+        return ()
+
+    @model_validator(mode="after")
+    def _local(self) -> Self:
+        if self.user is not None:
+            raise refuse(("user",), "must be left out: in the local model each record is protected by itself")
+        if self.key:
+            raise refuse(("key",), "must be left out; name the columns under secrets and public")
+        return self
+
+
+class SecretConfig(Model):
+    """A secret bit: a column of booleans, or a condition; `equals` and `at_least` are short for one."""
+
+    column: str = Field(default="", description="the column that holds or decides the bit")
+    where: str | None = Field(default=None, description="the bit is whether this condition is true")
+    equals: str | None = Field(default=None, description="the bit is whether the column has this value")
+    at_least: Exact | None = Field(default=None, description="the bit is whether the number is at least this")
+
+    @field_validator("equals", mode="before")
+    @classmethod
+    def _text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.equals is not None and self.at_least is not None:
+            raise refuse(("at_least",), "and equals exclude each other; keep one")
+        if bool(self.column) == (self.where is not None):
+            raise refuse(("column",), "or where: give one of them")
+        if self.where is not None and (self.equals, self.at_least) != (None, None):
+            raise refuse(("where",), "says it all; leave out equals and at_least")
+        self.condition()
+        return self
+
+    def condition(self) -> Condition | None:
+        """The condition of `where`, parsed."""
+        try:
+            return None if self.where is None else parse(self.where)
+        except ParameterError as problem:
+            raise refuse(("where",), str(problem).removeprefix("where: ")) from None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold or decide the bit."""
+        condition = self.condition()
+        return (self.column,) if condition is None else condition.columns
+
+
+class ResponseConfig(JobConfig):
+    """Randomized responses: flip every secret bit where it is read, publish the table."""
+
+    NAME: ClassVar[str] = "randomized_response"
+    OLD_NAME: ClassVar[str | None] = "linear"
+
+    randomized_response: Name = Field(description="the name of this run, such as survey-2026")
+    input: ResponseInput
+    secrets: dict[str, SecretConfig] = Field(min_length=1, description="secret bits by their public names")
+    public: tuple[str, ...] = Field(default=(), description="columns that are published as they are")
+
+    @field_validator("public", mode="before")
+    @classmethod
+    def _tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("secrets", mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        """``churned: churned`` is short for ``churned: {column: churned}``."""
+        if isinstance(value, list):
+            return {name: {"column": name} for name in value}
+        if not isinstance(value, dict):
+            return value
+        return {name: {"column": held} if isinstance(held, str) else held for name, held in value.items()}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.privacy.delta:
+            raise refuse(("privacy", "delta"), "must be 0: randomized response is purely private")
+        if self.privacy.max_contributions is not None or self.privacy.max_per_key != 1:
+            raise refuse(
+                ("privacy", "max_contributions"), "must be left out: epsilon holds for each record by itself"
+            )
+        for name, secret in self.secrets.items():
+            for column in set(secret.columns) & set(self.public):
+                raise refuse(("public",), f"holds {column!r}, which the secret {name!r} is made of")
+            if name in self.public:
+                raise refuse(("secrets",), f"have the name {name!r} of a public column; choose another one")
+        try:
+            self.params()
+        except ParameterError as problem:
+            raise refuse(("privacy", "epsilon"), str(problem).partition("epsilon ")[2]) from None
+        return self
+
+    def params(self) -> RandomizedResponseParams:
+        """ε of a record, shared by its secret bits."""
+        return RandomizedResponseParams(self.privacy.epsilon, secrets=len(self.secrets))
+
+
+class RandomizedResponse(Job[ResponseConfig]):
+    """A table of flipped bits."""
+
+    Config = ResponseConfig
+    subject = "The table is"
+    shape = "directory"
+
+    def resolve(self) -> None:
+        self.params = self.config.params()
+
+    def columns(self) -> Iterable[str]:
+        secrets = (column for held in self.config.secrets.values() for column in held.columns)
+        return dict.fromkeys([*secrets, *self.config.public])
+
+    def events(self) -> list[Event]:
+        """One randomized response for each secret bit."""
+        return [
+            Event("rr", self.params.bit_epsilon, details={"secret": name}) for name in self.config.secrets
+        ]
+
+    def guarantee(self) -> Guarantee:
+        return guarantee(self.params)
+
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
+        import apache_beam as beam
+
+        from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
+
+        config, params = self.config, self.params
+        secrets = [
+            Secret(
+                name,
+                held.column,
+                held.equals,
+                None if held.at_least is None else float(held.at_least),
+                held.condition(),
+            )
+            for name, held in config.secrets.items()
+        ]
+        _ = (
+            pipeline
+            | "RandomizeResponses"
+            >> RandomizeResponses(
+                self.source, secrets, config.public, params, path=path, release_key=release_key
+            )
+            | "WriteManifest" >> beam.Map(_write, path, params, list(config.secrets), list(config.public))
+        )
+
+    def check_lines(self) -> Iterator[Line]:
+        params, public = self.params, ", ".join(self.config.public) or "no column"
+        bits = f"{params.secrets} secret bits at epsilon {show(params.bit_epsilon)}"
+        yield "secrets", f"{bits}, flipped with {params.flip:.4f}"
+        yield "public", f"published as they are: {public}, and the number of records"
+        for rows in (10_000, 1_000_000):
+            margin = hoeffding(rows, params)
+            yield (
+                "accuracy",
+                (f"a count over {rows:,} records: within {margin:,.0f} with probability 95 % (Hoeffding)"),
+            )
+
+    def closing_lines(self, path: str) -> Iterator[Line]:
+        for row in self.released(path).to_pylist():
+            yield (
+                row["secret"],
+                f"about {row['value']:,.0f} records ({row['low']:,.0f} to {row['high']:,.0f})",
+            )
+
+    def released(self, path: str) -> pa.Table:
+        return ask_all(ResponseTable.open(path))
+
+
+def ask_all(table: ResponseTable, secrets: Iterable[str] = (), **how: Any) -> pa.Table:
+    """How many records have each secret bit, with Hoeffding intervals. Free: the table is released."""
+    names = list(secrets or table.secrets)
+    told = [table.ask(name, **how) for name in names]
+    columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
+    return pa.table({"secret": names, **columns})
+
+
+def _write(
+    parts: dict[str, dict[str, Any]],
+    path: str,
+    params: RandomizedResponseParams,
+    secrets: list[str],
+    public: list[str],
+) -> str:
+    from apache_beam.io.filesystems import FileSystems
+
+    text = manifest_text(params, secrets=secrets, public=public, parts=parts)
+    write_bytes(FileSystems.join(path, "manifest.json"), text.encode())
+    return path
+
+
+JOB = RandomizedResponse
