@@ -143,7 +143,7 @@ def test_a_sketch_is_domain_and_prior(home):
     ("change", "message"),
     [
         ("domain={}", "exactly one of keys, sketch, buckets, edges"),
-        ("domain={keys: none.txt}", "domain.keys: none.txt"),
+        ("domain={keys: none.txt}", "domain.keys none.txt"),
         ("domain={edges: [3, 1]}", "rising numbers"),
         ("domain={sketch: none.sketch}", "none.sketch"),
         ('queries=[{keys: ["/99"]}]', "query 0: key '/99' is not among the 25 keys of the domain"),
