@@ -147,7 +147,7 @@ class AnswerConfig(JobConfig):
             "max_contributions": privacy.contributions,
             "queries": queries,
         }
-        if pmw.alpha is not None:
+        if pmw.alpha is not None and pmw.total is not None:  # the config checks that both are there
             return PmwParams.from_accuracy(pmw.alpha, cells=cells, total=pmw.total, beta=pmw.beta, **common)
         names = ("max_updates", "threshold", "total", "replay", "eta")
         given = {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
