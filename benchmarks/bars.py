@@ -1,15 +1,23 @@
-"""How every benchmark prints: what was measured, the bar, and whether it was reached."""
+"""How every benchmark tells: what was measured, the bar, and whether it was reached.
+
+Figures are printed, and kept as JSON in `benchmarks/out/` for the page that `python -m benchmarks` writes.
+"""
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-__all__ = ["Report", "best_of", "peak_memory", "quiet_clock"]
+__all__ = ["OUT", "Report", "best_of", "peak_memory", "quiet_clock"]
+
+OUT = Path(__file__).parent / "out"
+_SECTIONS: list[dict[str, Any]] = []  # of this process: one benchmark
 
 T = TypeVar("T")
 
@@ -19,6 +27,8 @@ class Report:
 
     def __init__(self, title: str) -> None:
         self.missed = 0
+        self._rows: list[dict[str, Any]] = []
+        _SECTIONS.append({"title": title, "rows": self._rows})
         print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
     def bar(self, what: str, value: float, bar: float, *, at_most: bool = False, unit: str = "") -> None:
@@ -26,6 +36,7 @@ class Report:
         good = value <= bar if at_most else value >= bar
         self.missed += not good
         sign = "≤" if at_most else "≥"
+        self._keep(what, round(value, 4), unit=unit, bar=f"{sign} {bar:g}", reached=bool(good))
         print(
             f"{what:<62} {value:>12,.3f} {unit:<8} bar {sign} {bar:<10,g} {'PASS' if good else 'SHORT'}",
             flush=True,
@@ -34,7 +45,16 @@ class Report:
     def note(self, what: str, value: object = "") -> None:
         """A figure without a bar."""
         shown = f"{value:,.3f}" if isinstance(value, float) else str(value)
+        self._keep(what, shown)
         print(f"{what:<62} {shown:>12}", flush=True)
+
+    def _keep(self, what: str, value: object, **more: object) -> None:
+        """After each figure, so that a benchmark that is stopped has told what it knew."""
+        self._rows.append({"what": what, "value": value, **more})
+        name = Path(sys.argv[0]).stem
+        OUT.mkdir(exist_ok=True)
+        body = {"benchmark": name, "sections": _SECTIONS}
+        (OUT / f"{name}.json").write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
     def exit_code(self) -> int:
         """0 if all bars were reached."""
