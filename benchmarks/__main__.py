@@ -1,4 +1,4 @@
-"""`python -m benchmarks` (or `make bench`): every bar, and docs/benchmarks.md; `python -m benchmarks core svt`: some."""
+"""`python -m benchmarks` (`make bench`): every bar, and docs/benchmarks.md; `python -m benchmarks core svt`: some."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def write_page() -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` from one run of every benchmark on a machine of 2 cores; ratios are against a peer or a",
-        "floor in the same run. Figures without a bar are for comparison: they also show where another method is better.",
+        "Written by `make bench` from one run of every benchmark on a machine of 2 cores; ratios are against a peer",
+        "or a floor in the same run. Figures without a bar are for comparison: they also show where other methods win.",
     ]
     for name in NAMES:
         file = OUT / f"{name}.json"
