@@ -11,11 +11,12 @@ really computed.
 from __future__ import annotations
 
 from hushgram.accounting.composition import Budget, Total, fits, further, largest_scale, total
-from hushgram.accounting.events import KINDS, Event, Spending, spending
+from hushgram.accounting.events import KINDS, RELATIONS, Event, Spending, spending
 from hushgram.accounting.guarantee import Guarantee, Part
 
 __all__ = [
     "KINDS",
+    "RELATIONS",
     "Budget",
     "Event",
     "Guarantee",

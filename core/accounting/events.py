@@ -1,8 +1,10 @@
 """Event records: one use of the data by one mechanism, in a form whose meaning never changes.
 
 An event says: *given everything released before, this mechanism is (ε, δ)-differentially private with respect
-to one user added or removed* (in the whole data, or in the part of the users that it names). Nothing else is
-needed to compose it, so nothing else is relied on: `details` are for the reader of the history.
+to its relation*: one user added or removed (in the whole data, or in the part of the users that it names), or
+one secret bit of one record changed. Events of one relation compose; sums over different relations mean
+nothing. Nothing else is needed to compose events, so nothing else is relied on: `details` are for the reader
+of the history.
 
 A stored event must mean in ten years what it means today. So a kind is never redefined: a mechanism that
 changes gets a new kind or the next `version` of it, and the old one stays in `KINDS`.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TypeAlias
@@ -20,7 +22,7 @@ from typing import TypeAlias
 from hushgram.errors import ParameterError
 from hushgram.numbers import Number, rational, show
 
-__all__ = ["KINDS", "Event", "Spending", "spending"]
+__all__ = ["KINDS", "RELATIONS", "Event", "Spending", "spending"]
 
 KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
     {
@@ -32,9 +34,19 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("laplace", 1): "discrete Laplace on a vector of bounded L1 sensitivity",
         ("rr", 1): "randomized response on one secret bit of each user",
         ("noisy_max", 1): "selection of the largest by permute-and-flip",
+        ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
+        ("restored", 1): "spending that a restored ledger had lost, as its witness recorded it",
     }
 )
 """Every kind ever written, by name and version, with what it released. Entries are added, never changed."""
+
+RELATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "user": "one user added or removed",
+        "secret bit": "one secret bit of one record changed (who took part is visible)",
+    }
+)
+"""Whom an event is about: the two data sets that it makes hard to tell apart differ in this."""
 
 Spending: TypeAlias = "Counter[tuple[Fraction, Fraction]]"
 """How often each (ε, δ) was spent: all that composition needs to know about a list of events."""
@@ -42,7 +54,7 @@ Spending: TypeAlias = "Counter[tuple[Fraction, Fraction]]"
 
 @dataclass(frozen=True)
 class Event:
-    """One mechanism's use of the data: (ε, δ)-DP for one user added or removed.
+    """One mechanism's use of the data: (ε, δ)-DP for its relation, by default one user added or removed.
 
     >>> Event("laplace", "0.1", details={"sensitivity": "8"})
     Event(laplace: ε = 0.1)
@@ -55,6 +67,7 @@ class Event:
     delta: Fraction = Fraction(0)
     details: Mapping[str, str] = field(default_factory=dict, hash=False)
     version: int = 1
+    relation: str = "user"
 
     def __init__(
         self,
@@ -63,10 +76,13 @@ class Event:
         delta: Number = 0,
         details: Mapping[str, str] | None = None,
         version: int = 1,
+        relation: str = "user",
     ) -> None:
         if (kind, version) not in KINDS:
             known = ", ".join(sorted({name for name, _ in KINDS}))
             raise ParameterError(f"Event: kind {kind!r} of version {version} is unknown; known are {known}")
+        if relation not in RELATIONS:
+            raise ParameterError(f"Event: relation must be {' or '.join(RELATIONS)}, got {relation!r:.60}")
         loss, slack = rational(epsilon, "epsilon", "Event"), rational(delta, "delta", "Event")
         if loss < 0:
             raise ParameterError(f"Event: epsilon must not be negative, got {show(loss)}")
@@ -78,6 +94,7 @@ class Event:
             ("delta", slack),
             ("details", MappingProxyType({str(k): str(v) for k, v in (details or {}).items()})),
             ("version", version),
+            ("relation", relation),
         ):
             object.__setattr__(self, name, value)
 
@@ -88,7 +105,7 @@ class Event:
 
     def scaled(self, factor: Fraction) -> Event:
         """The same mechanism at `factor` times the ε (δ stays)."""
-        return Event(self.kind, self.epsilon * factor, self.delta, self.details, self.version)
+        return replace(self, epsilon=self.epsilon * factor)
 
     def __repr__(self) -> str:
         slack = f", δ = {show(self.delta)}" if self.delta else ""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from hushgram.ledger.backup import backup
 from hushgram.ledger.ledger import LEASE_SECONDS, Ledger
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
+from hushgram.ledger.recovery import recover, seal
 from hushgram.ledger.store import DEFAULT_URL, ledger_url
 from hushgram.ledger.summary import Summary, summarise
 from hushgram.processes import Owner
@@ -33,5 +34,7 @@ __all__ = [
     "Summary",
     "backup",
     "ledger_url",
+    "recover",
+    "seal",
     "summarise",
 ]

@@ -2,7 +2,8 @@
 
 The copy is a ledger of its own (by default an SQLite file), taken from one state of the original while jobs
 go on. It holds no release keys: a backup that kept them would undo their erasure. A release that was under
-way can therefore not be resumed from a backup; it can be abandoned, and its charge is kept.
+way can therefore not be resumed from a backup; it can be abandoned, and its charge is kept. Nor does it hold
+the secret under which inputs are fingerprinted: what a backup says about inputs can be compared with nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
-from hushgram.ledger.schema import datasets, events, releases
+from hushgram.ledger.tables import datasets, events, releases
 
 __all__ = ["backup"]
 
@@ -55,6 +56,8 @@ def _copy_to(ledger: Ledger, url: str) -> dict[str, int]:
     with Ledger.create(url) as copy, ledger.store.read() as source, copy.store.write() as sink:
         if sink.execute(sa.select(sa.func.count()).select_from(datasets)).scalar_one():
             raise LedgerError(f"{copy.where} is not empty; a backup goes to a new ledger")
+        for row in ledger.store.chain.datasets(source):
+            ledger.store.chain.read(source, str(row["name"]))  # damage must not look whole in the copy
         for table in (datasets, releases, events):
             counts[table.name] = _copy_table(source, sink, table)
         if not copy.store.is_sqlite:
@@ -63,6 +66,7 @@ def _copy_to(ledger: Ledger, url: str) -> dict[str, int]:
                     f"SELECT setval(pg_get_serial_sequence('{table.name}', 'id'), "
                     f"GREATEST((SELECT COALESCE(MAX(id), 1) FROM {table.name}), 1))"
                 )
+        copy.store.chain.seal_all(sink, None)
     return counts
 
 

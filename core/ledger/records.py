@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,10 @@ from hushgram.errors import ParameterError
 __all__ = ["Dataset", "Release", "Request", "Reservation", "Spent", "differences"]
 
 _NAME_LIMIT = 200
+_PLAIN = (  # as they are in the row
+    *("id", "dataset", "name", "attempt", "job", "status", "users", "target"),
+    *("digest", "owner", "lease", "reserved", "finished"),
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Request:
     `parameters` and `inputs` are the fingerprint of the release, text to text: a rerun under the same id must
     bring the same. `inputs` None: they are gone, which only a release that is committed can do without.
     `users` names a part of the users, disjoint from all other parts for all time; None is all users.
+    `resumable` is False for interactive mechanisms: once their key is handed out, they are never run again.
     """
 
     dataset: str
@@ -34,6 +39,7 @@ class Request:
     inputs: Mapping[str, str] | None = field(default_factory=dict)
     target: str = ""
     users: str | None = None
+    resumable: bool = True
 
     def __post_init__(self) -> None:
         for name in ("dataset", "release"):
@@ -52,7 +58,7 @@ class Request:
             f"event {n} ({e.kind})": f"epsilon {e.epsilon}, delta {e.delta}"
             for n, e in enumerate(self.events, 1)
         }
-        own = {"job": self.job, "target": self.target, "users": self.users or "all", **spends}
+        own = {"job": self.job, "users": self.users or "all", **spends}
         return {**dict(self.parameters), **own}
 
 
@@ -85,29 +91,25 @@ class Release:
     lease: float | None
     reserved: str
     finished: str | None
+    resumable: bool = True
     events: tuple[Event, ...] = ()
 
     @classmethod
-    def from_row(cls, row: Any, events: Sequence[Event] = ()) -> Release:
-        """A row of the table, without its secret."""
+    def from_row(cls, row: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Release:
+        """A row of the table with those of its events, and without its secret."""
+        plain = {name: row[name] for name in _PLAIN}
         return cls(
-            id=row.id,
-            dataset=row.dataset,
-            name=row.name,
-            attempt=row.attempt,
-            job=row.job,
-            status=row.status,
-            charged=bool(row.charged),
-            users=row.users,
-            parameters=json.loads(row.parameters),
-            inputs=json.loads(row.inputs),
-            target=row.target,
-            digest=row.digest,
-            owner=row.owner,
-            lease=row.lease,
-            reserved=row.reserved,
-            finished=row.finished,
-            events=tuple(events),
+            **plain,
+            charged=bool(row["charged"]),
+            resumable=bool(row["resumable"]),
+            parameters=json.loads(row["parameters"]),
+            inputs=json.loads(row["inputs"]),
+            events=tuple(
+                Event(
+                    e["kind"], e["epsilon"], e["delta"], json.loads(e["details"]), e["version"], e["relation"]
+                )
+                for e in events
+            ),
         )
 
     @property
@@ -149,6 +151,16 @@ class Spent:
 
     shared: Spending
     parts: Mapping[str, Spending] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, charges: Iterable[tuple[str | None, str, str, str]]) -> Spent:
+        """The sum over (part of the users, ε, δ, relation) of all events that count."""
+        shared: Spending = Counter()
+        parts: dict[str, Spending] = {}
+        for (users, epsilon, delta, _relation), times in Counter(charges).items():
+            into = shared if users is None else parts.setdefault(users, Counter())
+            into[Fraction(epsilon), Fraction(delta)] += times
+        return cls(shared, parts)
 
     def worlds(self) -> dict[str | None, Spending]:
         """What the users of each part (None: of no part) have been through."""

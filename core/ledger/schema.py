@@ -1,91 +1,22 @@
-"""Tables of the ledger, and the steps that brought them to their present form.
+"""The steps that brought the ledger's tables to their present form.
 
 A ledger is built by running every migration in order, a new one like an old one, so there is one truth about
 its form. A migration is never edited after a release of hushgram carries it: the next form is a new step.
-
-    datasets        a budget for the people in some data; never changed once it is there
-    releases        one row for each attempt at a release id: its status, what it was asked to do, who runs it
-    events          what each release spends; append-only, enforced by triggers
-    totals          a cache of computed totals; may be emptied at any time
-
-Status of a release:  reserved → running → prepared → committed,  or abandoned from any of the first three.
-`secret` is the release key (wrapped where a wrapping key is set) and is NULL from commit or abandon on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from hushgram.errors import LedgerError
+from hushgram.ledger.chain import Chain
+from hushgram.ledger.seals import Sealer
+from hushgram.ledger.tables import now, schema_version
+from hushgram.noise.entropy import os_entropy
 
-__all__ = ["VERSION", "datasets", "events", "migrate", "now", "releases", "schema_version", "totals"]
-
-_meta = sa.MetaData()
-
-schema_version = sa.Table(
-    "schema_version", _meta, sa.Column("version", sa.Integer), sa.Column("applied", sa.Text)
-)
-
-datasets = sa.Table(
-    "datasets",
-    _meta,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("epsilon", sa.Text),
-    sa.Column("delta", sa.Text),
-    sa.Column("composition", sa.Text),
-    sa.Column("created", sa.Text),
-)
-
-releases = sa.Table(
-    "releases",
-    _meta,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("dataset", sa.Text),
-    sa.Column("name", sa.Text),
-    sa.Column("attempt", sa.Integer),
-    sa.Column("job", sa.Text),
-    sa.Column("status", sa.Text),
-    sa.Column("charged", sa.Integer),  # 0: abandoned before anything was drawn, the events do not count
-    sa.Column("parameters", sa.Text),  # JSON, text to text
-    sa.Column("inputs", sa.Text),  # JSON, text to text
-    sa.Column("target", sa.Text),
-    sa.Column("secret", sa.Text),
-    sa.Column("digest", sa.Text),
-    sa.Column("owner", sa.Text),
-    sa.Column("lease", sa.Float),  # seconds since 1970 by the clock of the ledger
-    sa.Column("reserved", sa.Text),
-    sa.Column("finished", sa.Text),
-    sa.Column("users", sa.Text),  # since version 2: the part of the users, NULL for all
-)
-
-events = sa.Table(
-    "events",
-    _meta,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("release_id", sa.Integer),
-    sa.Column("position", sa.Integer),
-    sa.Column("kind", sa.Text),
-    sa.Column("version", sa.Integer),
-    sa.Column("epsilon", sa.Text),
-    sa.Column("delta", sa.Text),
-    sa.Column("details", sa.Text),
-)
-
-totals = sa.Table(
-    "totals",
-    _meta,
-    sa.Column("dataset", sa.Text, primary_key=True),
-    sa.Column("stamp", sa.Text),
-    sa.Column("body", sa.Text),
-)
-
-
-def now() -> str:
-    """The present moment as it is written into the ledger."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+__all__ = ["VERSION", "check", "migrate", "version_of"]
 
 
 def _first(connection: sa.Connection) -> None:
@@ -148,7 +79,26 @@ def _second(connection: sa.Connection) -> None:
     )
 
 
-_MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _second)
+def _third(connection: sa.Connection) -> None:
+    """Version 3: seals over all rows, relations of events, interactive releases.
+
+    What older versions wrote is sealed as it is found: earlier damage cannot be told any more.
+    """
+    for statement in (
+        "ALTER TABLE releases ADD COLUMN resumable INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE releases ADD COLUMN link TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE releases ADD COLUMN seal TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE events ADD COLUMN relation TEXT NOT NULL DEFAULT 'user'",
+        "CREATE TABLE heads (dataset TEXT PRIMARY KEY REFERENCES datasets (name), "
+        "count INTEGER NOT NULL, link TEXT NOT NULL, seal TEXT NOT NULL)",
+        "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT)",
+        "DELETE FROM totals",
+    ):
+        connection.exec_driver_sql(statement)
+    Chain(Sealer.configured(), "").seal_all(connection, os_entropy().take(32).tobytes())
+
+
+_MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _second, _third)
 VERSION = len(_MIGRATIONS)
 
 
@@ -157,7 +107,9 @@ def version_of(connection: sa.Connection) -> int:
     if not sa.inspect(connection).has_table("schema_version"):
         return 0
     found = connection.execute(sa.select(sa.func.max(schema_version.c.version))).scalar()
-    return int(found or 0)
+    if not isinstance(found, int | None):
+        raise LedgerError("the ledger is damaged: its version is no number; restore it from a backup")
+    return found or 0
 
 
 def check(version: int, where: str) -> None:

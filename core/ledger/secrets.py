@@ -14,17 +14,18 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hushgram.errors import LedgerError
+from hushgram.errors import HushgramError, LedgerError
 from hushgram.noise.entropy import ReleaseKey, os_entropy
 
-__all__ = ["unwrap", "wrap"]
+__all__ = ["open_pepper", "unwrap", "wrap", "wrap_pepper", "wrapping_key"]
 
 _NONCE_BYTES = 12
+_PEPPER = "fingerprints of inputs"
 
 
 def wrap(key: ReleaseKey, context: str) -> str:
     """The text that the ledger stores for `key`."""
-    wrapping = _wrapping_key()
+    wrapping = wrapping_key()
     if wrapping is None:
         return f"plain:{key.hex()}"
     nonce = os_entropy().take(_NONCE_BYTES).tobytes()
@@ -36,10 +37,13 @@ def unwrap(text: str, context: str) -> ReleaseKey:
     """The key behind a stored text."""
     kind, _, body = text.partition(":")
     if kind == "plain":
-        return ReleaseKey.from_hex(body)
+        try:
+            return ReleaseKey.from_hex(body)
+        except (HushgramError, ValueError):
+            raise LedgerError(f"{context}: its key is not as it was written; restore the ledger") from None
     if kind != "aesgcm":
         raise LedgerError(f"{context}: its key has a form that this hushgram does not know; upgrade hushgram")
-    wrapping = _wrapping_key()
+    wrapping = wrapping_key()
     if wrapping is None:
         raise LedgerError(
             f"{context}: its key is wrapped; set HUSHGRAM_KEY_FILE or HUSHGRAM_WRAP_KEY to the key of then"
@@ -52,7 +56,18 @@ def unwrap(text: str, context: str) -> ReleaseKey:
         raise LedgerError(f"{context}: the wrapping key is another one than when it was reserved") from None
 
 
-def _wrapping_key() -> bytes | None:
+def wrap_pepper(pepper: bytes) -> str:
+    """The secret for fingerprints of inputs, 32 bytes, in the form in which a ledger stores it."""
+    return wrap(ReleaseKey(pepper), _PEPPER)
+
+
+def open_pepper(text: str) -> bytes:
+    """The secret behind `wrap_pepper`."""
+    return bytes.fromhex(unwrap(text, _PEPPER).hex())
+
+
+def wrapping_key() -> bytes | None:
+    """The operator's 32 bytes, or None where there are none."""
     text, path = os.environ.get("HUSHGRAM_WRAP_KEY"), os.environ.get("HUSHGRAM_KEY_FILE")
     if text:
         return _parse(text.strip().encode(), "HUSHGRAM_WRAP_KEY")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ import sqlalchemy as sa
 
 from hushgram.errors import LedgerError
 from hushgram.ledger import schema
+from hushgram.ledger.chain import Chain, damaged
+from hushgram.ledger.seals import Sealer
 
 __all__ = ["DEFAULT_URL", "Store", "create", "ledger_url"]
 
@@ -39,7 +42,7 @@ def ledger_url(url: str | None = None) -> str:
 class Store:
     """A ledger's database, checked and brought to the present version. Opening writes only to migrate."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, sealer: Sealer | None = None) -> None:
         self._url = _parse(url)
         self.where = self._url.render_as_string(hide_password=True)
         self.path = _sqlite_path(self._url)
@@ -55,6 +58,10 @@ class Store:
         if found < schema.VERSION:
             with self.write() as connection:
                 schema.migrate(connection, self.where)
+        self.sealer = Sealer.configured() if sealer is None else sealer
+        self.chain = Chain(self.sealer, self.where)
+        with self.read() as connection:
+            self.chain.open(connection)
 
     @property
     def is_sqlite(self) -> bool:
@@ -98,15 +105,17 @@ class Store:
                     undo.pop_all()
         except sa.exc.DBAPIError as problem:
             raise _explain(problem, self.where) from problem
+        except (sa.exc.SQLAlchemyError, ValueError, TypeError, LookupError, ArithmeticError) as problem:
+            raise damaged(self.where, f"a row cannot be read ({type(problem).__name__})") from problem
 
     def _verify(self, connection: sa.Connection) -> None:
         if not self.is_sqlite:
             return
-        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
         page = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
         whole = self.path is None or self.path.stat().st_size % page == 0  # SQLite forgives a torn last page
         if found != "ok" or not whole:
-            raise LedgerError(_damaged(self.where))
+            raise damaged(self.where, "its pages do not fit together")
 
 
 def create(url: str) -> bool:
@@ -210,8 +219,9 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _check_file(path: Path, where: str) -> None:
     try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a FIFO would wait for ever
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            head = file.read(len(_MAGIC)) if regular else b"not a file"
     except FileNotFoundError:
         raise LedgerError(f"there is no ledger at {where}; create one with `hushgram ledger init`") from None
     except OSError as problem:
@@ -224,13 +234,6 @@ def _check_file(path: Path, where: str) -> None:
         )
 
 
-def _damaged(where: str) -> str:
-    return (
-        f"ledger {where} is damaged; restore it from a backup (made by `hushgram ledger backup`), "
-        "no release was started"
-    )
-
-
 def _explain(problem: sa.exc.DBAPIError, where: str) -> LedgerError:
     """What the database complained about, as one line with a remedy."""
     text = str(problem.orig).strip().splitlines()[0] if str(problem.orig).strip() else "unknown error"
@@ -238,7 +241,7 @@ def _explain(problem: sa.exc.DBAPIError, where: str) -> LedgerError:
     for signs, message in (
         (("readonly", "read-only"), "is read-only; make the file and its folder writable for this user"),
         (("is full", "no space"), "cannot grow: the disk is full; free some space and run again"),
-        (("malformed", "not a database"), "is damaged; restore it from a backup"),
+        (("malformed", "not a database", "decode to utf-8"), "is damaged; restore it from a backup"),
         (("locked",), f"was busy for {_BUSY_SECONDS:.0f} s; run again when other jobs are done"),
         (("unable to open",), "cannot be opened; check the path and its permissions"),
         (("disk i/o",), "cannot be written: the disk refused it (full, over quota, or failing)"),

@@ -1,7 +1,7 @@
 """What `hushgram ledger show` says: spent, left, and how the sum comes about.
 
 A sum by privacy loss distributions loads SciPy and takes seconds. So the ledger keeps the last summary of
-each data set beside a stamp of everything it depends on, and computes it again only when that has changed; a
+each data set beside a tag of it and of everything it depends on, and computes it again only when that has changed; a
 run computes it after its commit.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import math
 from collections import Counter, defaultdict
@@ -24,7 +23,8 @@ from hushgram.accounting.composition import basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
 from hushgram.ledger.records import Release, Spent
-from hushgram.ledger.schema import totals
+from hushgram.ledger.rows import dataset_of, history_of
+from hushgram.ledger.tables import totals
 from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
@@ -58,6 +58,7 @@ class Summary:
     last_delta: str | None
     more: int | None
     more_basic: int | None
+    warning: str | None = None
 
     def explain(self) -> list[str]:
         """The sum in sentences."""
@@ -81,19 +82,20 @@ class Summary:
 
 def summarise(ledger: Ledger, dataset: str) -> Summary:
     """The summary of a data set, from the cache where nothing has changed."""
-    found, history = ledger.dataset(dataset), ledger.history(dataset)
-    spent, last = _spending_of(history), _last(history)
-    stamp = _stamp(found.budget, history)
     with ledger.store.read() as connection:
+        account = ledger.account(connection, dataset)
         row = connection.execute(sa.select(totals).where(totals.c.dataset == dataset)).one_or_none()
-    if row is not None and row.stamp == stamp:
-        return Summary(**json.loads(row.body))
-    summary = _compute(dataset, found.budget, spent, history, last)
+    budget, history, warning = dataset_of(account.dataset).budget, history_of(account), ledger.behind(account)
+    state = _state(account.links[-1], history)
+    if row is not None and row.stamp == ledger.store.sealer.tag("total", state, row.body):
+        return dataclasses.replace(Summary(**json.loads(row.body)), warning=warning)
+    summary = _compute(dataset, budget, Spent.of(account.charges()), history, _last(history))
     with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
         connection.execute(totals.delete().where(totals.c.dataset == dataset))
         body = json.dumps(dataclasses.asdict(summary))
+        stamp = ledger.store.sealer.tag("total", state, body)
         connection.execute(totals.insert().values(dataset=dataset, stamp=stamp, body=body))
-    return summary
+    return dataclasses.replace(summary, warning=warning)
 
 
 def _compute(
@@ -147,24 +149,13 @@ def _by_kind(history: list[Release]) -> dict[str, dict[str, Any]]:
     return table
 
 
-def _spending_of(history: list[Release]) -> Spent:
-    shared: Spending = Counter()
-    parts: dict[str, Spending] = {}
-    for release in history:
-        if release.charged:
-            into = shared if release.users is None else parts.setdefault(release.users, Counter())
-            into.update(spending(release.events))
-    return Spent(shared, parts)
-
-
 def _last(history: list[Release]) -> Release | None:
     return next((release for release in reversed(history) if release.charged), None)
 
 
-def _stamp(budget: Budget, history: list[Release]) -> str:
-    """Changes whenever a number of the summary may change; events are append-only, so ids stand for them."""
-    state = [_FORM, repr(budget), [[release.id, release.status, release.charged] for release in history]]
-    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
+def _state(link: str, history: list[Release]) -> str:
+    """Changes whenever a number of the summary may change: the link stands for all that never changes."""
+    return json.dumps([_FORM, link, [[one.status, one.charged] for one in history]])
 
 
 def brief(text: str, up: bool = True) -> str:

@@ -10,7 +10,7 @@ import click
 
 from hushgram.accounting import Budget
 from hushgram.accounting.composition import Rule
-from hushgram.ledger import Ledger, Release, Summary, backup, summarise
+from hushgram.ledger import Ledger, Release, Summary, backup, recover, seal, summarise
 from hushgram.ledger.summary import brief
 from hushgram.numbers import show
 
@@ -126,6 +126,28 @@ def back_up(target: str, url: str | None) -> None:
     click.echo(f"copied {what} to {target.rpartition('@')[2]}")
 
 
+@command.command(name="recover")
+@click.argument("dataset")
+@_LEDGER
+def recover_lost(dataset: str, url: str | None) -> None:
+    """After a restore from a backup: charge what the ledger's witness saw and the backup lacks."""
+    with Ledger(url) as ledger:
+        charged = recover(ledger, dataset)
+    if charged is None:
+        click.echo(f"nothing of {dataset} is missing")
+        return
+    cost = f"ε = {show(charged.epsilon)}" + (f", δ = {show(charged.delta)}" if charged.delta else "")
+    click.echo(f"{dataset} was charged {cost} for what it had spent and lost; releases can go on")
+
+
+@command.command(name="seal")
+@_LEDGER
+def seal_with_key(url: str | None) -> None:
+    """Seal a ledger under the wrapping key that is set now, once, after checking all of its rows."""
+    done = seal(url)
+    click.echo("sealed under the wrapping key" if done else "it is sealed under this wrapping key already")
+
+
 def _print_summary(one: Summary) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -138,6 +160,8 @@ def _print_summary(one: Summary) -> None:
     table.add_row("spent", brief(one.spent_epsilon), brief(one.spent_delta), style="bold")
     table.add_row("left", brief(one.left_epsilon, up=False), brief(one.left_delta, up=False))
     console.print(table)
+    if one.warning is not None:
+        console.print(f"  WARNING: {one.warning}", style="bold red", markup=False)
     for line in one.explain():
         console.print(f"  {line}")
     if one.kinds:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from hushgram.accounting import Event
 from hushgram.errors import BudgetExceeded, LedgerError
-from hushgram.ledger import Ledger, Owner, Request, schema, store, summarise
+from hushgram.ledger import Ledger, Owner, Request, schema, store, summarise, tables
 
 
 def write_version_1(url: str) -> None:
@@ -47,9 +47,19 @@ def test_version_1_is_brought_forward_with_all_its_rows(url: str) -> None:
             connection.exec_driver_sql("DELETE FROM events")
 
 
+def test_what_is_brought_forward_is_sealed(url: str) -> None:
+    write_version_1(url)
+    Ledger(url).close()
+    with Ledger(url) as ledger:
+        with ledger.store.write() as connection:
+            connection.exec_driver_sql("UPDATE releases SET users = 'north'")
+        with pytest.raises(LedgerError, match="release monday of views is not as it was written"):
+            ledger.spent("views")
+
+
 def test_a_new_ledger_has_gone_through_every_version(url: str) -> None:
     with Ledger.create(url) as ledger, ledger.store.read() as connection:
-        query = sa.select(schema.schema_version.c.version).order_by(schema.schema_version.c.version)
+        query = sa.select(tables.schema_version.c.version).order_by(tables.schema_version.c.version)
         assert connection.execute(query).scalars().all() == list(range(1, schema.VERSION + 1))
 
 

@@ -1,0 +1,116 @@
+"""Between records and rows of the tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from hushgram.accounting import Budget, Event
+from hushgram.errors import LedgerError
+from hushgram.ledger.chain import Account
+from hushgram.ledger.records import Dataset, Release, Request, differences
+from hushgram.ledger.seals import Row
+from hushgram.ledger.tables import now
+from hushgram.ledger.witness import Seen
+
+__all__ = [
+    "closed",
+    "context",
+    "dataset_of",
+    "event_rows",
+    "history_of",
+    "label",
+    "refuse_if_changed",
+    "seen_of",
+    "values_of",
+]
+
+
+def refuse_if_changed(found: Release, request: Request) -> None:
+    """Refuses a rerun that asks for something else than the run before it, naming the difference."""
+    before = {name: text for name, text in found.parameters.items() if name != "target"}
+    changed = differences(before, request.all_parameters)
+    if found.status == "committed":
+        changed += differences({"target": found.target}, {"target": request.target})
+    if request.inputs is not None or found.status != "committed":
+        changed += [f"input {text}" for text in differences(found.inputs, request.inputs or {})]
+    if changed:
+        more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
+        done = found.status == "committed"
+        remedy = "use another id" if done else f"use another id, or `hushgram ledger abandon {found.name}`"
+        raise LedgerError(
+            f"release {found.name} of {found.dataset} was {'released' if done else 'reserved'} at "
+            f"{found.finished or found.reserved} with other parameters or inputs: "
+            f"{'; '.join(changed[:3])}{more}; {remedy}"
+        )
+
+
+def seen_of(account: Account, link: str, more: Sequence[Event] = ()) -> Seen:
+    """What the witness is told about a data set, with the events of one release that was added since."""
+    loss, slack = Fraction(0), Fraction(0)
+    for (_, epsilon, delta, _), times in Counter(account.charges()).items():
+        loss, slack = loss + times * Fraction(epsilon), slack + times * Fraction(delta)
+    for event in more:
+        loss, slack = loss + event.epsilon, slack + event.delta
+    return Seen(account.dataset["name"], len(account.releases) + bool(more), link, loss, slack)
+
+
+def history_of(account: Account) -> list[Release]:
+    """All releases of an account, oldest first."""
+    return [Release.from_row(row, account.events.get(row["id"], ())) for row in account.releases]
+
+
+def values_of(request: Request, attempt: int) -> dict[str, Any]:
+    """The row of a request."""
+    return {
+        "dataset": request.dataset,
+        "name": request.release,
+        "attempt": attempt,
+        "job": request.job,
+        "charged": 1,
+        "parameters": json.dumps(request.all_parameters, sort_keys=True),
+        "inputs": json.dumps(dict(request.inputs or {}), sort_keys=True),
+        "target": request.target,
+        "reserved": now(),
+        "users": request.users,
+        "resumable": int(request.resumable),
+    }
+
+
+def event_rows(wanted: Sequence[Event]) -> list[Row]:
+    """The rows of some events."""
+    return [
+        {
+            "position": position,
+            "kind": event.kind,
+            "version": event.version,
+            "epsilon": str(event.epsilon),
+            "delta": str(event.delta),
+            "details": json.dumps(dict(event.details), sort_keys=True),
+            "relation": event.relation,
+        }
+        for position, event in enumerate(wanted, 1)
+    ]
+
+
+def closed() -> dict[str, Any]:
+    """What a release that has ended no longer has."""
+    return {"secret": None, "owner": None, "lease": None, "finished": now()}
+
+
+def context(dataset: str, release: str, attempt: int) -> str:
+    """What a wrapped key is bound to."""
+    return f"release {release} of {dataset}, attempt {attempt}"
+
+
+def label(row: Row) -> str:
+    """A release in messages."""
+    return f"release {row['name']} of {row['dataset']}"
+
+
+def dataset_of(row: Row) -> Dataset:
+    """A row of the data sets."""
+    return Dataset(row["name"], Budget(row["epsilon"], row["delta"], row["composition"]), row["created"])
