@@ -16,6 +16,7 @@ from hushgram.errors import LedgerError
 from hushgram.ledger.seals import Row, Sealer
 from hushgram.ledger.secrets import wrap_pepper
 from hushgram.ledger.tables import datasets, events, heads, releases, settings
+from hushgram.ledger.witness import Seen
 
 __all__ = ["Account", "Chain", "damaged"]
 
@@ -24,12 +25,16 @@ Events = dict[int, list[Row]]
 
 @dataclass(frozen=True)
 class Account:
-    """All rows of one data set, verified; `links[n]` is the chain's link after n releases."""
+    """All rows of one data set, verified; `links[n]` is the chain's link after n releases.
+
+    `seen` is what the witness had seen before the rows were read.
+    """
 
     dataset: Row
     releases: Sequence[Row]
     events: Mapping[int, Sequence[Row]]
     links: Sequence[str]
+    seen: Seen | None = None
 
     def charges(self) -> Iterator[tuple[str | None, str, str, str]]:
         """Of each event that counts: the part of the users, ε, δ and the relation."""

@@ -16,6 +16,7 @@ a ledger that is behind its witness.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -137,6 +138,7 @@ class Ledger:
             self._refuse_if_behind(account)
             row = account.latest(request.release)
             if row is not None and row["charged"]:
+                row = self._locked(connection, row["id"]) or row
                 return self._take_up(connection, account, row, request, owner)
             dataset, spent = dataset_of(account.dataset), Spent.of(account.charges())
             if fits := limits.allowed(dataset.budget, spent, request.events, request.users):
@@ -212,6 +214,7 @@ class Ledger:
             where = self._holder(connection, name, dataset)
             account = self.account(connection, where, lock=True)
             row = account.latest(name)
+            row = None if row is None else self._locked(connection, row["id"])
             assert row is not None, "it was found before the lock, and rows are never removed"
             if row["status"] in ("committed", "abandoned"):
                 raise LedgerError(
@@ -243,8 +246,7 @@ class Ledger:
 
     def behind(self, account: Account) -> str | None:
         """What is wrong where this ledger is older than its witness, else None."""
-        name, held = account.dataset["name"], len(account.releases)
-        seen = self.witness.last(name)
+        name, held, seen = account.dataset["name"], len(account.releases), account.seen
         if seen is None or not seen.is_ahead_of(account.links):
             return None
         return (
@@ -261,6 +263,7 @@ class Ledger:
         if lock:
             wanted = sa.select(datasets.c.name).where(datasets.c.name == name).with_for_update()
             connection.execute(wanted).all()
+        seen = self.witness.last(name)  # before the rows: what it saw is committed, and they must have it
         found = self._chain.read(connection, name)
         if found is None:
             others = [str(row["name"]) for row in self._chain.datasets(connection)]
@@ -269,7 +272,7 @@ class Ledger:
                 f"ledger {self.where} has no data set {name!r} ({known}); "
                 f"hushgram ledger init --dataset {name} --epsilon … --delta …"
             )
-        return found
+        return replace(found, seen=seen)
 
     def _holder(self, connection: sa.Connection, name: str, dataset: str | None) -> str:
         """The data set that has a release of this name."""
@@ -334,11 +337,7 @@ class Ledger:
             )
 
     def _mine(self, connection: sa.Connection, reservation: Reservation, allowed: Sequence[str]) -> Row:
-        query = sa.select(releases).where(releases.c.id == reservation.release.id).with_for_update()
-        found = connection.execute(query).mappings().one_or_none()
-        row: Row | None = None if found is None else {str(name): value for name, value in found.items()}
-        if row is not None:
-            self._chain.check(row)
+        row = self._locked(connection, reservation.release.id)
         holder = Owner.read(row["owner"]).token if row is not None and row["owner"] else ""
         if row is None or row["status"] not in allowed or holder != reservation.token:
             state, lost = "gone" if row is None else row["status"], reservation.release
@@ -346,4 +345,14 @@ class Ledger:
                 f"release {lost.name} of {lost.dataset} was taken over by another run while this one was "
                 f"silent (it is {state} now); this run stops and publishes nothing"
             )
+        return row
+
+    def _locked(self, connection: sa.Connection, key: int) -> Row | None:
+        """One release, which nobody else changes until this transaction ends."""
+        query = sa.select(releases).where(releases.c.id == key).with_for_update()
+        found = connection.execute(query).mappings().one_or_none()
+        if found is None:
+            return None
+        row = {str(name): value for name, value in found.items()}
+        self._chain.check(row)
         return row

@@ -24,7 +24,7 @@ def recover(ledger: Ledger, dataset: str) -> Release | None:
     """
     with ledger.store.write() as connection:
         account = ledger.account(connection, dataset, lock=True)
-        seen = ledger.witness.last(dataset)
+        seen = account.seen
         if seen is None or not seen.is_ahead_of(account.links):
             return None
         known = seen_of(account, "")
