@@ -7,8 +7,7 @@ x)/P(outcome), the order that makes intervals short on average (Pratt 1961); the
 mixes the fitted prior with one that is flat in ln x, so that intervals stay short where the prior has
 no mass.
 
-An outcome is a class of the encoding's symbols beside "not listed" or a range of listed values. Classes have
-the sum of their parts' exact probabilities, so coverage stays exact however coarse they are.
+Outcomes are those of `OutcomeTable`, whose probabilities are exact.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding.constants import FINE, RANGES, TOP
+from hushgram.decoding.constants import FINE, RANGES
 from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.outcomes import OutcomeTable
 from hushgram.decoding.posterior import Outcomes
 from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Floats, Ints, Released
@@ -32,53 +32,42 @@ class Confidence:
     def __init__(
         self, released: Released, evidence: Evidence, prior: Prior, level: float, zero: bool
     ) -> None:
-        self.evidence = evidence
+        self.table = table = OutcomeTable(released, evidence)
+        self.evidence, self.level = evidence, level
         self.radius = released.noise.radius(level)
-        reach = int(np.ceil(TOP * released.noise.scale))
-        self.top = released.bound + reach
-        edges = atom_edges(released, evidence.grain, self.top + reach, FINE)
+        edges = atom_edges(released, evidence.grain, 2 * table.top - released.bound, FINE)
         low, high = edges[:-1], edges[1:] - 1
         if np.any(high > low):  # ranges of counts are judged by their middle
             level += RANGES * (1.0 - level)
         if zero:
             low, high = np.append(0, low), np.append(0, high)
-        counts = (low + high) / 2.0
-        step = max(1, int(released.noise.scale / FINE))
-        # Ranges of values; the last one is open.
-        self.cuts = np.arange(released.bound, self.top + reach + step + 1, step)
-        over = np.stack(
-            [released.noise.tail(np.ceil(cut - counts)) for cut in self.cuts.astype(np.float64)], axis=1
-        )
-        ranges = over - np.append(over[:, 1:], np.zeros((len(counts), 1)), axis=1)  # (X, V)
-        if zero and released.cells is None:
-            ranges[0] = 0.0
-        hidden = evidence.hidden_classes(counts) * released.hidden(counts)[:, None]
-        listed = (
-            evidence.listed_classes(counts, np.asarray(self.cuts + (step - 1) / 2.0, np.float64))
-            * ranges[:, :, None]
-        )
-        self.hidden, self.classes = hidden.shape[1], listed.shape[2]
-        chance = np.concatenate([hidden, listed.reshape(len(counts), -1)], axis=1)  # (X, outcomes)
-        open_end = len(self.cuts) - 1  # values above the table are far from its counts
-        far = np.arange(chance.shape[1]) >= self.hidden + open_end * self.classes
-        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= self.top, level)
+        self.counts = counts = (low + high) / 2.0
+        self.chance = chance = table.chances(counts)
+        far = np.arange(chance.shape[1]) >= table.open_end  # values there are far from the table's counts
+        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, level)
         self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
         self.low = low[accepted.argmax(axis=0)].astype(np.float64)
         self.high = high[len(high) - 1 - accepted[::-1].argmax(axis=0)].astype(np.float64)
 
     def interval(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
         """(low, high) of each outcome."""
-        listed = outcomes.values >= 0
-        value = np.where(listed, outcomes.values, 0)
-        place = np.clip(np.searchsorted(self.cuts, value, side="right") - 1, 0, len(self.cuts) - 1)
-        beside = self.hidden + place * self.classes + self.evidence.listed_class(outcomes.symbols, value)
-        index = np.where(listed, beside, self.evidence.hidden_class(outcomes.symbols))
+        index = self.table.index(outcomes.symbols, outcomes.values)
+        value, top = outcomes.values, self.table.top
         low, high = self.low[index], self.high[index]
-        # Counts above the table accept the values within the radius.
-        above = listed & (value + self.radius > self.top)
-        alone = above & ~self.anywhere[index]
-        low = np.where(alone, np.maximum(value - self.radius, self.top + 1), low)
-        return low, np.where(above, value + self.radius, high)
+        # Counts above the table accept what `far_interval` says.
+        above = np.flatnonzero((value >= 0) & (value + self.radius > top))
+        least, most = self.evidence.far_interval(outcomes.symbols[above], value[above], self.level)
+        alone = ~self.anywhere[index[above]]
+        low[above] = np.where(alone, np.maximum(least, top + 1), low[above])
+        high[above] = np.maximum(most, np.where(alone, 0.0, high[above]))
+        return low, high
+
+    def half_widths(self) -> tuple[Floats, Floats]:
+        """Counts, and half the mean length of the interval of a key with each; up to the table's top."""
+        near = self.counts <= self.table.top
+        length = np.where(self.anywhere, self.high - self.low, 2.0 * self.radius)
+        length[self.table.open_end :] = 2.0 * self.radius
+        return self.counts[near], (self.chance[near] @ length) / 2.0
 
 
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:

@@ -19,7 +19,7 @@ SLACK               5e−4    relative error of n from the atoms' width         
 EMPTY               1e−3    share of a column that stays empty, so that its load is finite        keeps ln finite
 CONTRAST            1e−3    share of its contrast that a full column keeps                        keeps ratios finite
 VALUES              40      ranges of listed values, half a noise scale each                      halving: no change
-SURE                5       noise scales above the threshold from where bits are left out         bias < 0.002 scales
+SURE                7       noise scales above the threshold from where bits are left out         bias < 0.001 scales
 **prior (prior.py)**
 CURVE               3       standard deviation of a change of slope of ln density per ln x        tuned
 STIFF               2       the same inside a cell of the profile's grid                          tuned
@@ -44,8 +44,19 @@ LISTED_CLASSES      8       the same for a listed key                           
 RANGES              0.06    share of the missing coverage that ranges of counts add to be safe    worst case, test
 FINE                8       candidate counts and ranges of values: at most 1/8 noise scale        doubling: no change
 TOP                 12      candidate counts end so many noise scales above the threshold         e^−12 is nothing
-**totals (decoder.py)**
+**single keys and totals (decoder.py)**
+PRESENT             0.5     probability that a looked-up key is in the data, where nobody says     nothing is known
+WHOLE               0.99    level at which n̂ with its noise bounds every count and every sum       rarely in the way
+INSIDE              1.5     standard deviations that an estimate may leave the unbiased sum by    tuned: worst case
 MODEL               1e−3    relative error of the prior's mean that comes from its bins           seen in the benchmark
+**sets (sets.py)**
+SET_RATIO           1.35    bins of a set's own distribution grow by this ratio                   halving: no change
+SET_NOISE           2       noise scales that a bin spans where keys are listed                    halving: no change
+SET_BEND, SET_SLOPE 6, 4    standard deviations of bends and slopes of its ln density ratio       tuned
+SET_ABSENT          3       standard deviation of the log-odds of the absent share                flat enough
+SET_FLOOR           1e−3    share of x^−2 in the prior's shape inside the bins                    no bin impossible
+SET_RIDGE           1e−4    what keeps the fit's curvature regular                                no effect
+SET_STEPS           100     steps of a fit                                                        no gain beyond
 =================== ======= ===================================================================== =================
 """
 
@@ -63,7 +74,7 @@ SLACK: Final = 5e-4
 EMPTY: Final = 1e-3
 CONTRAST: Final = 1e-3
 VALUES: Final = 40
-SURE: Final = 5.0
+SURE: Final = 7.0
 
 CURVE: Final = 3.0
 STIFF: Final = 2.0
@@ -91,4 +102,16 @@ RANGES: Final = 0.06
 FINE: Final = 8
 TOP: Final = 12.0
 
+PRESENT: Final = 0.5
+WHOLE: Final = 0.99
+INSIDE: Final = 1.5
 MODEL: Final = 1e-3
+
+SET_RATIO: Final = 1.35
+SET_NOISE: Final = 2.0
+SET_BEND: Final = 6.0
+SET_SLOPE: Final = 4.0
+SET_ABSENT: Final = 3.0
+SET_FLOOR: Final = 1e-3
+SET_RIDGE: Final = 1e-4
+SET_STEPS: Final = 100

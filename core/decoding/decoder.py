@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hushgram.decoding.confidence import Confidence
-from hushgram.decoding.constants import MODEL
+from hushgram.decoding.constants import INSIDE, MODEL, PRESENT
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior, fit_prior
+from hushgram.decoding.ranges import normal_range, positive_range
 from hushgram.decoding.released import Flags, Floats, Ints, Released
+from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
 
-__all__ = ["ESTIMATORS", "INTERVALS", "Decoder"]
+__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder"]
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
+TOTALS = ("any", "posterior", "unbiased")
 
 
 class Decoder:
@@ -40,6 +42,11 @@ class Decoder:
         """Distribution of the counts x ≥ 1, fitted to the release."""
         return fit_prior(self.released, self.evidence)
 
+    @cached_property
+    def sets(self) -> SetModel:
+        """Fits of sets of keys."""
+        return SetModel(self.released, self.evidence, self.prior)
+
     def estimate(
         self,
         found: Any,
@@ -49,24 +56,26 @@ class Decoder:
         estimator: str = "posterior",
         interval: str | None = "confidence",
         level: float = 0.95,
-        present: float = 1.0,
+        present: float | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Estimate and interval of each looked-up key.
 
         ``found`` is what the encoding finds for them (`Evidence.symbols`); ``values`` is read where ``listed``.
-        ``present`` is the probability that a looked-up key is in the data at all.
-        Without an interval, low and high are NaN.
+        ``present`` is the probability that a looked-up key is in the data at all. Where it is not given, confidence
+        intervals hold for any count including 0, and everything else takes PRESENT for it. Without an interval,
+        low and high are NaN.
         """
         _check(estimator, ESTIMATORS, "estimator")
         if interval is not None:
             _check(interval, INTERVALS, "interval")
         _check_share(level, "level", open_end=True)
+        present = PRESENT if present is None else present
         _check_share(present, "present", open_end=False)
         symbols, value, named = self._lookups(found, values, listed)
         outcomes, place, far = self._distinct(symbols, value, named)
         if estimator == "posterior":
             estimate = self._posterior(present).moments(outcomes)[0][place]
-            estimate[far] = self._posterior(present).far(value[far])[0]
+            estimate[far] = self._posterior(present).far(symbols[far], value[far])[0]
         elif estimator == "argmax":
             estimate = np.where(named, value, self.evidence.argmax(outcomes.symbols)[place])
         else:
@@ -79,9 +88,17 @@ class Decoder:
         if interval == "confidence":
             low[far], high[far] = self._interval(interval, Outcomes(symbols[far], value[far]), level, present)
         else:
-            radius = self.released.noise.radius(level)
-            low[far], high[far] = value[far] - radius, value[far] + radius
+            low[far], high[far] = self.evidence.far_interval(symbols[far], value[far], level)
+        high = np.maximum(np.minimum(high, self.released.whole), low)
+        if estimator == "unbiased":
+            return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+        estimate = np.minimum(estimate, np.maximum(self.released.whole, low))
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+
+    def above_zero(self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95) -> Flags:
+        """Whether each key's count is told apart from 0: whether its confidence interval leaves 0 out."""
+        _, low, _ = self.estimate(found, values, listed, estimator="argmax", level=level)
+        return low > 0.0
 
     def total(
         self,
@@ -89,41 +106,56 @@ class Decoder:
         values: ArrayLike,
         listed: ArrayLike,
         *,
-        estimator: str = "posterior",
+        estimator: str = "any",
         level: float = 0.95,
-        present: float = 1.0,
+        present: float | None = None,
     ) -> tuple[float, float, float]:
         """Sum of the counts of distinct keys, with an interval.
 
-        ``posterior`` (default) is the sharpest for sets that are like a random sample of the keys;
-        ``unbiased`` holds for any fixed set of keys, at a wider interval.
+        ``any`` (default) holds for any fixed set of keys, also of absent ones (`sets`). ``posterior`` is sharper,
+        but holds for sets that are like a random sample of the keys alone. ``unbiased`` is the plain sum of
+        unbiased estimates, which may be negative.
         """
-        _check(estimator, ("posterior", "unbiased"), "estimator")
+        _check(estimator, TOTALS, "estimator")
         _check_share(level, "level", open_end=True)
-        _check_share(present, "present", open_end=False)
         symbols, value, named = self._lookups(found, values, listed)
         if len(symbols) == 0:
             return 0.0, 0.0, 0.0
+        if estimator == "posterior":
+            present = 1.0 if present is None else present
+            _check_share(present, "present", open_end=False)
+            return self._total_like_the_data(symbols, value, named, level, present)
+        far = value > near_limit(self.released)
+        fitted = self.sets.total(symbols[~far], value[~far]) if not far.all() else 0.0
+        fitted += float(self.evidence.far(symbols[far], value[far])[0].sum())
+        each, spread = self.evidence.unbiased(symbols, value, named, mean=fitted / len(symbols))
+        middle, deviation = float(each.sum()), float(spread.sum()) ** 0.5
         if estimator == "unbiased":
-            each, spread = self.evidence.unbiased(symbols, value, named)
-            return _range(float(each.sum()), float(spread.sum()), 0.0, level, -np.inf)
+            return middle, *normal_range(middle, deviation**2, 0.0, level)
+        low, high = positive_range(middle, deviation, level)
+        high = max(min(high, self.released.whole), low)
+        estimate = np.clip(fitted, middle - INSIDE * deviation, middle + INSIDE * deviation)
+        return float(np.clip(estimate, low, high)), low, high
+
+    # Helpers ------------------------------------------------------------------------------------------
+
+    def _total_like_the_data(
+        self, symbols: Ints, value: Ints, named: Flags, level: float, present: float
+    ) -> tuple[float, float, float]:
         posterior = self._posterior(present)
         outcomes, place, far = self._distinct(symbols, value, named)
         often = np.bincount(place[~far], minlength=len(outcomes.symbols)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
-        far_mean, far_variance = posterior.far(value[far])
+        far_mean, far_variance = posterior.far(symbols[far], value[far])
         leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)
         whole = float(often @ leaning) * self.prior.doubt  # the fit's own error moves all keys together
         shape = MODEL * float(often @ mean)
-        return _range(
-            float(often @ mean + far_mean.sum()),
-            float(often @ variance + far_variance.sum()) + whole**2 + shape**2,
-            float(often @ skew),
-            level,
-            float(len(symbols)) if present >= 1.0 else 0.0,
-        )
-
-    # Helpers ------------------------------------------------------------------------------------------
+        total = float(often @ mean + far_mean.sum())
+        spread = float(often @ variance + far_variance.sum()) + whole**2 + shape**2
+        least = float(len(symbols)) if present >= 1.0 else 0.0
+        low, high = normal_range(total, spread, float(often @ skew), level)
+        most = max(self.released.whole, 0.0)
+        return min(total, most), min(max(low, least), total, most), min(max(high, total), most)
 
     def _lookups(self, found: Any, values: ArrayLike, listed: ArrayLike) -> tuple[Ints, Ints, Flags]:
         named = np.asarray(listed, dtype=bool).reshape(-1)
@@ -169,15 +201,3 @@ def _check_share(value: float, field: str, *, open_end: bool) -> None:
     if not (0.0 < value < 1.0 or (value == 1.0 and not open_end)):
         limit = "below 1" if open_end else "at most 1"
         raise ParameterError(f"Decoder: {field} must be above 0 and {limit}, got {value!r}")
-
-
-def _range(
-    mean: float, variance: float, third: float, level: float, least: float
-) -> tuple[float, float, float]:
-    """Cornish–Fisher interval of a sum from its first three moments."""
-    deviation = float(np.sqrt(max(variance, 0.0)))
-    z = NormalDist().inv_cdf(0.5 + level / 2.0)
-    skew = float(np.clip(third / max(deviation, 1e-150) ** 3 if deviation > 0 else 0.0, -1.0, 1.0))
-    shift = skew * (z * z - 1.0) / 6.0
-    low, high = mean + deviation * (shift - z), mean + deviation * (shift + z)
-    return mean, min(max(low, least), mean), max(high, mean)

@@ -11,7 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hushgram.decoding.released import Flags, Floats, Ints
+import numpy as np
+
+from hushgram.decoding.released import Flags, Floats, Ints, Released
 
 if TYPE_CHECKING:
     from hushgram.decoding.rows import Rows
@@ -23,6 +25,7 @@ __all__ = ["Evidence"]
 class Evidence(ABC):
     """Likelihoods of one key's symbols under a release. Pure arithmetic on public numbers."""
 
+    released: Released
     #: The word that a lookup shows as the source of an estimate.
     source: ClassVar[str]
     #: Counts over which the likelihood of a symbol changes: counts are judged in steps well below it.
@@ -61,8 +64,23 @@ class Evidence(ABC):
         """The count that the symbol itself points to, without a prior; for keys that are not listed."""
 
     @abstractmethod
-    def unbiased(self, symbols: Ints, values: Ints, listed: Flags) -> tuple[Floats, Floats]:
-        """Estimates whose mean is x for every x, which may be negative, and estimates of their variances."""
+    def unbiased(
+        self, symbols: Ints, values: Ints, listed: Flags, *, mean: float | None = None
+    ) -> tuple[Floats, Floats]:
+        """Estimates whose mean is x for every x, which may be negative, and estimates of their variances.
+
+        With ``mean``, about the mean count of these distinct keys, the variances add up to that of their sum:
+        then keys that share a position count as such.
+        """
+
+    def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
+        """Unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
+        return values.astype(np.float64), np.full(len(values), self.released.noise.variance)
+
+    def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
+        """An interval that holds ``level`` for every x far above the threshold."""
+        radius = self.released.noise.radius(level)
+        return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
 
     @abstractmethod
     def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:

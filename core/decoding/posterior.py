@@ -132,10 +132,10 @@ class Posterior:
             least, most = (middle, most) if average(middle) >= target else (least, middle)
         return least
 
-    def far(self, values: Ints) -> tuple[Floats, Floats]:
+    def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
         """Mean and variance for values above the near limit, where the prior is a power law."""
-        at, variance = values.astype(np.float64), self.released.noise.variance
-        return at - POWER * variance / np.maximum(at, 1.0), np.full(len(at), variance)
+        mean, variance = self.evidence.far(symbols, values)
+        return mean - POWER * variance / np.maximum(mean, 1.0), variance
 
     def _likely(self, symbols: Ints) -> Floats:
         """(D,) symbols → (D, X) likelihoods."""

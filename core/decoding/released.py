@@ -16,11 +16,13 @@ N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding.noise import NoiseLaw
+from hushgram.decoding.constants import WHOLE
+from hushgram.decoding.noise import LaplaceLaw, NoiseLaw
 from hushgram.errors import ParameterError
 
 __all__ = ["Flags", "Floats", "Ints", "Released"]
@@ -60,6 +62,13 @@ class Released:
         need(self, rising, "profile_at", self.profile_at[:8].tolist(), "it must rise and start at 1 or above")
         finite = bool(np.all(np.isfinite(self.profile)))
         need(self, finite, "profile", "not finite", "every number must be finite")
+
+    @cached_property
+    def whole(self) -> float:
+        """What no count and no sum exceeds, at WHOLE: n̂ with its noise. Infinite where n was only guessed."""
+        if not len(self.profile_at):
+            return np.inf
+        return max(self.records, 0.0) + LaplaceLaw(self.profile_noise).radius(WHOLE)
 
     def hidden(self, counts: Floats) -> Floats:
         """P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""

@@ -83,7 +83,7 @@ def test_near_and_far_meet() -> None:
     posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), 1.0)
     edge = np.array([near_limit(alp.released)])
     near = posterior.moments(Outcomes(np.array([15]), edge))
-    far = posterior.far(edge)
+    far = posterior.far(np.array([15]), edge)
     assert near[0] == pytest.approx(far[0], abs=0.8)
     assert near[1] == pytest.approx(far[1], rel=0.3)
 

@@ -82,9 +82,9 @@ def simulate(
     profile: bool = True,
     pure: bool = True,
 ) -> World:
-    """Release counts at ε = 1 with the default parameters."""
+    """Release counts at ε = 1 with the default parameters; a count of 0 is a key that is looked up but absent."""
     rng = np.random.default_rng(seed)
-    keys, share = len(counts), 0.49 / contributions
+    keys, share = int(np.count_nonzero(counts)), 0.49 / contributions
     width, noise = 3.0 / math.expm1(share), 1.0 / share
     grid = np.array(PROFILE_GRID if profile else (), dtype=np.int64)
     sizes_noise = 100.0 * contributions
@@ -95,19 +95,19 @@ def simulate(
     bound = math.ceil(math.log(allowed * (1 + ratio)) / math.log(ratio))
     levels = math.ceil(bound / width)
     scaled = np.minimum(counts, bound) / width
-    y = np.floor(scaled + rng.random(keys)).astype(np.int64)
+    y = np.floor(scaled + rng.random(len(counts))).astype(np.int64)
     reach = np.array([max(np.count_nonzero(y > level), 1) for level in range(levels)])
     sizes = np.maximum(np.sqrt(reach) / np.sqrt(reach).sum() * bits_per_key * keys, 64).astype(np.int64)
-    bits = np.zeros((keys, levels), np.uint8)
+    bits = np.zeros((len(counts), levels), np.uint8)
     ones = np.zeros(levels, np.int64)
     for level, size in enumerate(sizes):
-        at = rng.integers(0, size, keys)
+        at = rng.integers(0, size, len(counts))
         column = np.zeros(size, bool)
         column[at[y > level]] = True
         column ^= rng.random(size) < 0.2
         bits[:, level], ones[level] = column[at], column.sum()
-    values = counts + laplace(rng, noise, keys)
-    listed = values >= bound
+    values = counts + laplace(rng, noise, len(counts))
+    listed = (values >= bound) & (pure | (counts > 0))
     false = rng.poisson(allowed * cells) if cells else 0
     zeros = bound + rng.geometric(1.0 - ratio, false) - 1
     evidence = assembled(
@@ -118,7 +118,7 @@ def simulate(
             "ones": ones,
             "bound": bound,
             "noise": noise,
-            "listed": np.concatenate([values[listed], zeros]),
+            "listed": np.concatenate([values[listed & (counts > 0)], zeros]),
             "cells": cells,
             "records": float(counts.sum() + laplace(rng, sizes_noise, 1)[0]),
             "profile_at": grid,
