@@ -48,7 +48,7 @@ def _accepted(level: float) -> tuple[Floats, Floats, Floats]:
     points = np.arange(-9.0, 9.0005, 0.001)
 
     def cdf(x: Floats) -> Floats:
-        return np.interp(x, points, normal, left=0.0, right=1.0)
+        return np.asarray(np.interp(x, points, normal, left=0.0, right=1.0))
 
     low, high = sums.copy(), sums + 9.0  # bisect for the last estimate; the first one has the same ratio
     for _ in range(50):

@@ -64,9 +64,8 @@ class SetModel:
 
     def total(self, symbols: Ints, values: Ints) -> float:
         """Estimated sum of the counts of these keys (``values`` −1: not listed)."""
-        often = np.bincount(self.outcomes.index(symbols, values), minlength=len(self.chances))
-        used = often > 0
-        often, chances = often[used].astype(np.float64), self.chances[used]
+        seen = np.bincount(self.outcomes.index(symbols, values), minlength=len(self.chances))
+        often, chances = seen[seen > 0].astype(np.float64), self.chances[seen > 0]
         absent, there = chances[:, 0], chances[:, 1:]
         fits = [
             (self.usual, float(often @ np.log(there @ self.usual))),
