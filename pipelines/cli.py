@@ -23,10 +23,6 @@ __all__ = ["cli", "main"]
 # name → (module, one line for `hushgram --help`)
 _COMMANDS = {
     **JOBS,
-    "release": (
-        "hushgram.pipelines.commands.release",
-        "Release a histogram as a private sketch, from a config.",
-    ),
     "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
     "heavy": ("hushgram.pipelines.commands.heavy", "List the heavy keys of a sketch."),

@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from hushgram.errors import InputError, ParameterError
+from hushgram.errors import InputError
 from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.local_resources import local_resources
@@ -33,10 +32,7 @@ from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 from hushgram.transforms.write_sketch import discard_work
 
-__all__ = ["KEY_FILE", "ReleaseResult", "build_release", "key_from_environment", "run_release"]
-
-#: Environment variable with the path of a file that holds a release key: for tests and recovery alone.
-KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
+__all__ = ["ReleaseResult", "build_release", "run_release"]
 
 
 @dataclass(frozen=True)
@@ -136,19 +132,6 @@ def build_release(
         shards=chosen,
         local=local,
     )
-
-
-def key_from_environment() -> ReleaseKey | None:
-    """The release key of the file that `KEY_FILE` names, if it names one."""
-    path = os.environ.get(KEY_FILE)
-    if not path:
-        return None
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise ParameterError(f"{KEY_FILE}: {path} cannot be read: {reason}") from None
-    return ReleaseKey.from_hex(text)
 
 
 def _records(pipeline: beam.Pipeline, source: InputPlan | beam.PTransform, bad_records: str | None) -> Any:

@@ -86,12 +86,13 @@ def run_job(
     with JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name) as out:
         options = pipeline_options(list(beam_options), config.workers)
         with open_job_budget(job) as run:
+            if not run.done:
+                job.open_inputs()  # looked at before anything is made or drawn
             if not quiet or log == "json":
                 out.notes(run.notes)
             if run.done:
                 out.result(summary=run.summary)
                 return False
-            job.open_inputs()  # looked at before anything is made or drawn
             release_key = run.key if run.tracked else key_from_environment() or run.key
             finished = run_stages(
                 job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"

@@ -16,6 +16,10 @@ __all__ = ["JOBS", "job_class"]
 
 #: name at the command line → (module, what it does in one line)
 JOBS = {
+    "release": (
+        "hushgram.pipelines.jobs.release",
+        "Release a histogram over a huge key domain as a private sketch.",
+    ),
     "sparse-vector": (
         "hushgram.pipelines.jobs.sparse_vector",
         "Which queries of a stream exceed a threshold? (sparse vector technique)",

@@ -185,7 +185,7 @@ def test_flex_template_runs_a_release(store: Path) -> None:
 @pytest.mark.parametrize("name", ["flink", "dataflow"])
 def test_the_engine_configs_are_valid(name: str) -> None:
     from hushgram.pipelines.config import load_config
-    from hushgram.pipelines.release_config import ReleaseConfig
+    from hushgram.pipelines.jobs.release import ReleaseConfig
 
     config = load_config(ROOT / "configs" / f"{name}.yaml", [], ReleaseConfig, "2026-11-15")
     assert config.output.path.endswith("urls-2026-11-15.sketch")

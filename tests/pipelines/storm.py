@@ -83,10 +83,8 @@ def storm(folder: Path, runs: int, seed: int = 0, say: Callable[[str], None] = l
 
 
 def _prepare(folder: Path, names: list[str]) -> None:
-    import hushgram.pipelines.commands.release
     from hushgram.pipelines import release  # noqa: F401 (Beam, once for all children)
 
-    assert hushgram.pipelines.commands.release
     draws = np.random.default_rng(7)
     users, keys = draws.integers(0, 300, 2000), draws.zipf(1.3, 2000) % 300
     table = pa.table({"user_id": users, "url": [f"https://example.org/{key}" for key in keys]})

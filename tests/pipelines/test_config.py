@@ -16,9 +16,9 @@ from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resol
 from hushgram.pipelines.jobs.answer import AnswerConfig
 from hushgram.pipelines.jobs.clip import ClipConfig
 from hushgram.pipelines.jobs.randomized_response import ResponseConfig
+from hushgram.pipelines.jobs.release import ReleaseConfig
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
 from hushgram.pipelines.jobs.top import TopConfig
-from hushgram.pipelines.release_config import ReleaseConfig
 from hushgram.pipelines.source import source_of
 
 TEXT = """\

@@ -20,7 +20,8 @@ import pytest
 from hushgram import ReleaseKey
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
 from hushgram.inputs import Source
-from hushgram.pipelines.release import KEY_FILE, build_release, key_from_environment, run_release
+from hushgram.pipelines.release import build_release, run_release
+from hushgram.pipelines.runner import KEY_FILE, key_from_environment
 from hushgram.pipelines.runners import pipeline_options
 from hushgram.release_in_memory import release, release_public
 from hushgram.transforms import bound_contributions as bounding

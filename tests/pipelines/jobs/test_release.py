@@ -16,7 +16,7 @@ from hushgram import Sketch
 from hushgram.accounting import Budget
 from hushgram.errors import BudgetExceeded, HushgramError
 from hushgram.ledger import Ledger
-from hushgram.pipelines.commands.release import command
+from hushgram.pipelines.commands.job import job_command
 
 CONFIG = """\
 release: urls
@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*arguments: str) -> Result:
-    result = CliRunner().invoke(command, list(arguments), catch_exceptions=True)
+    result = CliRunner().invoke(job_command("release"), list(arguments), catch_exceptions=True)
     if result.exception is not None and not isinstance(result.exception, HushgramError | SystemExit):
         raise result.exception
     return result
@@ -62,13 +62,13 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     assert result.exit_code == 0, result.exception
     words = " ".join(result.stdout.split())
     for expected in (
-        "guarantee epsilon = 1: whether any one user (column 'user_id') is in the data or not changes",
-        "A user counts at most 4 in all and 1 for one key.",
+        "guarantee The sketch is 1-differentially private for one user added or removed, where each user counts at "
+        "most 4 in all and 1 for one key. Whether any one user is in the data or not changes the probability",
         "budget threshold 0.5, alp 0.5",
         "alpha 3",
         "if 10,000 records of 1,000 keys",
         "size about",
-        "listed keys with a noisy count of at least",
+        "heavy keys from a noisy count of",
         "root mean square",
         "input 1 file (parquet)",
         "400 rows (exact, not for publication)",
@@ -93,7 +93,7 @@ def test_check_asks_the_ledger_and_charges_nothing(home: Path) -> None:
     for _ in range(2):
         result = call("urls.yaml", "--check", *tracked)
         assert result.exit_code == 0, result.exception
-        assert "enough for this release" in result.stdout
+        assert "it fits" in result.stdout
     result = call("urls.yaml", "--check", *tracked, "--set", "privacy.epsilon=2")
     assert isinstance(result.exception, BudgetExceeded)
 
@@ -145,7 +145,7 @@ def test_dates_and_bad_records(home: Path) -> None:
         (["urls.yaml", "--set", "input.path=nope/*"], 3, "input.path 'nope/*' matches no file"),
         (["urls.yaml", "--set", "input.key=uri"], 3, "no column 'uri'; did you mean 'url'?"),
         (["urls.yaml", "--set", "output.path=in"], 7, "in"),
-        (["urls.yaml", "--check", "--set", "output.path=in"], 7, "output.path in exists already"),
+        (["urls.yaml", "--check", "--set", "output.path=in"], 7, "output in exists already"),
         (["urls.yaml", "--", "flink"], 2, "expected Beam options such as --runner=FlinkRunner, got 'flink'"),
         (["urls.yaml", "--set", "ledger=sqlite:///x.db"], 2, "ledger is set but dataset is not"),
     ],

@@ -7,14 +7,17 @@ holds no private data, so its noise needs no secret, and the same question alway
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hushgram
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.scratch import scratch_directory
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_plan
 from hushgram.sparse_histogram.sizing import Sizes
@@ -38,6 +41,21 @@ class Expectation:
     #: (what, root mean square error, median width of a 95 % interval) for ranges of true counts
     errors: tuple[tuple[str, float, float], ...]
 
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """(name, text) for ``--check``."""
+        from hushgram.pipelines.progress import human_bytes
+
+        texts = ", without the texts of heavy keys" if self.plan.kind.texts else ""
+        bits = self.size * 8 / self.keys
+        yield "if", f"{self.records:,} records of {self.keys:,} keys"
+        yield "size", f"about {human_bytes(self.size)} ({bits:.1f} bits a key{texts})"
+        yield (
+            "heavy keys",
+            f"from a noisy count of {self.plan.threshold:,} on; the others are answered from bits",
+        )
+        for what, error, width in self.errors:
+            yield "error", f"{what}: root mean square {error:,.1f}, 95 % intervals about {width:,.0f} wide"
+
 
 def plan_for(params: ReleaseParams, records: int, keys: int) -> Plan:
     """The plan if there are so many records and keys."""
@@ -50,8 +68,10 @@ def expect(params: ReleaseParams, records: int, keys: int) -> Expectation:
     sample = min(keys, _KEYS)
     counts = _zipf(sample, max(records * sample // max(keys, 1), sample))
     names = np.arange(sample)
-    sketch = hushgram.release_histogram(names, counts, _scaled(params, counts), release_key=_NOT_SECRET)
-    found = sketch.estimate(names)
+    with scratch_directory() as folder:
+        scaled, path = _scaled(params, counts), Path(folder, "expected.sketch")
+        sketch = hushgram.release_histogram(names, counts, scaled, path=path, release_key=_NOT_SECRET)
+        found = sketch.estimate(names)
     listed = int((counts >= sketch.plan.threshold).sum()) * keys // sample
     return Expectation(
         records=records,

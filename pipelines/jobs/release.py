@@ -1,0 +1,243 @@
+"""``hushgram release``: a histogram over a huge key domain as a private sketch.
+
+    read ─► ReleaseSparseHistogram (bound, merge, plan, threshold, encode, write) ─► urls.sketch
+
+`hushgram.pipelines.release.run_release` is the same without a config, for programs.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from hushgram.accounting import Event
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.numbers import show
+from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.sparse_histogram.params import ReleaseParams
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from hushgram.transforms.shuffle.batching import LocalResources
+
+__all__ = [
+    "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig",
+]  # fmt: skip
+
+# Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
+_PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)", re.DOTALL)
+_FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", "keys")}
+# What the mechanisms of a sketch take, by the name that config and library share.
+_CHOICES = (
+    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "noise", "width",
+)  # fmt: skip
+# Sizes for which --check shows what to expect where the config does not state them.
+_EXAMPLES = ((1_000_000, 100_000), (100_000_000, 5_000_000))
+
+
+class SizesConfig(Model):
+    """Public sizes of the data. Where they are given, no budget is spent on learning them."""
+
+    records: int = Field(ge=1, le=1 << 50, description="about how many records, from public knowledge")
+    keys: int = Field(ge=1, le=1 << 50, description="about how many distinct keys, from public knowledge")
+
+
+class SplitConfig(Model):
+    """Shares of epsilon; they add up to 1. The encoding's goes by its own word too: ``alp``."""
+
+    size: Exact = Field(description="share for learning the sizes, such as 0.02; 0 where sizes are given")
+    threshold: Exact = Field(description="share for the keys listed by themselves, such as 0.49")
+    encoding: Exact | None = Field(default=None, description="share for all other keys, such as 0.49")
+    alp: Exact | None = Field(default=None, description="the same, where the encoding is alp")
+
+
+class DomainConfig(Model):
+    """Which keys there can be, where that is known without looking at the data."""
+
+    public_keys: str = Field(
+        min_length=1, description="a file with one key a line; each gets noise, also at 0"
+    )
+
+
+class ReleasePrivacy(PrivacyConfig):
+    """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
+
+    preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
+    encoding: str | None = Field(default=None, description="how rare keys are released, such as alp")
+    noise: str | None = Field(default=None, description="the noise on counts: auto, or such as laplace")
+    alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
+    split: SplitConfig | None = None
+    bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
+    columns: Literal["tapered", "flat"] | None = None
+    domain_bits: int | None = Field(default=None, description="fingerprint bits where delta is 0, 8 to 64")
+    false_keys: Exact | None = Field(
+        default=None, description="false keys where delta is 0: a share of all (0.03) or a number (from 1)"
+    )
+    width: Literal["exact", "paper"] | None = None
+    domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
+
+
+class ReleaseConfig(JobConfig):
+    """A private sketch of how often each key occurs."""
+
+    NAME: ClassVar[str] = "release"
+
+    release: Name = Field(description="the name of this release, such as urls-daily or urls-{date}")
+    privacy: ReleasePrivacy
+    sizes: SizesConfig | None = None
+
+    def params(self) -> ReleaseParams:
+        """The parameters of the release, as the library checks them."""
+        privacy = self.privacy
+        chosen: dict[str, Any] = {
+            name: getattr(privacy, name) for name in _CHOICES if getattr(privacy, name) is not None
+        }
+        if privacy.split is not None:
+            chosen["split"] = privacy.split.model_dump(exclude_none=True)
+        if self.sizes is not None:
+            chosen.update(expected_records=self.sizes.records, expected_keys=self.sizes.keys)
+        make = ReleaseParams.paper if privacy.preset == "paper" else ReleaseParams
+        return make(
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            max_contributions=privacy.contributions,
+            max_per_key=privacy.max_per_key,
+            **chosen,
+        )
+
+    @model_validator(mode="after")
+    def _public(self) -> Self:
+        if self.privacy.domain is None:
+            return self
+        if self.privacy.delta != 0:
+            raise refuse(
+                ("privacy", "delta"), f"must be 0 with a public list of keys, got {self.privacy.delta}"
+            )
+        for name in ("preset", "split", *_CHOICES):
+            if getattr(self.privacy, name) is not None:
+                raise refuse(("privacy", name), "has no effect with a public list of keys; leave it out")
+        if self.sizes is not None:
+            raise refuse(("sizes",), "have no effect with a public list of keys; leave them out")
+        return self
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        try:
+            self.params()
+        except ParameterError as problem:
+            match = _PARAMETER.match(str(problem))
+            if match is None:
+                raise ValueError(str(problem)) from None
+            raise refuse(_FIELDS.get(match[1], ("privacy", *match[1].split("."))), match[2]) from None
+        return self
+
+
+class Release(Job[ReleaseConfig]):
+    """A sketch of how often each key occurs."""
+
+    Config = ReleaseConfig
+    subject = "The sketch is"
+    shape = "directory"
+
+    def resolve(self) -> None:
+        self.params = self.config.params()
+        self.public_keys: list[bytes] | None = None
+        if self.config.privacy.domain is not None:
+            from hushgram.inputs.key_lists import read_key_list
+            from hushgram.transforms.files import open_file
+
+            path = self.config.privacy.domain.public_keys
+            self.public_keys = read_key_list(path, "privacy.domain.public_keys", open_file)
+
+    def events(self) -> list[Event]:
+        from hushgram.pipelines.budget import release_events
+
+        if self.public_keys is not None:
+            return [Event("laplace", self.params.epsilon)]
+        return release_events(self.params.split, self.params.delta)
+
+    def resolved(self) -> dict[str, Any]:
+        listed = None if self.public_keys is None else digest(*self.public_keys).hex()
+        return {"params": self.params.as_text(), "public_keys": listed}
+
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
+        from hushgram.pipelines.jobs.stages import records
+        from hushgram.pipelines.release import build_release
+
+        release = build_release(
+            self.params,
+            self.source,
+            user=self.config.input.user,
+            key=self.config.input.key,
+            path=path,
+            public_keys=self.public_keys,
+            name=self.name,
+            release_key=release_key,
+            shards=self.config.shards,
+            local=local,
+        )
+        _ = records(pipeline, self) | "Release" >> release
+
+    def check_lines(self) -> Iterator[Line]:
+        if self.public_keys is not None:
+            yield from _public_lines(self.params, len(self.public_keys))
+            return
+        from hushgram.pipelines.expected_error import expect
+
+        yield from _choices(self.params)
+        sizes = self.config.sizes
+        for records, keys in ((sizes.records, sizes.keys),) if sizes else _EXAMPLES:
+            yield from expect(self.params, records, keys).lines()
+
+    def closing_lines(self, path: str) -> Iterator[Line]:
+        from hushgram.pipelines.progress import human_bytes
+        from hushgram.sketch.reader import Sketch
+
+        sketch = Sketch.open(path)
+        sizes = sketch.plan.sizes
+        yield "size", human_bytes(sketch.size)
+        if self.public_keys is not None:
+            yield from _public_lines(self.params, len(self.public_keys))
+        else:
+            kind = "released" if sizes.scale else "as stated in the config"
+            yield "about", f"{sizes.records:,} records of {sizes.keys:,} keys ({kind}: may be published)"
+        quoted = shlex.quote(path)
+        yield "next", f"hushgram query {quoted} KEY"
+        yield "", f"hushgram heavy {quoted}"
+        yield "", f"hushgram inspect {quoted}"
+
+    def released(self, path: str) -> pa.Table:
+        """The heavy keys."""
+        from hushgram.sketch.reader import Sketch
+
+        return Sketch.open(path).heavy()
+
+
+def _choices(params: ReleaseParams) -> Iterator[Line]:
+    resolved = params.as_text()
+    for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
+        given = resolved.get(name)
+        if given is not None and not (name in ("domain_bits", "false_keys") and params.delta != 0):
+            yield name, str(given)
+
+
+def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
+    """A release over a public list."""
+    from hushgram.laplace_mechanism import LaplaceParams, max_error
+
+    noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
+    yield "public keys", f"{keys:,}, each with Laplace noise of scale {show(noise.scale)}"
+    yield "error", f"with probability 95 % no count is off by more than {max_error(keys, noise):,}"
+
+
+JOB = Release
