@@ -1,0 +1,242 @@
+"""Noisy buckets: hashed sums of counts, with noise on every one of them.
+
+Released: m numbers. Each key hashes to one of m buckets; bucket j holds B_j = Σ x_i over its keys, exactly, plus
+noise Z_j, independent, on every bucket, also where nothing was hashed; then it is rounded to a multiple of an odd
+step (post-processing). No cap on counts is needed.
+
+Guarantee, for any public m, seeds and step. B is linear in x and hashing adds counts up, so that one user, who moves x
+by v ≥ 0 or v ≤ 0, moves B by Av with ‖Av‖₁ = ‖v‖₁ ≤ C.
+
+* Laplace noise of scale b on every bucket: ε = C/b (Dwork, McSherry, Nissim, Smith 2006; the discrete form by Ghosh,
+  Roughgarden, Sundararajan 2009).
+* Gaussian noise: the L2 norm counts, and adding up raises it: two keys with 1 each in one bucket move it by 2. So
+  bounding keeps at most one key of a user in each of R *classes*, R public and fixed before any data (`classes`), and
+  m is a multiple of R. As ⌊⌊h·m/2^32⌋ / (m/R)⌋ = ⌊h·R/2^32⌋, keys of one bucket share their class: no two keys of a
+  user meet, Av has the parts of v, and (ε, δ) is that of `gaussian_privacy` with the same C and L∞ as the list.
+  A user of C keys loses on average less than C/256 of them by this.
+
+| symbol | meaning |
+|---|---|
+| x_i | exact count of key i |
+| m | number of buckets |
+| C, L∞ | most that one user adds in all, and to one key |
+| R | number of classes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.encodings import integer_code
+from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
+from hushgram.errors import ParameterError
+from hushgram.exact.hashing import column_positions
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.noises import noise_of
+from hushgram.numbers import integer, rational, show
+
+if TYPE_CHECKING:
+    from hushgram.decoding import Evidence, Released
+
+__all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsSpace", "classes"]
+
+#: Noise is drawn for blocks of this many buckets (the last one may be shorter), and a lookup reads one of them.
+BLOCK = 1 << 14
+_LARGEST_SIZE = 1 << 32
+_CLASSES_A_KEY = 128
+# Bits that a bucket takes where the step is half a Laplace scale, or half a standard deviation of Gaussian noise.
+_BITS_A_BUCKET = {"laplace": Fraction(18, 5), "gaussian": Fraction(16, 5)}
+
+
+def classes(max_contributions: int) -> int:
+    """R for Gaussian noise: a power of two from 128·C on.
+
+    >>> classes(20)
+    4096
+    """
+    return 1 << (_CLASSES_A_KEY * max_contributions - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class BucketsSpace(Space):
+    """m buckets. Block i has the buckets from i·`BLOCK` on."""
+
+    noise: str
+    scale: Fraction
+    step: int
+    size: int
+
+    @property
+    def encoding(self) -> str:
+        return Buckets.id
+
+    @property
+    def hashes(self) -> int:
+        return 1
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.size // BLOCK)
+
+    @property
+    def bits(self) -> int:
+        return int(self.size * _BITS_A_BUCKET[self.noise])
+
+    @property
+    def sums(self) -> int:
+        return 1  # of all levels
+
+    def describe(self) -> str:
+        """In a few words."""
+        return (
+            f"{self.size:,} buckets with {self.noise} noise of scale {float(self.scale):.4g},"
+            f" in steps of {self.step}"
+        )
+
+    def as_text(self) -> dict[str, Any]:
+        return {"noise": self.noise, "scale": show(self.scale), "step": self.step, "buckets": self.size}
+
+    def check_loss(self, demand: Demand) -> None:
+        """The scale is the one that the whole release was given; the plan checks what that costs."""
+        if (self.noise, self.scale) != (demand.noise, demand.scale):
+            raise ParameterError(
+                f"Plan: buckets need {demand.noise} noise of scale {show(demand.scale)},"
+                f" got {self.noise} noise of {show(self.scale)}"
+            )
+        if self.noise == "gaussian" and self.size % classes(demand.max_contributions):
+            raise ParameterError(
+                f"Plan: buckets with gaussian noise must be a multiple of {classes(demand.max_contributions)},"
+                f" got {self.size}"
+            )
+
+    def positions(self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The bucket of each key."""
+        return column_positions(fingerprints, seeds[0], self.size).astype(np.int64)
+
+    def length(self, block: int) -> int:
+        """How many buckets a block has."""
+        return min(BLOCK, self.size - block * BLOCK)
+
+    # --- release ----------------------------------------------------------------------------------------------------
+
+    def project(
+        self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
+    ) -> Iterator[tuple[int, Part]]:
+        """For each block the buckets that get something, and how much."""
+        held = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        for _, part in shards:
+            held.append((self.positions(part.fingerprints, seeds), part.counts))
+        places, counts = (np.concatenate(side) for side in zip(*held, strict=True))
+        order = np.argsort(places)
+        places, counts = places[order], counts[order]
+        starts = np.flatnonzero(np.diff(places, prepend=-1))
+        places = places[starts]
+        sums = np.add.reduceat(counts, starts) if len(starts) else counts
+        cuts = np.append(np.searchsorted(places, np.arange(self.blocks) * BLOCK), len(places))
+        for block, (low, high) in enumerate(pairwise(cuts)):
+            if high > low:
+                yield block, ((places[low:high] - block * BLOCK).astype(np.uint16), sums[low:high])
+
+    def empty_block(self, block: int) -> NDArray[np.int64]:
+        return np.zeros(self.length(block), np.int64)
+
+    def add(self, cells: NDArray[np.int64], part: Part) -> None:
+        places, sums = part
+        cells[places] += sums
+
+    def release_block(self, block: int, cells: NDArray[np.int64], release_key: ReleaseKey) -> EncodedBlock:
+        source = release_key.source("buckets", block, digest(cells))
+        noisy = cells + noise_of(self.noise).sample(self.scale, len(cells), source)
+        # Free from here on: rounding, and a clamp that no sum of counts below 2^48 reaches.
+        levels = np.clip((noisy + self.step // 2) // self.step, -integer_code.LARGEST, integer_code.LARGEST)
+        return EncodedBlock(block, integer_code.encode(levels), levels.sum(keepdims=True))
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def block_length(self, block: int) -> None:
+        return None
+
+    def levels(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """(noisy sum)/step, rounded, of every bucket of a block."""
+        return integer_code.decode(content, self.length(block))
+
+    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+        return self.levels(block, content).sum(keepdims=True)
+
+    def look_up(
+        self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
+    ) -> NDArray[np.int64]:
+        """(N, 2): the bucket of each key, and its level."""
+        places = self.positions(fingerprints, seeds)
+        found = np.zeros(len(places), np.int64)
+        order = np.argsort(places)
+        touched, starts = np.unique(places[order] // BLOCK, return_index=True)
+        for block, rows in zip(touched.tolist(), np.split(order, starts[1:]), strict=len(touched) > 0):
+            found[rows] = self.levels(block, read(block))[places[rows] - block * BLOCK]
+        return np.stack([places, found], axis=1)
+
+    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
+        raise NotImplementedError
+
+
+# --- plan -----------------------------------------------------------------------------------------------------------
+
+
+class Buckets(Encoding):
+    """Options: ``bits_per_key``."""
+
+    id = "buckets-1"
+
+    def check(self, demand: Demand) -> None:
+        if demand.noise == "gaussian" and classes(demand.max_contributions) > _LARGEST_SIZE >> 4:
+            raise ParameterError(
+                f"ReleaseParams: buckets with gaussian noise allow max_contributions up to 2^21,"
+                f" got {demand.max_contributions}"
+            )
+
+    def plan(self, demand: Demand) -> BucketsSpace:
+        # An odd step near half the scale raises the variance by 1 or 2 % and saves bits for more buckets.
+        step = max(int(demand.scale / 2) - 1, 0) // 2 * 2 + 1
+        bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
+        buckets = max(bits / _BITS_A_BUCKET[demand.noise], Fraction(demand.keys, 2))
+        unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
+        most = _LARGEST_SIZE // unit
+        return BucketsSpace(demand.noise, demand.scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
+
+    def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:
+        noise = noise_of(text["noise"]).id
+        scale = rational(text["scale"], "scale", "BucketsSpace")
+        if not 0 < scale <= 1 << 34:
+            raise ParameterError(f"BucketsSpace: scale must be above 0 and at most 2^34, got {show(scale)}")
+        step = integer(text["step"], "step", "BucketsSpace", low=1, high=1 << 34)
+        if step % 2 == 0:
+            raise ParameterError(f"BucketsSpace: step must be odd, got {step}")
+        size = integer(text["buckets"], "buckets", "BucketsSpace", low=1, high=_LARGEST_SIZE)
+        return BucketsSpace(noise, scale, step, size)
+
+
+def _bits_of_counts(demand: Demand) -> int:
+    """About how many bits more the buckets take because of what is in them: two a doubling above the noise.
+
+    Keys with a count of at least t = scale·2^i, by the released profile or else by Markov's bound, cost 2 bits each.
+    """
+    total, at = 0, demand.scale
+    for _ in range(40):
+        if demand.profile:
+            reached = [n for t, n in zip(demand.profile_at, demand.profile, strict=True) if t >= at]
+            total += 2 * max(min(reached[0] if reached else 0, demand.keys), 0)
+        else:
+            total += 2 * min(demand.keys, int(demand.records / at / 4))
+        at *= 2
+    return total
+
+
+ENCODING = Buckets()
