@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings import EncodedBlock
-from hushgram.errors import InputError
+from hushgram.encodings import EncodedBlock, encoding_named
+from hushgram.errors import InputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.exact.keys import as_column
 from hushgram.noise.entropy import ReleaseKey
@@ -35,6 +35,7 @@ from hushgram.sparse_histogram.plan import (
 )
 from hushgram.sparse_histogram.sizing import Tally, release_sizes
 from hushgram.sparse_histogram.steps import (
+    apart,
     block_parts,
     heavy_of_list,
     heavy_of_shard,
@@ -80,7 +81,8 @@ def release(
         histogram = Histogram.of_column(keys, texts=texts)  # one record is one unit of count
     else:
         rows = Contributions.of(users, keys, release_key, texts=texts)
-        histogram = rows.bounded(params.max_contributions, params.max_per_key)
+        kept = apart(params, release_key)
+        histogram = rows.bounded(params.max_contributions, params.max_per_key, kept)
     return _release(histogram, params, path, release_key, name)
 
 
@@ -95,6 +97,11 @@ def release_histogram(
 ) -> Sketch:
     """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise."""
     check_params(params)
+    if encoding_named(params.encoding).classes(params.noise, params.max_contributions) is not None:
+        raise ParameterError(
+            f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
+            " use release, or noise laplace"
+        )
     numbers = _checked_counts(counts)
     if path is not None:
         check_free(path)

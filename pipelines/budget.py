@@ -43,18 +43,19 @@ from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
+    from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget", "release_events"]
 
 
-def release_events(split: Any, delta: Any = 0) -> list[Event]:
-    """The events of a sketch release: its split of ε (`ReleaseParams.split`), δ with the threshold step."""
-    events = [
-        Event("sizing", split.size),
-        Event("threshold", split.threshold, delta),
-        Event("alp", split.encoding),
-    ]
-    return [event for event in events if event.epsilon or event.delta]
+def release_events(params: ReleaseParams) -> list[Event]:
+    """The events of a sketch release: its parts of ε, with δ where keys are listed."""
+    split, listed = params.split, "threshold" if params.noise == "laplace" else params.noise
+    if params.noise != "laplace" and len(params.noisy_parts) == 2:  # list and encoding are one mechanism
+        parts = [Event(listed, sum(params.noisy_parts, Fraction(0)), params.delta)]
+    else:
+        parts = [Event(listed, split.threshold, params.delta), Event(params.encoding, split.encoding)]
+    return [event for event in (Event("sizing", split.size), *parts) if event.epsilon or event.delta]
 
 
 def check_budget(

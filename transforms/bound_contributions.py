@@ -19,7 +19,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.exact.histogram import Contributions, Histogram, KeyTable
+from hushgram.exact.histogram import Apart, Contributions, Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.steps import only_public_keys
 from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches
@@ -41,7 +41,8 @@ class BoundContributions(beam.PTransform):
     """Records → parts of the bounded histogram, with user-level privacy.
 
     ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
-    for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first.
+    for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first;
+    with ``apart``, a user keeps one key of each class.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class BoundContributions(beam.PTransform):
         texts: bool,
         shards: int,
         public_keys: KeyTable | None = None,
+        apart: Apart | None = None,
         local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__()
@@ -66,11 +68,12 @@ class BoundContributions(beam.PTransform):
             texts=texts,
             shards=shards,
             public_keys=public_keys,
+            apart=apart,
             local=local,
         )
         self._threads = local.threads
         self._sent = Contributions if local.spill is None else SpilledBatch
-        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts)
+        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart)
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
     def expand(self, records: Any) -> Any:
@@ -104,8 +107,11 @@ class CountRecords(beam.PTransform):
 class BoundUsers(beam.CombineFn):
     """Contributions of one shard of users → its bounded histogram. Merges; order has no effect."""
 
-    def __init__(self, max_contributions: int, max_per_key: int, *, texts: bool) -> None:
+    def __init__(
+        self, max_contributions: int, max_per_key: int, *, texts: bool, apart: Apart | None = None
+    ) -> None:
         self._max_contributions, self._max_per_key, self._texts = max_contributions, max_per_key, texts
+        self._apart = apart
 
     def create_accumulator(self) -> _Held:
         return _Held()
@@ -113,7 +119,7 @@ class BoundUsers(beam.CombineFn):
     def add_input(self, held: _Held, part: Contributions | SpilledBatch) -> _Held:
         held.add(_CODER.decode(part.read()) if isinstance(part, SpilledBatch) else part)
         if held.pending > max(_ROWS_PENDING, held.kept):
-            held.cut(self._max_contributions)
+            held.cut(self._max_contributions, self._apart)
         return held
 
     def merge_accumulators(self, accumulators: Any) -> _Held:
@@ -124,13 +130,14 @@ class BoundUsers(beam.CombineFn):
         return out
 
     def compact(self, held: _Held) -> _Held:
-        held.cut(self._max_contributions)
+        held.cut(self._max_contributions, self._apart)
         return held
 
     def extract_output(self, held: _Held) -> Histogram:
         if not held.parts:
             return Histogram.empty(texts=self._texts)
-        return Contributions.concat(held.parts).bounded(self._max_contributions, self._max_per_key)
+        whole = Contributions.concat(held.parts)
+        return whole.bounded(self._max_contributions, self._max_per_key, self._apart)
 
 
 class _Held:
@@ -144,9 +151,9 @@ class _Held:
         self.parts.append(part)
         self.pending += len(part.keys)
 
-    def cut(self, max_contributions: int) -> None:
+    def cut(self, max_contributions: int, apart: Apart | None) -> None:
         if self.parts:
-            self.parts = [Contributions.concat(self.parts).cut(max_contributions)]
+            self.parts = [Contributions.concat(self.parts).cut(max_contributions, apart)]
             self.kept, self.pending = len(self.parts[0].keys), 0
 
 
@@ -163,6 +170,7 @@ class _CutUsers(TakeBatches):
         texts: bool,
         shards: int,
         public_keys: KeyTable | None = None,
+        apart: Apart | None = None,
         local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__(user, key, threads=local.threads)
@@ -172,7 +180,7 @@ class _CutUsers(TakeBatches):
             texts,
             shards,
         )
-        self._public_keys, self._spill = public_keys, local.spill
+        self._public_keys, self._apart, self._spill = public_keys, apart, local.spill
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -188,7 +196,8 @@ class _CutUsers(TakeBatches):
         parts = [
             Contributions.of(users, keys, self._release_key, texts=self._texts) for users, keys in chosen
         ]
-        return Contributions.concat(parts).thinned(self._max_contributions).split_users(self._shards)
+        whole = Contributions.concat(parts)
+        return whole.thinned(self._max_contributions, self._apart).split_users(self._shards)
 
     def send(
         self, result: list[tuple[int, Contributions]]

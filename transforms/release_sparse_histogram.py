@@ -22,7 +22,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
-from hushgram.sparse_histogram.steps import key_for, public_key_table
+from hushgram.sparse_histogram.steps import apart, key_for, public_key_table
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
@@ -131,6 +131,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             texts=self._texts,
             shards=self._shards.users,
             public_keys=self._public_keys,
+            apart=None if self._public_keys else apart(params, self._release_key),
             local=self._local,
         )
 

@@ -12,7 +12,7 @@ by v ≥ 0 or v ≤ 0, moves B by Av with ‖Av‖₁ = ‖v‖₁ ≤ C.
 * Gaussian noise: the L2 norm counts, and adding up raises it: two keys with 1 each in one bucket move it by 2. So
   bounding keeps at most one key of a user in each of R *classes*, R public and fixed before any data (`classes`), and
   m is a multiple of R. As ⌊⌊h·m/2^32⌋ / (m/R)⌋ = ⌊h·R/2^32⌋, keys of one bucket share their class: no two keys of a
-  user meet, Av has the parts of v, and (ε, δ) is that of `gaussian_privacy` with the same C and L∞ as the list.
+  user meet, Av has the parts of v, and (ε, δ) is that of `hushgram.noise.gaussian` with the same C and L∞ as the list.
   A user of C keys loses on average less than C/256 of them by this.
 
 | symbol | meaning |
@@ -79,6 +79,10 @@ class BucketsSpace(Space):
         return Buckets.id
 
     @property
+    def noise_scale(self) -> Fraction:
+        return self.scale
+
+    @property
     def hashes(self) -> int:
         return 1
 
@@ -107,10 +111,7 @@ class BucketsSpace(Space):
     def check_loss(self, demand: Demand) -> None:
         """The scale is the one that the whole release was given; the plan checks what that costs."""
         if (self.noise, self.scale) != (demand.noise, demand.scale):
-            raise ParameterError(
-                f"Plan: buckets need {demand.noise} noise of scale {show(demand.scale)},"
-                f" got {self.noise} noise of {show(self.scale)}"
-            )
+            raise ParameterError(f"Plan: noise of buckets is not {demand.noise} of the planned scale")
         if self.noise == "gaussian" and self.size % classes(demand.max_contributions):
             raise ParameterError(
                 f"Plan: buckets with gaussian noise must be a multiple of {classes(demand.max_contributions)},"
@@ -194,22 +195,25 @@ class Buckets(Encoding):
     """Options: ``bits_per_key``."""
 
     id = "buckets-1"
+    noisy = True
+
+    def classes(self, noise: str, max_contributions: int) -> int | None:
+        return classes(max_contributions) if noise == "gaussian" else None
 
     def check(self, demand: Demand) -> None:
-        if demand.noise == "gaussian" and classes(demand.max_contributions) > _LARGEST_SIZE >> 4:
-            raise ParameterError(
-                f"ReleaseParams: buckets with gaussian noise allow max_contributions up to 2^21,"
-                f" got {demand.max_contributions}"
-            )
+        """Any demand can be served: classes(C) is at most 2^27."""
 
     def plan(self, demand: Demand) -> BucketsSpace:
+        assert demand.scale is not None
         # An odd step near half the scale raises the variance by 1 or 2 % and saves bits for more buckets.
         step = max(int(demand.scale / 2) - 1, 0) // 2 * 2 + 1
         bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
         buckets = max(bits / _BITS_A_BUCKET[demand.noise], Fraction(demand.keys, 2))
         unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
         most = _LARGEST_SIZE // unit
-        return BucketsSpace(demand.noise, demand.scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
+        return BucketsSpace(
+            demand.scale, demand.noise, step, min(max(-int(-buckets // unit), 1), most) * unit
+        )
 
     def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:
         noise = noise_of(text["noise"]).id
@@ -228,6 +232,7 @@ def _bits_of_counts(demand: Demand) -> int:
 
     Keys with a count of at least t = scale·2^i, by the released profile or else by Markov's bound, cost 2 bits each.
     """
+    assert demand.scale is not None
     total, at = 0, demand.scale
     for _ in range(40):
         if demand.profile:

@@ -41,8 +41,9 @@ class Demand:
     delta: Fraction
     max_contributions: int
     max_per_key: int
-    #: the noise of the release, by its word
+    #: the noise of the release by its word, and its scale for encodings that use it
     noise: str
+    scale: Fraction | None
     #: from this noisy count on a key is heavy, so that its count stands in the list
     threshold: int
     #: released or stated: keys, records, and the number of keys with at least profile_at[i] records
@@ -70,6 +71,11 @@ class Space(ABC):
     @abstractmethod
     def encoding(self) -> str:
         """The id of the encoding."""
+
+    @property
+    def noise_scale(self) -> Fraction | None:
+        """Of the noise of the release on its cells; None where they have another."""
+        return None
 
     @property
     @abstractmethod
@@ -145,6 +151,12 @@ class Encoding(ABC):
 
     #: its word and version, as manifests name it
     id: str
+    #: whether its cells have the noise of the release, at a scale that is chosen together with the list's
+    noisy = False
+
+    def classes(self, noise: str, max_contributions: int) -> int | None:
+        """Public classes of keys, of each of which a user may keep one, where the noise needs that; else None."""
+        return None
 
     @property
     def word(self) -> str:

@@ -12,6 +12,11 @@ not depend on how the data were cut into parts.
 
 Keys are integers here: at δ = 0 the 64-bit fingerprint; at δ > 0, where key text is released and two texts must
 never be confused, the index into a `KeyTable` that is sorted by (fingerprint, text).
+
+Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `Apart`, of a user's
+keys in one class only that of lowest priority stays, before anything else is cut. That merges too: the first of a
+class is first in every part that holds it, and the first keys of the classes of a part have no lower priority than
+those of the whole.
 """
 
 from __future__ import annotations
@@ -26,11 +31,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.errors import InputError
-from hushgram.exact.hashing import mix
+from hushgram.exact.hashing import column_positions, mix
 from hushgram.exact.keys import as_column, canonical, encode, hash_bytes, user_tokens
 from hushgram.noise.entropy import ReleaseKey
 
-__all__ = ["NOISE_SHARDS", "Contributions", "Histogram", "KeyTable"]
+__all__ = ["NOISE_SHARDS", "Apart", "Contributions", "Histogram", "KeyTable"]
 
 #: Noise is drawn for each of these many ranges of the fingerprint, however the runner groups them.
 NOISE_SHARDS = 256
@@ -80,6 +85,18 @@ class KeyTable:
         ).astype(np.uint64)
 
 
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Public classes of keys, of each of which a user may keep one."""
+
+    seeds: U64
+    classes: int
+
+    def of(self, fingerprints: U64) -> U64:
+        """The class of each key."""
+        return column_positions(fingerprints, self.seeds, self.classes)
+
+
 @dataclass(frozen=True)
 class Contributions:
     """Rows (user token, key, count): what users did, before or after cutting to C keys a user."""
@@ -124,27 +141,27 @@ class Contributions:
             table,
         )
 
-    def cut(self, most_keys: int) -> Contributions:
+    def cut(self, most_keys: int, apart: Apart | None = None) -> Contributions:
         """Each (user, key) once with its count summed, and of each user the ``most_keys`` keys of lowest priority.
 
         Rows come out in canonical order: user, priority, key.
         """
-        rows, first_of_user = self._ordered()
+        rows, first_of_user = self._ordered(apart)
         rank = _rank(first_of_user)
         return rows._take(np.flatnonzero(rank < most_keys))
 
-    def thinned(self, most_keys: int) -> Contributions:
+    def thinned(self, most_keys: int, apart: Apart | None = None) -> Contributions:
         """`cut` where that leaves out at least a quarter of the rows, else all rows as they are.
 
         Both stand for the same contributions. The look before is a count by the first bits of the user.
         """
         crowd = np.bincount((self.user_high >> np.uint64(64 - _CROWD_BITS)).astype(np.int64))
         kept = int(np.minimum(crowd, most_keys).sum())
-        return self.cut(most_keys) if 4 * kept <= 3 * len(self.keys) else self
+        return self.cut(most_keys, apart) if 4 * kept <= 3 * len(self.keys) else self
 
-    def bounded(self, max_contributions: int, max_per_key: int) -> Histogram:
+    def bounded(self, max_contributions: int, max_per_key: int, apart: Apart | None = None) -> Histogram:
         """The histogram that these users may add: at most ``most`` a user and ``most_per_key`` a user and key."""
-        rows, first_of_user = self._ordered()
+        rows, first_of_user = self._ordered(apart)
         counts = np.minimum(rows.counts, max_per_key)
         before = np.cumsum(counts) - counts
         starts = np.flatnonzero(first_of_user)
@@ -180,8 +197,11 @@ class Contributions:
             self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
         )
 
-    def _ordered(self) -> tuple[Contributions, NDArray[np.bool_]]:
-        """Distinct (user, key) rows by user, priority and key, with the first row of each user marked."""
+    def _ordered(self, apart: Apart | None = None) -> tuple[Contributions, NDArray[np.bool_]]:
+        """Distinct (user, key) rows by user, priority and key, with the first row of each user marked.
+
+        With ``apart``, the first row of each user and class.
+        """
         prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
         priority = mix(prints ^ mix(self.user_low))
         order = _sort(self.user_high, self.user_low, priority, self.keys)
@@ -191,7 +211,13 @@ class Contributions:
         starts = np.flatnonzero(first_of_pair)
         counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[:0]
         rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table)
-        return rows, first_of_user[starts]
+        first_of_user = first_of_user[starts]
+        if apart is None:
+            return rows, first_of_user
+        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows a part
+        group = user << _HALF | apart.of(prints[order][starts])
+        kept = np.sort(np.unique(group, return_index=True)[1])  # a user's first row is the first of its class
+        return rows._take(kept), first_of_user[kept]
 
 
 @dataclass(frozen=True)

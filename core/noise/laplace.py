@@ -32,11 +32,22 @@ class LaplaceNoise(Noise):
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
         return Fraction(0), delta
 
-    def scale(self, epsilon: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
-        return sensitivity.l1 / epsilon
+    def scales(
+        self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
+    ) -> tuple[Fraction, ...]:
+        return tuple(sensitivity.l1 / epsilon for epsilon in epsilons)
 
-    def epsilon(self, scale: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
-        return sensitivity.l1 / scale
+    def holds(
+        self,
+        scales: tuple[Fraction, ...],
+        epsilons: tuple[Fraction, ...],
+        delta: Fraction,
+        sensitivity: Sensitivity,
+    ) -> bool:
+        return sum(sensitivity.l1 / scale for scale in scales) <= sum(epsilons)
+
+    def variance(self, scale: Fraction) -> Fraction:
+        return 2 * scale * scale
 
     def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
         return discrete_laplace(scale, size, source)

@@ -29,7 +29,7 @@ from hushgram.noise.entropy import BitSource
 __all__ = ["HOMES", "Noise", "Sensitivity", "noise_of"]
 
 #: The word of a noise and the module that holds it.
-HOMES = {"laplace": "hushgram.noise.laplace"}
+HOMES = {"laplace": "hushgram.noise.laplace", "gaussian": "hushgram.noise.gaussian"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,13 @@ class Sensitivity:
 
     @property
     def l2_squared(self) -> int:
-        """The largest ‖x − x'‖₂²: as many parts of L∞ as fit into C, and the rest (convexity)."""
+        """The largest ‖x − x'‖₂²: as many parts of L∞ as fit into C, and the rest.
+
+        Moving a unit from a part x to a part y ≥ x adds 2(y − x) + 2 > 0 to the sum of squares.
+
+        >>> Sensitivity(20, 1).l2_squared, Sensitivity(7, 3).l2_squared
+        (20, 19)
+        """
         full, rest = divmod(self.max_contributions, self.max_per_key)
         return full * self.max_per_key**2 + rest**2
 
@@ -56,18 +62,34 @@ class Noise(ABC):
 
     #: the word in configs and manifests
     id: str
+    #: whether vectors released together are one mechanism, of which no vector has an ε of its own
+    together = False
+    #: the largest scale that samplers and tails take
+    most_scale = 1 << 34
 
     @abstractmethod
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
         """(δ of the noise itself, δ left for a threshold), which add up to ``delta``."""
 
     @abstractmethod
-    def scale(self, epsilon: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
-        """The smallest scale for which `epsilon` (the privacy map) is at most ``epsilon`` at ``delta``."""
+    def scales(
+        self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
+    ) -> tuple[Fraction, ...]:
+        """Scales for vectors of counts that are released together, the i-th for about its part of ε."""
 
     @abstractmethod
-    def epsilon(self, scale: Fraction, delta: Fraction, sensitivity: Sensitivity) -> Fraction:
-        """Privacy map, pure: an ε for which noise of this scale on every count is (ε, ``delta``)-DP."""
+    def holds(
+        self,
+        scales: tuple[Fraction, ...],
+        epsilons: tuple[Fraction, ...],
+        delta: Fraction,
+        sensitivity: Sensitivity,
+    ) -> bool:
+        """Privacy map, pure: whether such vectors are (Σ ``epsilons``, ``delta``)-DP together."""
+
+    @abstractmethod
+    def variance(self, scale: Fraction) -> Fraction:
+        """Var Z, or a little more."""
 
     @abstractmethod
     def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:

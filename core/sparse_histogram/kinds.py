@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
-from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.noises import Noise
 from hushgram.sparse_histogram import threshold
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -43,8 +43,7 @@ class Kind:
     ) -> tuple[int | None, int]:
         """Bits of the domain (None without one), and the noisy count from which a key is heavy."""
         _, delta = noise.split_delta(params.delta)
-        sensitivity = Sensitivity(params.max_contributions, params.max_per_key)
-        return None, threshold.text_threshold(delta, noise, scale, sensitivity)
+        return None, threshold.text_threshold(delta, noise, scale, params.sensitivity)
 
     def cells(self, part: Histogram, domain_bits: int | None) -> Histogram:
         """The exact histogram over what is told apart."""

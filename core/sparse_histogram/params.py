@@ -14,6 +14,7 @@ from typing import Any
 from hushgram.encodings import encoding_named
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import HOMES as NOISES
+from hushgram.noise.noises import Sensitivity, noise_of
 from hushgram.numbers import Number, integer, rational, show
 
 __all__ = ["ReleaseParams", "Split"]
@@ -74,8 +75,8 @@ class ReleaseParams:
     width: str
     #: how counts below the threshold are released, by its word (`hushgram.encodings`)
     encoding: str = "alp"
-    #: the noise on counts by its word (`hushgram.noise.noises`); "auto" takes the one with the smaller error
-    noise: str = "auto"
+    #: the noise on counts by its word (`hushgram.noise.noises`)
+    noise: str = "laplace"
 
     def __init__(
         self,
@@ -98,7 +99,9 @@ class ReleaseParams:
     ) -> None:
         """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
 
-        The encoding's share may go by the encoding's own word too ("alp").
+        The encoding's share may go by the encoding's own word too ("alp"). With Gaussian noise on list and buckets
+        these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
+        with the smaller variance, from these parameters alone.
         """
         if bits_per_key is None:
             bits_per_key = 10 if columns == "flat" else 8
@@ -121,6 +124,8 @@ class ReleaseParams:
         self._check_privacy()
         self._check_shape()
         self._put(split=self._checked_split(split))
+        self._put(noise=self._smaller_noise() if self.noise == "auto" else self.noise)
+        self._check_noise()
 
     def _put(self, **values: object) -> None:
         for name, value in values.items():
@@ -231,9 +236,42 @@ class ReleaseParams:
         )
 
     @property
-    def chosen_noise(self) -> str:
-        """The word of the noise, "auto" resolved."""
-        return "laplace" if self.noise == "auto" else self.noise
+    def sensitivity(self) -> Sensitivity:
+        """How far one user moves the counts."""
+        return Sensitivity(self.max_contributions, self.max_per_key)
+
+    @property
+    def noisy_parts(self) -> tuple[Fraction, ...]:
+        """The parts of ε for noise on counts: of the list, and of an encoding that has the same noise."""
+        listed, encoded = self.split.threshold, self.split.encoding
+        return (listed, encoded) if encoding_named(self.encoding).noisy else (listed,)
+
+    def _smaller_noise(self) -> str:
+        """The noise with the smaller variance, in all of its vectors together."""
+        if self.delta == 0:
+            return "laplace"
+        variances = {}
+        for word in NOISES:
+            noise = noise_of(word)
+            scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], self.sensitivity)
+            if max(scales) <= noise.most_scale:
+                variances[word] = sum(noise.variance(scale) for scale in scales)
+        return min(variances, key=lambda word: variances[word])
+
+    def _check_noise(self) -> None:
+        noise = noise_of(self.noise)
+        if self.delta == 0 and self.noise != "laplace":
+            raise ParameterError(
+                f"{_OWNER}: noise {self.noise} needs delta above 0; set delta, or noise to laplace"
+            )
+        if self.noise == "laplace":
+            return
+        scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], self.sensitivity)
+        if max(scales) > noise.most_scale:
+            raise ParameterError(
+                f"{_OWNER}: noise {self.noise} would have a scale above {noise.most_scale};"
+                " lower max_contributions or raise epsilon"
+            )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -268,7 +306,7 @@ class ReleaseParams:
     @classmethod
     def from_text(cls, text: Mapping[str, Any]) -> ReleaseParams:
         """Parameters from `as_text`."""
-        values = dict(text)
+        values = {"noise": "laplace", **text}
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")

@@ -14,7 +14,7 @@ from typing import Any
 from hushgram.accounting.guarantee import Guarantee, Part
 from hushgram.encodings import Demand, Encoding, Space, encoding_named, encoding_of
 from hushgram.errors import ParameterError
-from hushgram.noise.noises import Noise, Sensitivity, noise_of
+from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import rational, show
 from hushgram.sparse_histogram import sizing, threshold
 from hushgram.sparse_histogram.kinds import PUBLIC, PURE, TEXT, Kind, kind_of
@@ -45,17 +45,13 @@ class Plan:
     @property
     def noise(self) -> Noise:
         """The noise on the counts of heavy keys."""
-        return noise_of(self.params.chosen_noise)
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """How far one user moves the counts."""
-        return Sensitivity(self.params.max_contributions, self.params.max_per_key)
+        return noise_of(self.params.noise)
 
     @property
     def demand(self) -> Demand:
         """What the space was planned for."""
-        return _demand(self.params, self.sizes, self.keys, self.threshold)
+        scale = self.space.noise_scale if self.space else None
+        return _demand(self.params, self.sizes, self.keys, self.threshold, scale)
 
     @property
     def bits(self) -> int:
@@ -133,9 +129,9 @@ def make_plan(params: ReleaseParams, sizes: Sizes) -> Plan:
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
     keys = max(sizes.keys, _ceil(sizes.scale), _LEAST_KEYS)
     kind = _kind(params)
-    scale = _scale(params, params.split.threshold)
-    domain_bits, heavy_from = kind.threshold(params, keys, noise_of(params.chosen_noise), scale)
-    space = _encoding(params).plan(_demand(params, sizes, keys, heavy_from))
+    scale, of_space = _scales(params)
+    domain_bits, heavy_from = kind.threshold(params, keys, noise_of(params.noise), scale)
+    space = _encoding(params).plan(_demand(params, sizes, keys, heavy_from, of_space))
     return Plan(params, sizes, keys, kind, domain_bits, heavy_from, scale, space)
 
 
@@ -144,15 +140,16 @@ def make_public_plan(params: ReleaseParams, listed: int) -> Plan:
     if params.delta != 0:
         raise ParameterError("ReleaseParams: a public list of keys needs no delta; set delta to 0")
     sizes = Sizes(0, listed, (), Fraction(0))
-    return Plan(params, sizes, listed, PUBLIC, 64, 0, _scale(params, params.epsilon), None)
+    (scale,) = noise_of(params.noise).scales((params.epsilon,), Fraction(0), params.sensitivity)
+    return Plan(params, sizes, listed, PUBLIC, 64, 0, scale, None)
 
 
 def check_params(params: ReleaseParams) -> None:
     """Refuse parameters that the encoding could not serve, whatever the sizes turn out to be."""
-    noise, scale = noise_of(params.chosen_noise), _scale(params, params.split.threshold)
+    noise, (scale, of_space) = noise_of(params.noise), _scales(params)
     guesses = [params.expected_keys] if params.expected_keys else [1 << bits for bits in range(4, 51)]
     worst = max(_kind(params).threshold(params, max(n, _LEAST_KEYS), noise, scale)[1] for n in guesses)
-    _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), _LEAST_KEYS, worst))
+    _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), _LEAST_KEYS, worst, of_space))
 
 
 def _kind(params: ReleaseParams) -> Kind:
@@ -163,19 +160,24 @@ def _encoding(params: ReleaseParams) -> Encoding:
     return encoding_named(params.encoding)
 
 
-def _scale(params: ReleaseParams, epsilon: Fraction) -> Fraction:
-    noise = noise_of(params.chosen_noise)
-    sensitivity = Sensitivity(params.max_contributions, params.max_per_key)
-    return noise.scale(epsilon, noise.split_delta(params.delta)[0], sensitivity)
+def _scales(params: ReleaseParams) -> tuple[Fraction, Fraction | None]:
+    """Scales of the noise of the list, and of the cells of an encoding that has the same noise."""
+    noise = noise_of(params.noise)
+    of_noise, _ = noise.split_delta(params.delta)
+    listed, *encoded = noise.scales(params.noisy_parts, of_noise, params.sensitivity)
+    return listed, encoded[0] if encoded else None
 
 
-def _demand(params: ReleaseParams, sizes: Sizes, keys: int, heavy_from: int) -> Demand:
+def _demand(
+    params: ReleaseParams, sizes: Sizes, keys: int, heavy_from: int, scale: Fraction | None = None
+) -> Demand:
     return Demand(
         epsilon=params.split.encoding,
         delta=Fraction(0),
         max_contributions=params.max_contributions,
         max_per_key=params.max_per_key,
-        noise=params.chosen_noise,
+        noise=params.noise,
+        scale=scale,
         threshold=heavy_from,
         keys=keys,
         records=sizes.records,
@@ -186,7 +188,10 @@ def _demand(params: ReleaseParams, sizes: Sizes, keys: int, heavy_from: int) -> 
 
 
 def _public_parts(plan: Plan) -> tuple[Part, ...]:
-    return (Part("laplace", plan.noise.epsilon(plan.scale, Fraction(0), plan.sensitivity)),)
+    epsilon = plan.params.epsilon
+    if not plan.noise.holds((plan.scale,), (epsilon,), Fraction(0), plan.params.sensitivity):
+        raise ParameterError("Plan: noise is smaller than epsilon allows")
+    return (Part("laplace", epsilon),)
 
 
 def _parts(plan: Plan, space: Space) -> tuple[Part, ...]:
@@ -194,19 +199,22 @@ def _parts(plan: Plan, space: Space) -> tuple[Part, ...]:
     params, split = plan.params, plan.params.split
     size = sizing.privacy(plan.sizes.scale, params.max_contributions) if plan.sizes.scale else Fraction(0)
     of_noise, of_threshold = plan.noise.split_delta(params.delta)
-    heavy = plan.noise.epsilon(plan.scale, of_noise, plan.sensitivity)
     if plan.kind is TEXT:
-        found = threshold.delta_of(plan.threshold, plan.noise, plan.scale, plan.sensitivity)
+        found = threshold.delta_of(plan.threshold, plan.noise, plan.scale, params.sensitivity)
         if found > of_threshold:
             raise ParameterError(
                 f"Plan: threshold {plan.threshold} is too low for delta {show(of_threshold)}"
             )
     space.check_loss(plan.demand)
-    if size > split.size or heavy > split.threshold:
+    scales = (plan.scale,) if space.noise_scale is None else (plan.scale, space.noise_scale)
+    noisy = params.noisy_parts
+    if size > split.size or not plan.noise.holds(scales, noisy, of_noise, params.sensitivity):
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
+    if plan.noise.together and len(noisy) == 2:
+        return (Part("size", size), Part(plan.noise.id, sum(noisy, Fraction(0)), params.delta))
     return (
         Part("size", size),
-        Part("threshold", heavy, params.delta),
+        Part("threshold", split.threshold, params.delta),
         Part(params.encoding, split.encoding),
     )
 

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram import laplace_mechanism as laplace
-from hushgram.encodings import EncodedBlock
+from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.encodings.encoding import Part
 from hushgram.errors import InputError
 from hushgram.exact.hashing import draw_seeds
-from hushgram.exact.histogram import Histogram, KeyTable
+from hushgram.exact.histogram import Apart, Histogram, KeyTable
 from hushgram.exact.keys import as_column, encode
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -27,6 +27,7 @@ from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.threshold import Heavy, release_shard
 
 __all__ = [
+    "apart",
     "block_parts",
     "heavy_of_list",
     "heavy_of_shard",
@@ -46,6 +47,12 @@ def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey
 def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
     """Public seeds of the hash functions that place the keys; they follow from the release key alone."""
     return draw_seeds(release_key, 0 if plan.space is None else plan.space.hashes)
+
+
+def apart(params: ReleaseParams, release_key: ReleaseKey) -> Apart | None:
+    """The classes of keys of each of which a user may keep one, where the mechanisms need that."""
+    count = encoding_named(params.encoding).classes(params.noise, params.max_contributions)
+    return None if count is None else Apart(draw_seeds(release_key, 1)[0], count)
 
 
 def heavy_of_shard(shard: int, part: Histogram, plan: Plan, release_key: ReleaseKey) -> Heavy:

@@ -7,13 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.noise.gaussian_privacy import (
+from hushgram.noise.gaussian import (
     concentrated_delta,
     gaussian_delta,
     gaussian_scales,
-    l2_squared,
     unit_shift_delta,
 )
+from hushgram.noise.noises import Sensitivity
 from tests.statistics import gaussian_pmf
 
 
@@ -65,7 +65,7 @@ def partitions(most, largest):
 def test_largest_l2_is_the_worst_split():
     for most, most_per_key in itertools.product(range(1, 13), repeat=2):
         worst = max(sum(c * c for c in parts) for parts in partitions(most, most_per_key))
-        assert l2_squared(most, most_per_key) == worst
+        assert Sensitivity(most, most_per_key).l2_squared == worst
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (2.5,), (1.0, 1.0), (2.0, 3.0), (1.5, 1.0)])
@@ -78,7 +78,7 @@ def test_unit_shifts_are_exact(scales, epsilon):
     assert one == pytest.approx(summed_delta(float(epsilon), scales, 1), rel=1e-9, abs=1e-15)
     for count in (1, 2, 3, 8):
         truth = summed_delta(float(epsilon), scales, count)
-        assert float(gaussian_delta(exact, epsilon, count, 1)) >= truth * (1 - 1e-9) - 1e-15
+        assert float(gaussian_delta(exact, epsilon, Sensitivity(count, 1))) >= truth * (1 - 1e-9) - 1e-15
         stated = unit_shift_delta(exact, epsilon, count)
         if stated is None:  # too uneven: the concentrated bound alone
             assert count < 8
@@ -93,14 +93,14 @@ def test_two_counts_by_plain_enumeration():
     for scales in ((1.5,), (2.0, 3.0)):
         moves = [(scale, 1) for scale in scales for _ in range(2)][:3]  # three of four: never worse than all
         exact = tuple(Fraction(scale) for scale in scales)
-        assert float(gaussian_delta(exact, Fraction(1, 2), 2, 1)) >= enumerated_delta(0.5, moves)
+        assert float(gaussian_delta(exact, Fraction(1, 2), Sensitivity(2, 1))) >= enumerated_delta(0.5, moves)
 
 
 @pytest.mark.parametrize(("most", "most_per_key"), [(1, 1), (3, 1), (3, 3), (3, 2), (4, 2), (5, 4)])
 @pytest.mark.parametrize("epsilon", ["1/2", "2"])
 def test_stated_delta_covers_every_split(most, most_per_key, epsilon):
     epsilon, scale = Fraction(epsilon), Fraction(2)
-    stated = float(gaussian_delta((scale,), epsilon, most, most_per_key))
+    stated = float(gaussian_delta((scale,), epsilon, Sensitivity(most, most_per_key)))
     for parts in partitions(most, most_per_key):
         if parts and len(parts) <= 3:
             assert enumerated_delta(float(epsilon), [(2.0, c) for c in parts]) <= stated
@@ -110,18 +110,18 @@ def test_stated_delta_covers_every_split(most, most_per_key, epsilon):
 @pytest.mark.parametrize(("most", "most_per_key"), [(1, 1), (8, 1), (20, 1), (6, 3)])
 def test_scales_are_the_smallest_that_hold(weights, most, most_per_key):
     epsilon, delta = Fraction(1), Fraction(1, 10**5)
-    scales = gaussian_scales(weights, epsilon, delta, most, most_per_key)
+    scales = gaussian_scales(weights, epsilon, delta, Sensitivity(most, most_per_key))
     assert [scale / scales[0] for scale in scales] == [Fraction(w, weights[0]) for w in weights]
-    assert gaussian_delta(scales, epsilon, most, most_per_key) <= delta
+    assert gaussian_delta(scales, epsilon, Sensitivity(most, most_per_key)) <= delta
     smaller = tuple(scale - Fraction(w, 64) for scale, w in zip(scales, weights, strict=True))
-    assert gaussian_delta(smaller, epsilon, most, most_per_key) > delta
+    assert gaussian_delta(smaller, epsilon, Sensitivity(most, most_per_key)) > delta
 
 
 def test_known_values():
     """Continuous noise at (1, 1e-6) needs 4.225 for one vector and 5.98 for each of two: C = 20."""
-    (one,) = gaussian_scales((1,), Fraction(1), Fraction(1, 10**6), 20, 1)
+    (one,) = gaussian_scales((1,), Fraction(1), Fraction(1, 10**6), Sensitivity(20, 1))
     assert float(one) / math.sqrt(20) == pytest.approx(4.225, rel=2e-3)
-    two = gaussian_scales((1, 1), Fraction(1), Fraction(1, 10**6), 20, 1)
+    two = gaussian_scales((1, 1), Fraction(1), Fraction(1, 10**6), Sensitivity(20, 1))
     assert float(two[1]) / math.sqrt(20) == pytest.approx(5.98, rel=2e-3)
 
 
@@ -135,12 +135,16 @@ def test_concentrated_bound_is_above_the_exact_one():
 def test_broken_twins_are_rejected():
     """Scales of a wrong sensitivity, or of one vector where there are two, exceed the δ that they state."""
     epsilon, delta = Fraction(1), Fraction(1, 100)
-    (for_one_key,) = gaussian_scales((1,), epsilon, delta, 1, 1)  # forgets that a user has three keys
+    (for_one_key,) = gaussian_scales(
+        (1,), epsilon, delta, Sensitivity(1, 1)
+    )  # forgets that a user has three keys
     assert summed_delta(1.0, (float(for_one_key),), 3) > 2 * float(delta)
-    (one_vector,) = gaussian_scales((1,), epsilon, delta, 3, 1)  # forgets that the buckets are released too
+    (one_vector,) = gaussian_scales(
+        (1,), epsilon, delta, Sensitivity(3, 1)
+    )  # forgets that the buckets are released too
     assert summed_delta(1.0, (float(one_vector), float(one_vector)), 3) > 2 * float(delta)
-    (spread,) = gaussian_scales((1,), epsilon, delta, 3, 1)  # √C where one key may take all of C
+    (spread,) = gaussian_scales((1,), epsilon, delta, Sensitivity(3, 1))  # √C where one key may take all of C
     assert enumerated_delta(1.0, [(float(spread), 3)]) > 2 * float(delta)
     # and the right ones do not
-    right = gaussian_scales((1, 1), epsilon, delta, 3, 1)
+    right = gaussian_scales((1, 1), epsilon, delta, Sensitivity(3, 1))
     assert summed_delta(1.0, tuple(map(float, right)), 3) <= float(delta)

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram
+from hushgram.noise import gaussian
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.laplace import NOISE
 from hushgram.noise.noises import Sensitivity
 from hushgram.sparse_histogram import threshold
-from tests.statistics import fits, laplace_pmf, laplace_tail
+from hushgram.sparse_histogram.params import ReleaseParams
+from tests.statistics import fits, gaussian_pmf, laplace_pmf, laplace_tail
 
 
 @cache
@@ -46,8 +48,10 @@ def neighbours(x, most, most_per_key):
 )
 def test_pure_loss_is_at_most_epsilon(epsilon, most, most_per_key):
     epsilon = Fraction(epsilon)
-    scale = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
-    assert NOISE.epsilon(scale, Fraction(0), Sensitivity(most, most_per_key)) == epsilon
+    (scale,) = NOISE.scales((epsilon,), Fraction(0), Sensitivity(most, 1))
+    bounds = Sensitivity(most, most_per_key)
+    assert NOISE.holds((scale,), (epsilon,), Fraction(0), bounds)
+    assert not NOISE.holds((scale * 99 / 100,), (epsilon,), Fraction(0), bounds)
     bound = threshold.pure_threshold(8, Fraction(1), NOISE, scale)
     worst = 0.0
     for x in itertools.product((0, bound - 1, bound), repeat=3):
@@ -59,7 +63,7 @@ def test_pure_loss_is_at_most_epsilon(epsilon, most, most_per_key):
 
 def test_pure_loss_rejects_broken_twins():
     epsilon, most = Fraction(1), 3
-    right = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
+    (right,) = NOISE.scales((epsilon,), Fraction(0), Sensitivity(most, 1))
     bound = threshold.pure_threshold(8, Fraction(1), NOISE, right)
     not_divided = 1 / epsilon
     x = (bound, bound, bound)
@@ -105,7 +109,7 @@ CASES = [(1, 1), (4, 1), (8, 1), (8, 8), (5, 2), (7, 3), (8, 5), (9, 4), (6, 6),
 @pytest.mark.parametrize(("most", "most_per_key"), CASES)
 @pytest.mark.parametrize("epsilon", ["1/4", "1", "4"])
 def test_delta_is_the_worst_split(most, most_per_key, epsilon):
-    scale = NOISE.scale(Fraction(epsilon), Fraction(0), Sensitivity(most, 1))
+    (scale,) = NOISE.scales((Fraction(epsilon),), Fraction(0), Sensitivity(most, 1))
     for bound in (1, 2, 3, most, most + 1, most + 5, most + 20):
         stated = float(threshold.delta_of(bound, NOISE, scale, Sensitivity(most, most_per_key)))
         assert stated == pytest.approx(
@@ -116,7 +120,7 @@ def test_delta_is_the_worst_split(most, most_per_key, epsilon):
 @pytest.mark.parametrize(("most", "most_per_key"), CASES)
 def test_text_threshold_is_the_smallest(most, most_per_key):
     delta = Fraction(1, 1000)
-    scale = NOISE.scale(Fraction(1), Fraction(0), Sensitivity(most, 1))
+    (scale,) = NOISE.scales((Fraction(1),), Fraction(0), Sensitivity(most, 1))
     bound = threshold.text_threshold(delta, NOISE, scale, Sensitivity(most, most_per_key))
     assert delta_by_enumeration(bound, float(scale), most, most_per_key) <= float(delta) * (1 + 1e-9)
     assert delta_by_enumeration(bound - 1, float(scale), most, most_per_key) > float(delta)
@@ -134,11 +138,53 @@ def test_delta_rejects_broken_twins():
     assert delta_by_enumeration(one_key, scale, most, 1) > delta
 
 
+# --- δ > 0, Gaussian noise ----------------------------------------------------------------------------------------
+
+
+def gaussian_delta_by_enumeration(bound, scale, most, most_per_key):
+    """As above, with the tail of discrete Gaussian noise by plain sums."""
+    pmf = {z: gaussian_pmf(scale, z) for z in range(-int(20 * scale) - 40, int(20 * scale) + 40)}
+    worst = 0.0
+    for parts in partitions(most, most_per_key):
+        none = math.prod(math.fsum(p for z, p in pmf.items() if z < bound - c) for c in parts)
+        worst = max(worst, 1 - none)
+    return worst
+
+
+@pytest.mark.parametrize(("most", "most_per_key"), CASES)
+@pytest.mark.parametrize("scale", ["1/2", "3", "11"])
+def test_gaussian_delta_is_the_worst_split(most, most_per_key, scale):
+    """The three extreme splits hold for any log-concave noise: all splits are enumerated."""
+    scale, bounds = Fraction(scale), Sensitivity(most, most_per_key)
+    for bound in (1, 3, most + 1, most + 5, most + 20):
+        stated = float(threshold.delta_of(bound, gaussian.NOISE, scale, bounds))
+        truth = gaussian_delta_by_enumeration(bound, float(scale), most, most_per_key)
+        assert stated == pytest.approx(truth, rel=1e-9, abs=1e-13)
+
+
+def test_gaussian_text_threshold_is_the_smallest():
+    scale, delta, bounds = Fraction(7), Fraction(1, 1000), Sensitivity(8, 3)
+    bound = threshold.text_threshold(delta, gaussian.NOISE, scale, bounds)
+    assert gaussian_delta_by_enumeration(bound, 7.0, 8, 3) <= float(delta)
+    assert gaussian_delta_by_enumeration(bound - 1, 7.0, 8, 3) > float(delta)
+
+
+def test_gaussian_text_threshold_at_twenty_keys_a_user():
+    """ε = 1, δ = 1e-6, C = 20, with buckets beside the list: at most 165, where Laplace noise needs 659."""
+    params = ReleaseParams(
+        epsilon=1, delta="1e-6", max_contributions=20, encoding="buckets", noise="gaussian"
+    )
+    of_noise, of_threshold = gaussian.NOISE.split_delta(params.delta)
+    assert of_noise + of_threshold == params.delta
+    scale, _ = gaussian.NOISE.scales(params.noisy_parts, of_noise, params.sensitivity)
+    assert threshold.text_threshold(of_threshold, gaussian.NOISE, scale, params.sensitivity) <= 165
+
+
 @pytest.mark.parametrize(("mine", "theirs"), [((1,), (3,)), ((2, 1), (0,)), ((1, 1), (5, 0)), ((3,), (40,))])
 def test_epsilon_and_delta_together(mine, theirs):
     """Hockey-stick divergence of the whole output: keys of the user alone, and keys shared with others."""
     epsilon, most, most_per_key = Fraction(1), 3, 3
-    scale = NOISE.scale(epsilon, Fraction(0), Sensitivity(most, 1))
+    (scale,) = NOISE.scales((epsilon,), Fraction(0), Sensitivity(most, 1))
     delta = Fraction(1, 100)
     bound = threshold.text_threshold(delta, NOISE, scale, Sensitivity(most, most_per_key))
     shared_added = most - sum(mine)

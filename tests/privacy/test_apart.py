@@ -1,0 +1,73 @@
+"""Where noise depends on L2, no two keys of a user share a class: hashed sums move by the user's own parts."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from hushgram.encodings.buckets import classes
+from hushgram.exact.hashing import column_positions, draw_seeds
+from hushgram.exact.histogram import Apart, Contributions
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.noises import Sensitivity
+
+KEY = ReleaseKey(bytes(range(32)))
+
+
+def rows(users, keys, *, texts=False):
+    return Contributions.of(users, keys, KEY, texts=texts)
+
+
+def apart(count):
+    return Apart(draw_seeds(KEY, 1)[0], count)
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize(("most", "most_per_key"), [(5, 1), (8, 3), (40, 2)])
+def test_hashed_sums_of_one_user_have_the_stated_l2(texts, most, most_per_key):
+    rng = np.random.default_rng(1)
+    one = np.zeros(3000, np.int64)
+    keys = rng.integers(0, 200, 3000)
+    held = rows(one, keys, texts=texts).bounded(most, most_per_key, apart(16))
+    assert held.counts.sum() <= most
+    for size in (16, 32, 16 * 5):  # any multiple of the classes
+        places = column_positions(held.fingerprints, draw_seeds(KEY, 1)[0], size)
+        sums = np.bincount(places.astype(np.int64), held.counts)
+        assert (sums**2).sum() <= Sensitivity(most, most_per_key).l2_squared
+        assert len(np.unique(places)) == len(places)
+
+
+def test_without_classes_a_user_could_exceed_it():
+    """The broken twin: the same keys, not kept apart, meet in buckets and move them by more than √C."""
+    keys = np.arange(200)
+    held = rows(np.zeros(200, np.int64), keys).bounded(40, 1)
+    places = column_positions(held.fingerprints, draw_seeds(KEY, 1)[0], 16)
+    sums = np.bincount(places.astype(np.int64), held.counts)
+    assert (sums**2).sum() > Sensitivity(40, 1).l2_squared
+
+
+def test_parts_may_be_cut_and_merged_in_any_way():
+    rng = np.random.default_rng(2)
+    users, keys = rng.integers(0, 30, 4000), rng.integers(0, 300, 4000)
+    whole = rows(users, keys).bounded(7, 2, apart(32))
+    for pieces, seed in itertools.product((2, 5, 13), range(3)):
+        cut = np.random.default_rng(seed).integers(0, pieces, 4000)
+        parts = [rows(users[cut == i], keys[cut == i]).cut(7, apart(32)) for i in range(pieces)]
+        merged = Contributions.concat(parts).thinned(7, apart(32)).bounded(7, 2, apart(32))
+        assert (merged.fingerprints == whole.fingerprints).all()
+        assert (merged.counts == whole.counts).all()
+
+
+def test_a_user_loses_few_keys_by_it():
+    lost = []
+    for most in (8, 64):
+        keys = np.arange(most * 400)
+        users = np.repeat(np.arange(400), most)
+        kept = rows(users, keys).bounded(most, 1, apart(classes(most))).counts.sum()
+        lost.append(1 - kept / len(keys))
+    assert max(lost) < 1 / 200
+
+
+def test_one_class_keeps_one_key():
+    held = rows(np.zeros(50, np.int64), np.arange(50)).bounded(8, 8, apart(1))
+    assert len(held) == 1
