@@ -15,7 +15,6 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.laplace import NOISE
 from hushgram.noise.noises import Sensitivity
 from hushgram.sparse_histogram import threshold
-from hushgram.sparse_histogram.params import ReleaseParams
 from tests.statistics import fits, gaussian_pmf, laplace_pmf, laplace_tail
 
 
@@ -171,13 +170,11 @@ def test_gaussian_text_threshold_is_the_smallest():
 
 def test_gaussian_text_threshold_at_twenty_keys_a_user():
     """ε = 1, δ = 1e-6, C = 20, with buckets beside the list: at most 165, where Laplace noise needs 659."""
-    params = ReleaseParams(
-        epsilon=1, delta="1e-6", max_contributions=20, encoding="buckets", noise="gaussian"
-    )
-    of_noise, of_threshold = gaussian.NOISE.split_delta(params.delta)
-    assert of_noise + of_threshold == params.delta
-    scale, _ = gaussian.NOISE.scales(params.noisy_parts, of_noise, params.sensitivity)
-    assert threshold.text_threshold(of_threshold, gaussian.NOISE, scale, params.sensitivity) <= 165
+    delta, bounds = Fraction(1, 10**6), Sensitivity(20, 1)
+    of_noise, of_threshold = gaussian.NOISE.split_delta(delta)
+    assert of_noise + of_threshold == delta
+    scale, _ = gaussian.NOISE.scales((Fraction(49, 100), Fraction(49, 100)), of_noise, bounds)
+    assert threshold.text_threshold(of_threshold, gaussian.NOISE, scale, bounds) <= 165
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [((1,), (3,)), ((2, 1), (0,)), ((1, 1), (5, 0)), ((3,), (40,))])
