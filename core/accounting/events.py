@@ -33,10 +33,6 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("pmw", 1): "private multiplicative weights, all rounds of one stream",
         ("laplace", 1): "discrete Laplace on a vector of bounded L1 sensitivity",
         ("rr", 1): "randomized response on one secret bit of each user",
-        (
-            "gaussian",
-            1,
-        ): "discrete Gaussian on counts, listed from a public threshold on, and on their hashed sums",
         ("buckets", 1): "discrete Laplace on hashed sums of counts",
         ("noisy_max", 1): "selection of the largest by permute-and-flip",
         ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
