@@ -170,7 +170,7 @@ class BucketsSpace(Space):
         return integer_code.decode(content, self.length(block))
 
     def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
-        return self.levels(block, content).sum(keepdims=True)
+        return np.array([self.levels(block, content).sum()], np.int64)
 
     def look_up(
         self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
@@ -212,7 +212,7 @@ class Buckets(Encoding):
         unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
         most = _LARGEST_SIZE // unit
         return BucketsSpace(
-            demand.scale, demand.noise, step, min(max(-int(-buckets // unit), 1), most) * unit
+            demand.noise, demand.scale, step, min(max(-int(-buckets // unit), 1), most) * unit
         )
 
     def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:

@@ -131,7 +131,8 @@ def _unpack(content: U8, width: int, count: int) -> U64:
     if bits[count * width :].any():
         raise FormatError("a block of buckets has bits after its last number")
     fields = bits[: count * width].reshape(count, width).astype(np.uint64)
-    return (fields << np.arange(width, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+    numbers: U64 = (fields << np.arange(width, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+    return numbers
 
 
 def _pack_long(numbers: U64, widths: NDArray[np.int64]) -> U8:
