@@ -71,8 +71,10 @@ class ReleasePrivacy(PrivacyConfig):
     """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
 
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
-    encoding: str | None = Field(default=None, description="how all other keys are released: alp or buckets")
-    noise: str | None = Field(default=None, description="noise on counts: auto (the smaller), laplace, gaussian")
+    encoding: str | None = Field(default=None, description="how all other keys are released, such as alp")
+    noise: str | None = Field(
+        default=None, description="noise on counts: auto (the smaller), laplace, gaussian"
+    )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
     split: SplitConfig | None = None
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
