@@ -1,12 +1,14 @@
-"""Bytes to blocks of whole lines: decompression, byte ranges, byte-order marks, lines without end.
+"""Bytes to blocks of whole lines: decompression, byte ranges, lines without end.
 
 A byte range [start, stop) owns the lines that *begin* in it, so ranges that cover a file cover each line
-once, wherever the cuts fall.
+once, wherever the cuts fall. What happens to a line follows from its own bytes, never from how the file is cut:
+one of more than MAX_LINE_BYTES is set aside in every cut, and without being held in memory. So too a byte-order mark:
+formats take it from the beginning of any line, not of the first one alone, which may be anybody's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,18 +16,19 @@ import pyarrow as pa
 from hushgram.errors import InputError
 from hushgram.inputs.source import MAX_LINE_BYTES, Opener, Rejects, WorkItem, first_line
 
-__all__ = ["COMPRESSIONS", "Block", "Cut", "last_line", "line_blocks", "open_text", "read_head"]
+__all__ = ["BOM", "COMPRESSIONS", "Block", "line_blocks", "open_text", "read_head"]
 
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 1 << 20
-_BOM = b"\xef\xbb\xbf"
-
-#: (bytes) -> length of the longest prefix of whole records, 0 where none ends
-Cut = Callable[[bytes], int]
+_TOO_LONG = "line is too long"
 
 
 class Block(NamedTuple):
-    """Whole lines: where they begin in the text, the bytes, and how far the file was read for them."""
+    """Whole lines: where they begin in the text, the bytes, and how far the file was read for them.
+
+    Only the last line of a file may lack its newline.
+    """
 
     offset: int
     data: bytes
@@ -51,21 +54,11 @@ def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
         raise InputError(f"{path}: is UTF-16 text; convert it to UTF-8")
     if head[:4] == b"PAR1":
         raise InputError(f"{path}: is a Parquet file; set input.format to parquet or give it that ending")
-    return head
+    return head.removeprefix(BOM)
 
 
-def last_line(block: bytes) -> int:
-    """Length of the prefix that ends with the last newline."""
-    return block.rfind(b"\n") + 1
-
-
-def line_blocks(
-    item: WorkItem, opener: Opener, block_bytes: int, rejects: Rejects, cut: Cut = last_line
-) -> Iterator[Block]:
-    """All lines of the item, in blocks that end where `cut` says that a record ends.
-
-    A record longer than MAX_LINE_BYTES is set aside without being held in memory.
-    """
+def line_blocks(item: WorkItem, opener: Opener, block_bytes: int, rejects: Rejects) -> Iterator[Block]:
+    """All lines of the item, in blocks; lines that are too long are set aside."""
     stream, raw = open_text(item.path, item.compression, opener)
     with raw, stream:
         offset = _seek(stream, item)
@@ -73,23 +66,33 @@ def line_blocks(
         for piece in _pieces(stream, item, offset, block_bytes):
             size = len(piece) if item.compression is None else raw.tell() - seen
             seen += size
-            block = rest + piece if rest else piece
+            data = rest + piece if rest else piece
             if skipping:  # inside a line without end: on to its newline, holding nothing
-                found = block.find(b"\n") + 1
+                found = data.find(b"\n") + 1
                 skipping = not found
-                offset, block = offset + (found or len(block)), block[found:] if found else b""
-            while not (end := cut(block)) and len(block) > MAX_LINE_BYTES:
-                first = block.find(b"\n") + 1  # lines, but no record: a quote that is never closed
-                rejects.add("line is too long" if not first else "quote is not closed", offset, block[:4000])
-                skipping = not first
-                offset, block = offset + (first or len(block)), block[first:] if first else b""
-            yield Block(offset, _without_mark(block[:end], offset), size)
-            offset, rest = offset + end, block[end:]
-        yield Block(offset, _without_mark(rest, offset), 0)
+                offset, data = offset + (found or len(data)), data[found:] if found else b""
+            end = data.rfind(b"\n") + 1
+            yield from _without_long(Block(offset, data[:end], size), rejects)
+            offset, rest = offset + end, data[end:]
+            if len(rest) > MAX_LINE_BYTES:
+                rejects.add(_TOO_LONG, offset, rest[:4000])
+                offset, rest, skipping = offset + len(rest), b"", True
+        yield Block(offset, rest, 0)
 
 
-def _without_mark(block: bytes, offset: int) -> bytes:
-    return block[3:] if offset == 0 and block.startswith(_BOM) else block
+def _without_long(block: Block, rejects: Rejects) -> Iterator[Block]:
+    """The block, or the parts of it around lines that are too long."""
+    offset, data, size = block
+    at = 0
+    while len(data) - at > MAX_LINE_BYTES:
+        end = data.rfind(b"\n", at, at + MAX_LINE_BYTES + 1) + 1
+        if end:
+            yield Block(offset + at, data[at:end], size)
+            at, size = end, 0
+        else:
+            rejects.add(_TOO_LONG, offset + at, data[at : at + 4000])
+            at = data.find(b"\n", at) + 1
+    yield Block(offset + at, data[at:] if at else data, size)
 
 
 def _seek(stream: Any, item: WorkItem) -> int:
@@ -114,23 +117,15 @@ def _pieces(stream: Any, item: WorkItem, offset: int, block_bytes: int) -> Itera
         while piece := stream.read(block_bytes):
             yield bytes(piece)
         return
+    ended = True
     while offset < item.stop:
         piece = bytes(stream.read(min(block_bytes, item.stop - offset)))
         if not piece:
             return
         offset += len(piece)
-        if offset == item.stop and not piece.endswith(b"\n"):
-            piece += _to_line_end(stream)
+        ended = piece.endswith(b"\n")
         yield piece
-
-
-def _to_line_end(stream: Any) -> bytes:
-    pieces = []
-    held = 0
-    while held <= MAX_LINE_BYTES and (piece := bytes(stream.read(1 << 16))):
+    while not ended and (piece := bytes(stream.read(1 << 16))):
         found = piece.find(b"\n") + 1
-        pieces.append(piece[:found] if found else piece)
-        held += len(piece)
-        if found:
-            break
-    return b"".join(pieces)
+        ended = bool(found)
+        yield piece[:found] if found else piece

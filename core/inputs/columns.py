@@ -9,6 +9,7 @@ refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hushgram.inputs.source import BAD_SHOWN, InputPlan, Rejects
+from hushgram.inputs.source import InputPlan, Rejects
 
-__all__ = ["ACCEPTED", "Texts", "common_type", "id_type", "is_utf8", "keep_good", "to_id", "valid_text"]
+__all__ = [
+    "ACCEPTED",
+    "Places",
+    "Texts",
+    "common_type",
+    "id_type",
+    "is_utf8",
+    "keep_good",
+    "parsed",
+    "to_id",
+    "valid_text",
+]
 
 ACCEPTED = "text, bytes, whole numbers, dates or booleans"
 
@@ -99,13 +111,16 @@ def _decodes(value: bytes) -> bool:
     return True
 
 
+#: where each row of a batch begins in its file; or where all of them begin; or how to find out
+Places = NDArray[np.int64] | int | Callable[[], NDArray[np.int64]]
+
+
 def keep_good(
-    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, at: int, *, decoded: bool = False
+    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, *, decoded: bool = False
 ) -> pa.RecordBatch:
     """The rows whose identifiers are all there and readable; the others are set aside.
 
-    `arrays` follow plan.schema; `at` is where the block begins in its file; `decoded` says that all text is
-    known to be UTF-8.
+    `arrays` follow plan.schema; `decoded` says that all text is known to be UTF-8.
     """
     good: NDArray[np.bool_] | None = None
     for name, column in zip(plan.schema.names, arrays, strict=True):
@@ -115,8 +130,8 @@ def keep_good(
         for reason, rows in ((f"{name} is null", _not_null(column)), (f"{name} is not UTF-8", broken)):
             if rows is None:
                 continue
-            fresh = ~rows if good is None else ~rows & good
-            _set_aside(arrays, plan, rejects, reason, fresh, at)
+            fresh = np.flatnonzero(~rows if good is None else ~rows & good)
+            _set_aside(arrays, plan, rejects, reason, fresh, places)
             good = rows if good is None else good & rows
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
@@ -130,17 +145,24 @@ def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def _set_aside(
-    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, reason: str, rows: NDArray[np.bool_], at: int
+    arrays: list[pa.Array],
+    plan: InputPlan,
+    rejects: Rejects,
+    reason: str,
+    rows: NDArray[np.int64],
+    places: Places,
 ) -> None:
-    where = np.flatnonzero(rows)
-    shown = where[: BAD_SHOWN - rejects.shown] if rejects.keep else where[:0]
+    shown = rows[: rejects.room(reason)]
+    if len(shown) and callable(places):  # a pass over the block: only where a place is shown
+        places = places()
     for row in shown:
         record = {
             name: _plain(column[int(row)]) for name, column in zip(plan.schema.names, arrays, strict=True)
         }
+        at = places if isinstance(places, int) else int(places[row])  # type: ignore[index]
         rejects.add(reason, at, json.dumps(record, ensure_ascii=False, default=str))
-    if len(where) > len(shown):
-        rejects.add(reason, at, count=len(where) - len(shown))
+    if len(rows) > len(shown):
+        rejects.add(reason, -1, count=len(rows) - len(shown))
 
 
 def _plain(value: pa.Scalar) -> Any:
@@ -151,15 +173,28 @@ def _plain(value: pa.Scalar) -> Any:
     return plain.decode("utf-8", "surrogateescape") if isinstance(plain, bytes) else plain
 
 
+Convert = Callable[[list[bytes | None], pa.DataType], pa.Array]
+
+
+def parsed(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Texts as values of another type; ArrowInvalid where one is none."""
+    return pa.array(values, pa.binary()).cast(pa.string()).cast(kind)
+
+
 class Texts:
-    """Records of the slow path: values as text, with where each record stands, to be converted together."""
+    """Records of the slow path: values as bytes, with where each record stands, to be converted together.
 
-    def __init__(self, plan: InputPlan) -> None:
-        self._plan = plan
-        self._columns: list[list[str | None]] = [[] for _ in plan.schema]
-        self._records: list[tuple[int, bytes | str]] = []
+    `convert` makes values of all types but text; it raises ArrowInvalid, and each value must be converted by
+    itself, whatever stands beside it.
+    """
 
-    def add(self, values: list[str | None], at: int, record: bytes | str) -> None:
+    def __init__(self, plan: InputPlan, convert: Convert = parsed) -> None:
+        self._plan, self._convert = plan, convert
+        self._columns: list[list[bytes | None]] = [[] for _ in plan.schema]
+        self._records: list[tuple[int, bytes]] = []
+        self.places = np.empty(0, np.int64)  # where the records of `arrays` begin
+
+    def add(self, values: list[bytes | None], at: int, record: bytes) -> None:
         """One record, its values in the order of the schema."""
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
@@ -168,26 +203,37 @@ class Texts:
     def arrays(self, rejects: Rejects) -> list[pa.Array]:
         """The columns; a record with a value that is not of its column's type is set aside."""
         parts = [
-            _convert(texts, field.type) for texts, field in zip(self._columns, self._plan.schema, strict=True)
+            _converted(values, field.type, self._convert)
+            for values, field in zip(self._columns, self._plan.schema, strict=True)
         ]
         good = np.ones(len(self._records), bool)
         for field, (_, wrong) in zip(self._plan.schema, parts, strict=True):
-            spelling = "UTF-8" if pa.types.is_string(field.type) else str(field.type)
+            spelling = "UTF-8" if _is_text(field.type) else str(field.type)
             for row in wrong:
                 if good[row]:
                     rejects.add(f"{field.name} is not {spelling}", *self._records[row])
                     good[row] = False
+        self.places = np.array([at for at, _ in self._records], np.int64)[good]
         return [array if good.all() else array.filter(pa.array(good)) for array, _ in parts]
 
 
-def _convert(texts: list[str | None], kind: pa.DataType, first: int = 0) -> tuple[pa.Array, list[int]]:
-    """(texts as `kind`, rows that are not): whole where it works, else by halves down to the culprits."""
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _converted(
+    values: list[bytes | None], kind: pa.DataType, convert: Convert, first: int = 0
+) -> tuple[pa.Array, list[int]]:
+    """(values as `kind`, rows that are not): whole where it works, else by halves down to the culprits."""
+    if not values or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.array(values, kind), []
     try:
-        return pa.array(texts, pa.string()).cast(kind), []
-    except (pa.ArrowException, UnicodeEncodeError):
-        if len(texts) == 1:
+        text = _is_text(kind)
+        return pa.array(values, pa.binary()).cast(kind) if text else convert(values, kind), []
+    except pa.ArrowException:
+        if len(values) == 1:
             return pa.nulls(1, kind), [first]
-    half = len(texts) // 2
-    left, wrong = _convert(texts[:half], kind, first)
-    right, more = _convert(texts[half:], kind, first + half)
+    half = len(values) // 2
+    left, wrong = _converted(values[:half], kind, convert, first)
+    right, more = _converted(values[half:], kind, convert, first + half)
     return pa.concat_arrays([left, right]), wrong + more

@@ -137,12 +137,18 @@ class Rejects:
         self.keep = keep
         self.shown = 0
         self.counts: dict[str, int] = {}
+        self.examples: dict[str, int] = {}  # where the first record of each reason begins
         self._rows: list[tuple[int, str, bytes]] = []
 
+    def room(self, reason: str) -> int:
+        """How many records of this reason are to be shown: where none are kept, the first as an example."""
+        return BAD_SHOWN - self.shown if self.keep else int(reason not in self.examples)
+
     def add(self, reason: str, at: int, record: bytes | str = b"", count: int = 1) -> None:
-        """One record (or `count` alike) set aside; `at` is its byte (in Parquet: row), or its block's."""
+        """One record (or `count` alike) set aside; `at` is its byte (in Parquet: row)."""
         self.counts[reason] = self.counts.get(reason, 0) + count
-        if self.keep and self.shown < BAD_SHOWN:
+        self.examples.setdefault(reason, at)
+        if self.keep and count == 1 and self.shown < BAD_SHOWN:
             self.shown += 1
             raw = record.encode("utf-8", "surrogateescape") if isinstance(record, str) else record
             self._rows.append((at, reason, raw[:BAD_TEXT_BYTES]))
@@ -151,6 +157,7 @@ class Rejects:
         """Takes over what `other` collected on trial."""
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
+            self.examples.setdefault(reason, other.examples[reason])
         room = max(0, BAD_SHOWN - self.shown)
         self._rows += other._rows[:room]
         self.shown += min(room, len(other._rows))

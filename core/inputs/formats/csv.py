@@ -1,16 +1,14 @@
-"""CSV: blocks cut where a record ends, parsed by pyarrow; a block that fails is read again, record by record.
+"""CSV: blocks of whole records, parsed by pyarrow; what it refuses is read record by record, by the same rule.
 
-Quoted newlines. A newline inside quotes does not end a record, and from the middle of a file nobody can tell
-whether it is inside. So a CSV file is one work item, read from its beginning, unless the source says that
-values hold no newlines (`newlines_in_values=False`); then it is cut into byte ranges like any file of lines.
+Which bytes are a record is said in `csv_records`. From the middle of a file nobody can tell whether a newline is
+inside quotes; so a CSV file is one work item, read from its beginning, unless the source says that values hold
+no newlines (`newlines_in_values=False`); then it is cut into byte ranges like any file of lines.
 
 An empty field is a missing value: CSV has no other way to say so.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,22 +19,17 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.blocks import Block, last_line, line_blocks, read_head
-from hushgram.inputs.columns import Texts, is_utf8, keep_good
+from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
+from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good
+from hushgram.inputs.formats.csv_records import Records
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.formats.lines import plan_lines
-from hushgram.inputs.source import (
-    MAX_LINE_BYTES,
-    Chunk,
-    InputFile,
-    InputPlan,
-    Opener,
-    Rejects,
-    Source,
-    WorkItem,
-)
+from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem
 
-__all__ = ["FORMAT", "CsvOptions", "record_end"]
+__all__ = ["FORMAT", "CsvOptions"]
+
+# A block that pyarrow refuses is halved down to this size before it is read record by record.
+_SLOW_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -68,28 +61,34 @@ class CsvOptions:
             )
 
     @property
-    def spans_lines(self) -> bool:
-        """Whether a record may hold newlines."""
-        return self.newlines_in_values and bool(self.quote)
+    def records(self) -> Records:
+        """The grammar of a record."""
+        return Records(self.delimiter, self.quote, self.newlines_in_values)
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
     head = read_head(file.path, compression, opener)
-    header = csv_header(file.path, head, source)
-    types = infer_csv(head, header, source) if set(source.names) <= set(header) else {}
-    whole = source.option(CsvOptions).spans_lines
+    header = _header(file.path, head, source)
+    types = _infer(head, header, source) if set(source.names) <= set(header) else {}
+    whole = source.option(CsvOptions).records.spans
     return plan_lines(
         file, "csv", compression, source, head=head, columns=header, types=types, whole=whole, header=header
     )
 
 
-def csv_header(path: str, head: bytes, source: Source) -> tuple[str, ...]:
+def _header(path: str, head: bytes, source: Source) -> tuple[str, ...]:
     """Column names: those of the source, or those in the first line."""
     options = source.option(CsvOptions)
     if isinstance(options.header, tuple):
         return options.header
-    row = next(_records(head.decode("utf-8-sig", "replace"), options), [])
-    names = tuple(name.strip() for name in row)
+    line, rejects = head[: head.find(b"\n") + 1 or len(head)], Rejects(path, False)
+    good, _ = options.records.good(line, 0, True, rejects)
+    if rejects.counts:
+        reason = next(iter(rejects.counts))
+        remedy = "convert line ends to LF" if "carriage" in reason else "a header is one line"
+        raise InputError(f"{path}: {reason} in the header; {remedy}, or list the names under csv.header")
+    rows = [options.records.fields(record) for _, record in options.records.lines(b"".join(good))]
+    names = tuple(name.decode("utf-8", "replace").strip() for name in (rows[0] if rows else ()))
     twice = next((name for name in source.names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(
@@ -98,18 +97,23 @@ def csv_header(path: str, head: bytes, source: Source) -> tuple[str, ...]:
     return names
 
 
-def infer_csv(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:
+def _infer(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:
     """Types of the columns that are not identifiers, from the beginning of the file."""
     names = [name for name in source.names if name not in source.ids]
-    csv_options = source.option(CsvOptions)
-    head = head[: record_end(head, csv_options) or len(head)]
-    if not names or not head.strip():
+    options, rejects = source.option(CsvOptions), Rejects("", False)
+    head = head[: head.rfind(b"\n") + 1] or head
+    start = head.find(b"\n") + 1 if options.header is True else 0
+    data = (
+        b"".join(options.records.good(head[start:], 0, True, rejects)[0])
+        if start or options.header is not True
+        else b""
+    )
+    if not names or not data.strip():
         return {}
     try:
-        options = _options(
-            header, {}, names, csv_options, Rejects("", False), int(csv_options.header is True)
-        )
-        schema = pacsv.read_csv(pa.BufferReader(head), **options).schema
+        schema = pacsv.read_csv(
+            pa.BufferReader(data), **_arrow(header, {}, names, options, rejects, 0, data)
+        ).schema
     except pa.ArrowInvalid:
         return {name: pa.string() for name in names}
     return {
@@ -122,35 +126,82 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's records; the header line is not one."""
     options = plan.source.option(CsvOptions)
     rejects = Rejects(item.path, plan.source.keep_bad)
-    cut = (lambda block: record_end(block, options)) if options.spans_lines else last_line
-    skip = int(item.start == 0 and options.header is True)
-    for block in line_blocks(item, opener, plan.source.block_bytes, rejects, cut):
-        arrays = (
-            _parse(block, item.header, plan, rejects, skip)
-            if block.data and not block.data.isspace()
-            else None
-        )
-        skip = skip if arrays is None else 0
-        batch = plan.empty if arrays is None else keep_good(arrays, plan, rejects, block.offset, decoded=True)
+    blocks = line_blocks(item, opener, plan.source.block_bytes, rejects)
+    if item.start == 0 and options.header is True:
+        blocks = _without_header(blocks)
+    for block in _record_blocks(blocks, options.records, rejects):
+        parts = [
+            keep_good(arrays, plan, rejects, places, decoded=True)
+            for arrays, places in _parse(block, item.header, plan, rejects)
+        ]
+        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else plan.empty
         yield Chunk(batch, block.size, *rejects.take())
 
 
+def _without_header(blocks: Iterator[Block]) -> Iterator[Block]:
+    skipped = False
+    for block in blocks:
+        end = 0 if skipped else block.data.find(b"\n") + 1 or len(block.data)
+        skipped = skipped or bool(block.data)
+        yield Block(block.offset + end, block.data[end:], block.size)
+
+
+def _record_blocks(blocks: Iterator[Block], records: Records, rejects: Rejects) -> Iterator[Block]:
+    """Blocks of whole records; a record that spans lines may have begun in a block before."""
+    at, rest = 0, b""
+    for block in blocks:
+        if rest and block.offset != at + len(rest):  # a line too long to be in a record was taken out
+            yield from _good(at, rest, 0, True, records, rejects)[0]
+            rest = b""
+        data = rest + block.data if rest else block.data
+        at = block.offset - len(rest)
+        good, end = _good(at, data, block.size, False, records, rejects)
+        yield from good
+        at, rest = at + end, data[end:]
+    yield from _good(at, rest, 0, True, records, rejects)[0]
+
+
+def _good(
+    at: int, data: bytes, size: int, final: bool, records: Records, rejects: Rejects
+) -> tuple[list[Block], int]:
+    pieces, end = records.good(data, at, final, rejects)
+    return [Block(at, pieces[0] if len(pieces) == 1 else b"".join(pieces), size)], end
+
+
 def _parse(
-    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
-) -> list[pa.Array]:
-    """The block's columns in the order of the schema; what pyarrow refuses is read record by record."""
-    if not is_utf8(block.data):
-        return _slowly(block, header, plan, rejects, skip)
+    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects
+) -> Iterator[tuple[list[pa.Array], Places]]:
+    """(columns in the order of the schema, where the records begin) of the block, in parts."""
+    if not block.data:
+        return
     trial = Rejects(rejects.path, rejects.keep)
+    # pyarrow takes a byte-order mark from the beginning of a text alone
+    plain = BOM not in block.data and is_utf8(block.data)
+    arrays = _by_arrow(block, header, plan, trial) if plain else None
+    if arrays is not None:
+        rejects.merge(trial)
+        yield arrays, lambda: _places(block, header, plan)
+        return
+    records = plan.source.option(CsvOptions).records
+    middle = block.data.find(b"\n", len(block.data) // 2) + 1
+    if len(block.data) <= _SLOW_BYTES or not middle or (records.spans and records.quote in block.data):
+        yield _one_by_one(block, header, plan, rejects)
+        return
+    yield from _parse(Block(block.offset, block.data[:middle], 0), header, plan, rejects)
+    yield from _parse(Block(block.offset + middle, block.data[middle:], 0), header, plan, rejects)
+
+
+def _by_arrow(
+    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects
+) -> list[pa.Array] | None:
     types = {field.name: field.type for field in plan.schema}
+    options = _arrow(
+        header, types, plan.schema.names, plan.source.option(CsvOptions), rejects, block.offset, block.data
+    )
     try:
-        options = _options(
-            header, types, plan.schema.names, plan.source.option(CsvOptions), trial, skip, block.offset
-        )
         table = pacsv.read_csv(pa.BufferReader(block.data), **options)
     except pa.ArrowInvalid:
-        return _slowly(block, header, plan, rejects, skip)
-    rejects.merge(trial)
+        return None
     return [_one(table.column(name)) for name in plan.schema.names]
 
 
@@ -158,121 +209,78 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _options(
+def _arrow(
     header: tuple[str, ...],
     types: dict[str, pa.DataType],
     names: list[str],
     options: CsvOptions,
     rejects: Rejects,
-    skip: int,
-    at: int = 0,
+    at: int,
+    data: bytes,
 ) -> dict[str, Any]:
     def set_aside(row: Any) -> str:
-        rejects.add(f"{row.actual_columns} fields instead of {row.expected_columns}", at, row.text)
+        # a line of the same bytes has the same fate, so the first of them is its place
+        text = row.text.encode("utf-8", "surrogateescape")
+        reason = f"{row.actual_columns} fields instead of {row.expected_columns}"
+        rejects.add(reason, at + data.find(text) if rejects.room(reason) else -1, text)
         return "skip"
 
     return {
-        "read_options": pacsv.ReadOptions(column_names=header, skip_rows=skip),
+        "read_options": pacsv.ReadOptions(column_names=header),
         "parse_options": pacsv.ParseOptions(
             delimiter=options.delimiter,
             quote_char=options.quote or False,
-            newlines_in_values=options.spans_lines,
+            newlines_in_values=options.records.spans,
             invalid_row_handler=set_aside,
         ),
-        "convert_options": pacsv.ConvertOptions(
-            column_types=types,
-            include_columns=names,
-            strings_can_be_null=True,
-            null_values=[""],
-            check_utf8=False,
-        ),
+        "convert_options": _conversion(types, names),
     }
 
 
-def _slowly(
-    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects, skip: int
-) -> list[pa.Array]:
-    """Record by record, for a block that holds undecodable bytes or values of another type."""
-    where = [header.index(name) for name in plan.schema.names]
-    texts = Texts(plan)
-    options = plan.source.option(CsvOptions)
-    for number, row in enumerate(_records(block.data.decode("utf-8", "surrogateescape"), options)):
-        if number < skip or not row:
-            continue
-        record = options.delimiter.join(row)
-        if len(row) != len(header):
-            rejects.add(f"{len(row)} fields instead of {len(header)}", block.offset, record)
-            continue
-        texts.add([row[at] or None for at in where], block.offset, record)
-    return texts.arrays(rejects)
-
-
-def _records(text: str, options: CsvOptions) -> Iterator[list[str]]:
-    csv.field_size_limit(MAX_LINE_BYTES)
-    reader = csv.reader(
-        io.StringIO(text.replace("\0", "\ufffd"), newline=""),
-        delimiter=options.delimiter,
-        quotechar=options.quote or None,
-        quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
+def _conversion(types: dict[str, pa.DataType], names: list[str]) -> pacsv.ConvertOptions:
+    return pacsv.ConvertOptions(
+        column_types=types,
+        include_columns=names,
+        strings_can_be_null=True,
+        null_values=[""],
+        check_utf8=False,
     )
-    while True:
-        try:
-            yield next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield ["unreadable"]
 
 
-def record_end(block: bytes, options: CsvOptions) -> int:
-    """Length of the longest prefix of `block` that ends with a newline outside quotes; 0 where there is none.
-
-    `block` begins with a record. A quote opens only at the start of a field, as in pyarrow's parser.
-    """
-    at = block.rfind(b"\n")
-    if at < 0 or not options.quote or block.find(options.quote.encode()) < 0:
-        return at + 1
-    data = np.frombuffer(block, np.uint8)
-    quotes = np.flatnonzero(data == ord(options.quote))
-    if not _regular(data, quotes, options):
-        quotes = _real_quotes(data, quotes, options)
-    while at >= 0:
-        before = int(np.searchsorted(quotes, at))
-        if before % 2 == 0:
-            return at + 1
-        at = block.rfind(b"\n", 0, int(quotes[before - 1]))
-    return 0
+def _one_by_one(
+    block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects
+) -> tuple[list[pa.Array], Places]:
+    """The same, record by record, for a block that holds undecodable bytes or values of another type."""
+    where = [header.index(name) for name in plan.schema.names]
+    texts = Texts(plan, _convert)
+    records = plan.source.option(CsvOptions).records
+    for start, record in records.lines(block.data):
+        row = records.fields(record)
+        if len(row) != len(header):
+            rejects.add(f"{len(row)} fields instead of {len(header)}", block.offset + start, record)
+        else:
+            texts.add([row[at] or None for at in where], block.offset + start, record)
+    return texts.arrays(rejects), texts.places
 
 
-def _regular(data: NDArray[np.uint8], quotes: NDArray[np.int64], options: CsvOptions) -> bool:
-    """Whether quotes open and close in turn: each opening one starts a field, each closing one ends it."""
-    edge = np.zeros(256, bool)
-    edge[[ord(options.delimiter), 10, 13, ord(options.quote)]] = True
-    opening, closing = quotes[::2], quotes[1::2]
-    starts = edge[data[np.maximum(opening - 1, 0)]] | (opening == 0)
-    ends = edge[data[np.minimum(closing + 1, len(data) - 1)]] | (closing == len(data) - 1)
-    return bool(starts.all() and ends.all())
+def _places(block: Block, header: tuple[str, ...], plan: InputPlan) -> NDArray[np.int64]:
+    """Where the records with the right number of fields begin."""
+    records = plan.source.option(CsvOptions).records
+    rows = records.lines(block.data)
+    starts = [start for start, record in rows if len(records.fields(record)) == len(header)]
+    return np.array(starts, np.int64) + block.offset
 
 
-def _real_quotes(
-    data: NDArray[np.uint8], quotes: NDArray[np.int64], options: CsvOptions
-) -> NDArray[np.int64]:
-    """The quotes that open or close, in turn; those inside a field without quotes are text."""
-    edge = (ord(options.delimiter), 10, 13)
-    real: list[int] = []
-    index = 0
-    while index < len(quotes):
-        at = int(quotes[index])
-        index += 1
-        if at > 0 and data[at - 1] not in edge:
-            continue
-        real.append(at)
-        while index + 1 < len(quotes) and quotes[index + 1] == quotes[index] + 1:
-            index += 2  # a doubled quote is text
-        if index < len(quotes):
-            real.append(int(quotes[index]))
-            index += 1
-    return np.array(real, np.int64)
+def _convert(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Values that are no text as pyarrow reads them from a file: blanks around numbers, spellings of booleans."""
+    lines = b"".join(b'"%s"\n' % (value or b"").replace(b'"', b'""') for value in values)
+    table = pacsv.read_csv(
+        pa.BufferReader(lines),
+        read_options=pacsv.ReadOptions(column_names=["x"]),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        convert_options=_conversion({"x": kind}, ["x"]),
+    )
+    return _one(table.column("x"))
 
 
 FORMAT = Format(

@@ -1,29 +1,42 @@
-"""JSON lines: one object a line, parsed by pyarrow in blocks; a block that fails is read line by line.
+"""JSON lines: one object a line (`json_lines` has the rule), parsed by pyarrow in blocks where it reads the same.
 
-JSON text holds no raw newline, so a file may be cut at any of them. An identifier may be text, a whole
-number, true or false; it travels as text. A missing field and ``null`` are the same: no value.
+An identifier may be text, a whole number, true or false; it travels as text. A missing field and ``null`` are the
+same: no value. JSON text holds no raw newline, so a file may be cut at any of them.
+
+**The fast path reads what the rule reads.** pyarrow skips over newlines as over blanks. So a block is given to it only
+if every line begins with { and ends with } and holds no NUL, and its result is taken only if it has as many rows as the
+block has lines. Then every line is one object: inside an object, a newline between } and { would be a syntax error,
+and inside a string any newline is one; so at each newline an object has ended, each line holds at least one, and
+as many objects as lines means one each. pyarrow refuses repeated fields and values of another kind than the schema's.
+What it refuses is halved, and in the end read line by line.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
+from numpy.typing import NDArray
 
-from hushgram.inputs.blocks import Block, line_blocks, read_head
-from hushgram.inputs.columns import Texts, is_utf8, keep_good, to_id
+from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
+from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good, to_id
 from hushgram.inputs.formats.format import FilePlan, Format
+from hushgram.inputs.formats.json_lines import NESTED, Float, Int, NoRecord, load
 from hushgram.inputs.formats.lines import plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem
 
 __all__ = ["FORMAT"]
 
 _HEAD_LINES = 200
+_BLANKS = b" \t\r"
+_OPEN, _CLOSE, _NEWLINE, _RETURN = b"{}\n\r"
+# A block that pyarrow refuses is halved down to this size before it is read line by line.
+_SLOW_BYTES = 1 << 17
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
@@ -35,26 +48,40 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     )
 
 
+class _Everything:
+    """Every field is wanted."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 def _infer(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
     """(fields seen, types of the needed ones) from the beginning of the file."""
-    seen: dict[str, list[Any]] = {}
+    seen: dict[str, set[type]] = {}
     for line in head.split(b"\n")[:_HEAD_LINES]:
-        record = _load(line)
-        if isinstance(record, dict):
-            for name, value in record.items():
-                seen.setdefault(name, []).append(value)
+        try:
+            record = load(line.removeprefix(BOM), _Everything())  # type: ignore[arg-type]
+        except NoRecord:
+            continue
+        for name, value in record.items():
+            seen.setdefault(name, set()).add(type(value))
     return list(seen), {name: _type_of(seen[name]) for name in source.names if name in seen}
 
 
-def _type_of(values: list[Any]) -> pa.DataType:
-    kinds = {type(value) for value in values if value is not None}
+def _type_of(kinds: set[type]) -> pa.DataType:
+    kinds = kinds - {type(None)}
     if kinds == {bool}:
         return pa.bool_()
-    if kinds == {int}:
+    if kinds == {Int}:
         return pa.int64()
-    if kinds and kinds <= {int, float}:
-        return pa.float64()
-    return pa.string()
+    return pa.float64() if kinds and kinds <= {Int, Float} else pa.string()
+
+
+@dataclass
+class _Guess:
+    """Which identifiers are numbers, as far as seen: a matter of speed alone."""
+
+    kinds: dict[str, pa.DataType]
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
@@ -62,90 +89,113 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     rejects = Rejects(item.path, plan.source.keep_bad)
     guess = _Guess(dict.fromkeys(item.numbers, pa.int64()))
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
-        arrays = _parse(block, plan, guess) if block.data and not block.data.isspace() else None
-        if arrays is None:
-            arrays = _slowly(block, plan, rejects)
-        yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
+        parts = [
+            keep_good(arrays, plan, rejects, places, decoded=True)
+            for arrays, places in _parse(block, plan, rejects, guess, 7)
+        ]
+        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else plan.empty
+        yield Chunk(batch, block.size, *rejects.take())
 
 
-@dataclass
-class _Guess:
-    """Which identifiers are numbers, as far as seen; `mixed` once no guess fitted a block."""
+def _parse(
+    block: Block, plan: InputPlan, rejects: Rejects, guess: _Guess, others: int
+) -> Iterator[tuple[list[pa.Array], Places]]:
+    """(columns in the order of the schema, where the lines begin) of the block, in parts.
 
-    kinds: dict[str, pa.DataType]
-    mixed: bool = False
+    `others`: how many other guesses to try.
+    """
+    if not block.data.strip(b"\r\n"):
+        return
+    arrays = _by_arrow(block.data, plan, guess, others)
+    middle = block.data.find(b"\n", len(block.data) // 2) + 1
+    if arrays is not None:
+        yield arrays, lambda: _places(block)
+    elif len(block.data) <= _SLOW_BYTES or not middle:
+        yield _line_by_line(block, plan, rejects)
+    else:
+        yield from _parse(Block(block.offset, block.data[:middle], 0), plan, rejects, guess, 0)
+        yield from _parse(Block(block.offset + middle, block.data[middle:], 0), plan, rejects, guess, 0)
 
 
-def _parse(block: Block, plan: InputPlan, guess: _Guess) -> list[pa.Array] | None:
-    """The block's columns by pyarrow, or None."""
-    if not is_utf8(block.data):
+def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[pa.Array] | None:
+    """The columns by pyarrow, or None."""
+    lines = _objects(data)
+    if lines is None or not is_utf8(data):
         return None
     ids = [name for name in plan.schema.names if name in plan.source.ids]
     first = tuple(guess.kinds.get(name, pa.string()) for name in ids)
-    others = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
-    for kinds in (first, *others[: 0 if guess.mixed else 7]):
+    rest = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
+    for kinds in (first, *rest[:others]):
         chosen = dict(zip(ids, kinds, strict=True))
         fields = [pa.field(f.name, chosen.get(f.name, f.type)) for f in plan.schema]
         options = pajson.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
         try:
-            table = pajson.read_json(pa.BufferReader(block.data), parse_options=options)
+            table = pajson.read_json(pa.BufferReader(data), parse_options=options)
         except pa.ArrowInvalid as problem:
             if "changed from" not in str(problem):
                 return None
             continue
         guess.kinds.update(chosen)
-        if table.num_rows != block.data.count(b"\n") and table.num_rows != _lines(block.data):
-            # an object over two lines, or two on one: which lines are records must not depend on blocks
+        if table.num_rows != lines:
             return None
         return [to_id(pa.concat_arrays(table.column(f.name).chunks), f.type) for f in plan.schema]
-    guess.mixed = True
     return None
 
 
-def _lines(data: bytes) -> int:
-    """Lines that hold more than blanks, for a block that ends a line."""
-    return sum(not line.isspace() for line in data.split(b"\n") if line)
+def _objects(data: bytes) -> int | None:
+    """How many lines there are, if each of them begins with { and ends with }; None if not."""
+    if b"\0" in data or not data.startswith(b"{"):
+        return None
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    if len(ends) and ends[-1] == len(raw) - 1:  # the newline behind the last line begins no other
+        ends = ends[:-1]
+    before = raw[ends - 1]
+    if (before == _RETURN).any():
+        before = np.where(before == _RETURN, raw[ends - 2], before)
+    tail = data[-3:].removesuffix(b"\n").removesuffix(b"\r")
+    regular = tail.endswith(b"}") and (before == _CLOSE).all() and (raw[ends + 1] == _OPEN).all()
+    return len(ends) + 1 if regular else None
 
 
-def _slowly(block: Block, plan: InputPlan, rejects: Rejects) -> list[pa.Array]:
+def _places(block: Block) -> NDArray[np.int64]:
+    """Where lines begin, in a block without empty ones."""
+    ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10) + 1
+    return np.append(0, ends).astype(np.int64) + block.offset
+
+
+def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list[pa.Array], Places]:
     texts = Texts(plan)
+    names, ids = plan.schema.names, plan.source.ids
     at = block.offset
     for line in block.data.split(b"\n"):
         here, at = at, at + len(line) + 1
-        if not line.strip():
+        line = line.removeprefix(BOM)
+        if not line.strip(_BLANKS):
             continue
-        record = _load(line)
-        if not isinstance(record, dict):
-            rejects.add(str(record) if isinstance(record, ValueError) else "not a JSON object", here, line)
-            continue
-        values = [_text(record.get(f.name), f.name in plan.source.ids) for f in plan.schema]
-        wrong = next((i for i, value in enumerate(values) if isinstance(value, ValueError)), None)
-        if wrong is not None:
-            rejects.add(f"{plan.schema.names[wrong]} {values[wrong]}", here, line)
-            continue
-        texts.add(values, here, line)
-    return texts.arrays(rejects)
+        try:
+            record = load(line, names)
+            texts.add([_text(name, record.get(name), name in ids) for name in names], here, line)
+        except NoRecord as problem:
+            rejects.add(str(problem), here, line)
+    return texts.arrays(rejects), texts.places
 
 
-def _load(line: bytes) -> Any:
-    """The value on a line, or a ValueError that says why there is none."""
-    try:
-        return json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError:
-        return ValueError("line is not UTF-8")
-    except (ValueError, RecursionError):
-        return ValueError("not a JSON object")
-
-
-def _text(value: Any, is_id: bool) -> Any:
-    """A value as its text, or a ValueError that says why it has none."""
+def _text(name: str, value: Any, is_id: bool) -> bytes | None:
+    """A value as its text; `NoRecord` where it has none."""
+    if value is None:
+        return None
     if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and is_id:
-        return ValueError("is a number with a fraction")
-    if isinstance(value, dict | list):
-        return ValueError("is not a single value")
-    return None if value is None else str(value)
+        return b"true" if value else b"false"
+    if value is NESTED:
+        raise NoRecord(f"{name} is not a single value")
+    if isinstance(value, Float) and is_id:
+        raise NoRecord(f"{name} is a number with a fraction")
+    try:
+        text: bytes = value.encode()
+    except UnicodeEncodeError:
+        raise NoRecord(f"{name} is not UTF-8") from None
+    return b"0" if isinstance(value, Int) and text == b"-0" and is_id else text
 
 
 FORMAT = Format("jsonl", (".jsonl", ".ndjson", ".json"), _plan, _read, pieces="file and byte ranges")

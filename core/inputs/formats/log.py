@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.inputs.blocks import Block, line_blocks, read_head
-from hushgram.inputs.columns import keep_good, valid_text
+from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
+from hushgram.inputs.columns import Texts, keep_good, valid_text
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.formats.lines import plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
@@ -104,53 +105,71 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     rejects = Rejects(item.path, plan.source.keep_bad)
     patterns = _patterns(plan.source)
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
-        lines = _good_lines(_split(block.data), rejects, block)
-        parts = []
+        lines, places = _split(block)
+        good = valid_text(lines)
+        if good is not None:
+            _set_aside(lines, places, ~good, "line is not UTF-8", rejects)
+            lines, places = lines.filter(pa.array(good)), places[good]
+        parts, kept = [], []
         for pattern in patterns:
             found = pc.extract_regex(lines, pattern=pattern)
-            lines = lines.filter(found.is_null())
-            parts.append(found.filter(found.is_valid()))
-        if len(lines):
-            _reject_all(lines, "line does not match", rejects, block)
-        arrays = [_column(parts, field, plan.source) for field in plan.schema]
-        yield Chunk(keep_good(arrays, plan, rejects, block.offset, decoded=True), block.size, *rejects.take())
+            matched = found.is_valid()
+            rows = matched.to_numpy(zero_copy_only=False)
+            parts.append(found.filter(matched))
+            kept.append(places[rows])
+            lines, places = lines.filter(pc.invert(matched)), places[~rows]
+        _set_aside(lines, places, np.ones(len(lines), bool), "line does not match", rejects)
+        arrays = [_column(parts, field.name, plan.source) for field in plan.schema]
+        arrays, places = _typed(arrays, np.concatenate(kept), plan, rejects)
+        yield Chunk(keep_good(arrays, plan, rejects, places, decoded=True), block.size, *rejects.take())
 
 
-def _split(data: bytes) -> pa.Array:
-    """Lines without their ends, and without blank ones; offsets by numpy, no Python object a line."""
+def _split(block: Block) -> tuple[pa.Array, NDArray[np.int64]]:
+    """(lines without their ends, where they begin), without blank ones; by numpy, no Python object a line."""
+    data = block.data
+    if BOM in data:  # at the beginning of a line it is no part of it (places behind it are less exact then)
+        data = data.removeprefix(BOM).replace(b"\n" + BOM, b"\n")
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10).astype(np.int64) + 1
     if not len(ends) or ends[-1] != len(data):
         ends = np.append(ends, len(data))
-    offsets = np.concatenate((np.zeros(1, np.int64), ends)).astype(np.int32)
-    lines = pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    lines = pc.ascii_rtrim(lines, characters="\r\n")
-    return lines.filter(pc.not_equal(pc.binary_length(lines), 0))
+    offsets = np.concatenate((np.zeros(1, np.int64), ends))
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    lines = pc.ascii_rtrim(pa.Array.from_buffers(pa.string(), len(ends), buffers), characters="\r\n")
+    full = pc.not_equal(pc.binary_length(lines), 0)
+    return lines.filter(full), offsets[:-1][full.to_numpy(zero_copy_only=False)] + block.offset
 
 
-def _good_lines(lines: pa.Array, rejects: Rejects, block: Block) -> pa.Array:
-    good = valid_text(lines)
-    if good is None:
-        return lines
-    _reject_all(lines.filter(pa.array(~good)), "line is not UTF-8", rejects, block)
-    return lines.filter(pa.array(good))
+def _set_aside(
+    lines: pa.Array, places: NDArray[np.int64], rows: NDArray[np.bool_], reason: str, rejects: Rejects
+) -> None:
+    where = np.flatnonzero(rows)
+    shown = where[: rejects.room(reason)]
+    for row in shown:
+        rejects.add(reason, int(places[row]), lines[int(row)].cast(pa.binary()).as_py())
+    if len(where) > len(shown):
+        rejects.add(reason, int(places[where[0]]), count=len(where) - len(shown))
 
 
-def _reject_all(lines: pa.Array, reason: str, rejects: Rejects, block: Block) -> None:
-    if not rejects.keep:
-        rejects.add(reason, block.offset, count=len(lines))
-        return
-    for line in lines.cast(pa.binary()).to_pylist():
-        rejects.add(reason, block.offset, line)
-
-
-def _column(parts: list[pa.StructArray], field: pa.Field, source: Source) -> pa.Array:
-    column = pa.concat_arrays([part.field(field.name) for part in parts])
+def _column(parts: list[pa.StructArray], name: str, source: Source) -> pa.Array:
+    column = pa.concat_arrays([part.field(name) for part in parts])
+    none = pc.equal(column, "")
     if source.option(LogOptions).preset is not None:
-        none = pc.or_(pc.equal(column, "-"), pc.equal(column, ""))
-        column = pc.if_else(none, pa.scalar(None, pa.string()), column)
-    else:
-        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-    return column if column.type == field.type else column.cast(field.type)
+        none = pc.or_(none, pc.equal(column, "-"))
+    return pc.if_else(none, pa.scalar(None, pa.string()), column)
+
+
+def _typed(
+    arrays: list[pa.Array], places: NDArray[np.int64], plan: InputPlan, rejects: Rejects
+) -> tuple[list[pa.Array], NDArray[np.int64]]:
+    """The columns in the types of the plan; a line with a number that is too large for its type is set aside."""
+    try:
+        return [column.cast(f.type) for column, f in zip(arrays, plan.schema, strict=True)], places
+    except pa.ArrowInvalid:
+        texts = Texts(plan)
+        rows = zip(*(column.cast(pa.binary()).to_pylist() for column in arrays), strict=True)
+        for place, row in zip(places, rows, strict=True):
+            texts.add(list(row), int(place), b" ".join(value or b"-" for value in row))
+        return texts.arrays(rejects), texts.places
 
 
 FORMAT = Format("log", (".log",), _plan, _read, pieces="file and byte ranges", options=LogOptions, flat=True)

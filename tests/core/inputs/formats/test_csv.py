@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.inputs.formats.csv import CsvOptions, record_end
 from tests.core.inputs.helpers import plan_of, read, read_all, write
-
-OPTIONS = CsvOptions()
 
 
 def rows_of(*pairs: tuple[str, str]) -> list[dict[str, str]]:
@@ -132,20 +128,6 @@ def test_empty_files_and_header_only(tmp_path: Path) -> None:
 
 
 FIELD = st.text(alphabet='ab,"\n\ré', max_size=5)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(FIELD, FIELD), max_size=12), st.integers(1, 40))
-def test_record_end_agrees_with_the_csv_module(pairs: list[tuple[str, str]], length: int) -> None:
-    """Cuts of RFC 4180 text fall between records, and as late as possible."""
-    ends = []
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    for pair in pairs:
-        writer.writerow(pair)
-        ends.append(len(out.getvalue().encode()))
-    block = out.getvalue().encode()[:length]
-    assert record_end(block, OPTIONS) == max([end for end in ends if end <= length], default=0)
 
 
 @settings(max_examples=25, deadline=None)
