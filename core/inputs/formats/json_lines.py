@@ -2,8 +2,8 @@ r"""One line of JSON: whether it is a record, and the values of its fields. The 
 
 A line is a record if it is UTF-8 and holds one JSON object (RFC 8259, to any depth of nesting and any length of
 numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs twice
-in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them. Fields that
-are not read may hold anything that is JSON.
+in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them. Fields
+that are not read may hold anything that is JSON.
 """
 
 from __future__ import annotations
