@@ -70,9 +70,9 @@ class Records:
         if quotes is None:
             return [data] if data else [], len(data)
         if self.quote and end == len(data) and self._regular(data, quotes):
-            end = self._last_even(data, quotes)
-            if end is not None and (end == len(data) or (not final and len(data) - end <= MAX_SPAN_BYTES)):
-                return [data[:end]] if end else [], end
+            last = self._last_even(data, quotes)
+            if last is not None and (last == len(data) or (not final and len(data) - last <= MAX_SPAN_BYTES)):
+                return [data[:last]] if last else [], last
         return self._one_by_one(data, at, final, rejects)
 
     def _quotes(self, data: bytes) -> tuple[NDArray[np.int64] | None, int]:
