@@ -26,7 +26,8 @@ from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_li
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import GRID, HALTED, MEASURED, OnlinePMW, PmwParams, Workload, prior_weights
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
-from hushgram.selection.permute_and_flip import NoisyMaxParams, distribution, noisy_max
+from hushgram.selection import SelectionParams, choose
+from hushgram.selection.permute_and_flip import distribution
 from hushgram.svt import ABOVE, NumericSparse
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -172,7 +173,7 @@ def max_bars(report: Report) -> None:
     report.bar("permute-and-flip, expected error over exponential, largest", max(ratios), 1, at_most=True)
     report.note("… and on average", f"{np.mean(ratios):.3f}")
     many = rng.integers(0, 10**6, 1_000_000)
-    taken, _ = best_of(3, lambda: noisy_max(many, NoisyMaxParams(1), KEY.source("speed")) + 1)
+    taken, _ = best_of(3, lambda: choose(many, SelectionParams(1), KEY.source("speed")) + 1)
     report.note("one choice among 10^6 candidates, ms", f"{taken * 1e3:.0f}")
 
 

@@ -47,7 +47,10 @@ _MODULES = {
     "sampling": "hushgram.noise.sampling",
     "svt": "hushgram.svt",
     "pmw": "hushgram.pmw",
-    "noisy_max": "hushgram.selection.permute_and_flip",
+    "selection": "hushgram.selection",
+    "exponential": "hushgram.selection.exponential",
+    "permute_and_flip": "hushgram.selection.permute_and_flip",
+    "noisy_max": "hushgram.selection.noisy_max",
     "randomized_response": "hushgram.randomized_response.mechanism",
     "laplace": "hushgram.laplace_mechanism",
 }

@@ -21,7 +21,7 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pmw.workload import Domain
-from hushgram.selection.permute_and_flip import NoisyMaxParams, top
+from hushgram.selection import SelectionParams, top
 from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["MostFrequent"]
@@ -35,7 +35,7 @@ class MostFrequent(beam.PTransform):
     """
 
     def __init__(
-        self, keys: Sequence[str], params: NoisyMaxParams, *, release_key: ReleaseKey | None = None
+        self, keys: Sequence[str], params: SelectionParams, *, release_key: ReleaseKey | None = None
     ) -> None:
         super().__init__()
         if params.count > len(keys):
@@ -57,7 +57,7 @@ class MostFrequent(beam.PTransform):
 
 
 def _choose(
-    counts: NDArray[np.int64], labels: Sequence[str], params: NoisyMaxParams, release_key: ReleaseKey
+    counts: NDArray[np.int64], labels: Sequence[str], params: SelectionParams, release_key: ReleaseKey
 ) -> list[str]:
     source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts))
     return [labels[i] for i in top(counts, params, source)]

@@ -21,7 +21,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.config import JobConfig, Name, refuse
 from hushgram.pipelines.jobs.files import read_key_list, write_lines
 from hushgram.pipelines.jobs.job import Job, Line
-from hushgram.selection.permute_and_flip import NoisyMaxParams
+from hushgram.selection import SelectionParams
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -40,13 +40,13 @@ class TopConfig(JobConfig):
     keys: str = Field(min_length=1, description="a file with one key a line: the public list")
     count: int = Field(default=10, ge=1, le=100_000, description="how many keys to choose")
 
-    def params(self) -> NoisyMaxParams:
+    def params(self) -> SelectionParams:
         """The mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
         # a record is one unit; max_contributions for caution
         record = self.input.user is None
         per_key = self.privacy.contributions if record else self.privacy.max_per_key
         monotone = True  # counts only grow when a user is added
-        return NoisyMaxParams(self.privacy.epsilon, sensitivity=per_key, count=self.count, monotone=monotone)
+        return SelectionParams(self.privacy.epsilon, sensitivity=per_key, count=self.count, monotone=monotone)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -9,7 +9,7 @@ import pytest
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import BLOCK, LaplaceAnswers, LaplaceParams, max_error, release_listed
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.selection.permute_and_flip import NoisyMaxParams, noisy_max, top
+from hushgram.selection import SelectionParams, choose, top
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -59,11 +59,11 @@ def test_bound_holds_for_the_discrete_tail_exactly():
         (lambda: LaplaceParams(0), "LaplaceParams: epsilon must be above 0, got 0"),
         (lambda: LaplaceParams("many"), "epsilon must be a finite number"),
         (lambda: max_error(10, LaplaceParams(1), 2), "beta must be between 0 and 1"),
-        (lambda: NoisyMaxParams(-1), "epsilon must be above 0"),
-        (lambda: NoisyMaxParams(1, count=0), "count must be from 1"),
-        (lambda: noisy_max(np.array([], np.int64), NoisyMaxParams(1), KEY.source("a")), "is empty"),
-        (lambda: noisy_max(np.array([0.5]), NoisyMaxParams(1), KEY.source("a")), "whole numbers"),
-        (lambda: top(np.array([1, 2]), NoisyMaxParams(1, count=3), KEY.source("a")), "at most 2"),
+        (lambda: SelectionParams(-1), "epsilon must be above 0"),
+        (lambda: SelectionParams(1, count=0), "count must be from 1"),
+        (lambda: choose(np.array([], np.int64), SelectionParams(1), KEY.source("a")), "is empty"),
+        (lambda: choose(np.array([0.5]), SelectionParams(1), KEY.source("a")), "whole numbers"),
+        (lambda: top(np.array([1, 2]), SelectionParams(1, count=3), KEY.source("a")), "at most 2"),
     ],
 )
 def test_errors_name_the_field(call, message):
@@ -87,8 +87,8 @@ def test_same_query_asked_twice_gets_fresh_noise():
 
 def test_top_finds_clear_winners_in_order():
     scores = np.array([5, 900, 3, 1200, 40, 600])
-    assert top(scores, NoisyMaxParams(3, count=3), KEY.source("top")).tolist() == [3, 1, 5]
-    chosen = top(scores, NoisyMaxParams("0.001", count=6), KEY.source("all"))
+    assert top(scores, SelectionParams(3, count=3), KEY.source("top")).tolist() == [3, 1, 5]
+    chosen = top(scores, SelectionParams("0.001", count=6), KEY.source("all"))
     assert sorted(chosen.tolist()) == list(range(6))
 
 
@@ -96,7 +96,7 @@ def test_large_lists_and_extreme_scores():
     scores = np.random.default_rng(0).integers(0, 1 << 40, 300_000)
     scores[77] = np.iinfo(np.int64).max
     start = time.perf_counter()
-    assert noisy_max(scores, NoisyMaxParams(1), KEY.source("large")) == 77
+    assert choose(scores, SelectionParams(1), KEY.source("large")) == 77
     assert time.perf_counter() - start < 5
     low = np.array([np.iinfo(np.int64).min, 0])
-    assert noisy_max(low, NoisyMaxParams(1), KEY.source("low")) == 1
+    assert choose(low, SelectionParams(1), KEY.source("low")) == 1

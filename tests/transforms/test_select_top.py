@@ -9,7 +9,7 @@ from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.selection.permute_and_flip import NoisyMaxParams
+from hushgram.selection import SelectionParams
 from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.select_top import MostFrequent, _choose
 
@@ -28,7 +28,7 @@ def parts(pieces):
 
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
-    params = NoisyMaxParams(2, count=3)
+    params = SelectionParams(2, count=3)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         counts = pipeline | beam.Create(parts(pieces)) | CountDomain(KeyDomain.of(LISTED))
         chosen = counts | MostFrequent(LISTED, params, release_key=KEY)
@@ -38,12 +38,12 @@ def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
 def test_no_data_at_all_still_chooses():
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         empty = pipeline | beam.Create([], reshuffle=False) | CountDomain(KeyDomain.of(LISTED))
-        chosen = empty | MostFrequent(LISTED, NoisyMaxParams(1, count=2), release_key=KEY)
+        chosen = empty | MostFrequent(LISTED, SelectionParams(1, count=2), release_key=KEY)
         assert_that(chosen | beam.Map(len), equal_to([2]))
 
 
 def test_noise_is_a_function_of_key_list_and_counts():
-    params = NoisyMaxParams("0.01", count=5)
+    params = SelectionParams("0.01", count=5)
     counts = np.arange(40)
     labels = [str(i) for i in range(40)]
     first = _choose(counts, labels, params, KEY)
@@ -54,6 +54,6 @@ def test_noise_is_a_function_of_key_list_and_counts():
 
 def test_mistakes_show_when_the_pipeline_is_built():
     with pytest.raises(ParameterError, match="count must be at most the 5 keys, got 6"):
-        MostFrequent(LISTED, NoisyMaxParams(1, count=6))
+        MostFrequent(LISTED, SelectionParams(1, count=6))
     with pytest.raises(ParameterError, match="listed twice"):
-        MostFrequent(["a", "a"], NoisyMaxParams(1))
+        MostFrequent(["a", "a"], SelectionParams(1))

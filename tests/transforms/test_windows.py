@@ -23,7 +23,7 @@ from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw.mechanism import PmwParams
 from hushgram.pmw.synthetic import LinearQuery
-from hushgram.selection.permute_and_flip import NoisyMaxParams
+from hushgram.selection import SelectionParams
 from hushgram.svt.exact_answers import QueryPlan, pack_records
 from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import check_stream, parse_query
@@ -103,7 +103,7 @@ STAGES = {
     ),
     "top": (
         vectors(),
-        MostFrequent(KEYS, NoisyMaxParams("0.001", count=3), release_key=KEY),
+        MostFrequent(KEYS, SelectionParams("0.001", count=3), release_key=KEY),
         list,
     ),
     "sparse vector": (
