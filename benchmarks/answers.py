@@ -1,7 +1,7 @@
 """Linear queries: multiplicative weights, noisy max, randomized response, and which of them to use.
 
     python -m benchmarks.answers              all bars, and the figure docs/figures/choosing.png
-    python -m benchmarks.answers pmw          one part: pmw, prior, max, responses or choosing
+    python -m benchmarks.answers pmw          one part: pmw, prior, max, top, responses or choosing
 
 The privacy bars are tests: tests/privacy/test_{pmw,noisy_max,linear,laplace}.py.
 """
@@ -26,7 +26,7 @@ from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_li
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import GRID, HALTED, MEASURED, OnlinePMW, PmwParams, Workload, prior_weights
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
-from hushgram.selection import SelectionParams, choose
+from hushgram.selection import SelectionParams, choose, top
 from hushgram.selection.permute_and_flip import distribution
 from hushgram.svt import ABOVE, NumericSparse
 
@@ -175,6 +175,42 @@ def max_bars(report: Report) -> None:
     many = rng.integers(0, 10**6, 1_000_000)
     taken, _ = best_of(3, lambda: choose(many, SelectionParams(1), KEY.source("speed")) + 1)
     report.note("one choice among 10^6 candidates, ms", f"{taken * 1e3:.0f}")
+
+
+def top_bars(report: Report) -> None:
+    """The 50 largest of 10,000: pure against δ = 10⁻⁶, on Zipf counts and where counts lie close together."""
+    zipf_counts = np.rint(2e4 / np.arange(1, 10_001) ** 0.8).astype(np.int64)
+    for name, epsilon, counts in (
+        ("Zipf", "1", zipf_counts),
+        ("even", "1/10", np.arange(10_000, 0, -1)),
+    ):
+        pure = _recall(report, name, counts, epsilon, "0", "permute_and_flip")
+        _recall(report, name, counts, epsilon, "0", "noisy_max")
+        _recall(report, name, counts, epsilon, "1e-6", "permute_and_flip")
+        relaxed = _recall(report, name, counts, epsilon, "1e-6", "exponential")
+        report.bar(f"{name}: recall at delta 1e-6 over pure's", relaxed[1] / pure[1], 1, unit="x")
+    # Many counts within the noise of each other: recall is then proportional to ε of a choice.
+    predicted, measured = relaxed[0] / pure[0], relaxed[1] / pure[1]
+    report.note(
+        "even: recall over pure's, as the bound predicts; measured", f"{predicted:.2f}; {measured:.2f}"
+    )
+    report.bar("distance from the prediction, share", abs(measured / predicted - 1), 0.3, at_most=True)
+
+
+def _recall(
+    report: Report, name: str, counts: I64, epsilon: str, delta: str, mechanism: str, count: int = 50
+) -> tuple[float, float]:
+    """ε of a choice, and the share of the true largest among those chosen."""
+    params = SelectionParams(epsilon, delta=delta, count=count, monotone=True, mechanism=mechanism)
+    found, missed = [], []
+    for run in range(20):
+        chosen = top(counts, params, KEY.source(f"{name} {delta} {mechanism}", run))
+        found.append(np.isin(chosen, np.arange(count)).mean())
+        missed.append((counts[:count] - np.sort(counts[chosen])[::-1]).mean())
+    each = float(params.round_epsilon)
+    shown = f"{each:.4f}; {np.mean(found):.3f}; {np.mean(missed):,.1f}"
+    report.note(f"{name}, {mechanism}, delta {delta}: epsilon of a choice; recall; counts missed", shown)
+    return each, float(np.mean(found))
 
 
 # --- randomized response ------------------------------------------------------------------------------------
@@ -341,6 +377,7 @@ PARTS: dict[str, tuple[str, Callable[[Report], None]]] = {
     "pmw": ("Private multiplicative weights", pmw_bars),
     "prior": ("A sketch as prior", prior_bars),
     "max": ("Report noisy max", max_bars),
+    "top": ("The c largest", top_bars),
     "responses": ("Randomized response", response_bars),
     "choosing": ("Which one should I use?", choosing),
 }

@@ -35,6 +35,8 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("rr", 1): "randomized response on one secret bit of each user",
         ("buckets", 1): "discrete Laplace on hashed sums of counts",
         ("noisy_max", 1): "selection of the largest by permute-and-flip",
+        ("exponential", 1): "selection of the largest by the exponential mechanism",
+        ("laplace_noisy_max", 1): "selection of the largest after Laplace noise on every score",
         ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
         ("restored", 1): "spending that a restored ledger had lost, as its witness recorded it",
     }

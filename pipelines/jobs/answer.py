@@ -20,10 +20,9 @@ from pydantic import Field, field_validator, model_validator
 
 from hushgram.accounting import Event, Guarantee
 from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
-from hushgram.errors import InputError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
-from hushgram.pipelines.jobs.files import read_bytes, read_key_list, write_bytes
+from hushgram.pipelines.jobs.files import heavy_domain, read_bytes, read_key_list, write_bytes
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pmw.mechanism import PmwParams, prior_weights
 from hushgram.pmw.synthetic import ANSWERS, MANIFEST, LinearQuery, Outcome, SyntheticHistogram, read_queries
@@ -261,17 +260,8 @@ def _domain(config: AnswerDomain) -> tuple[FiniteDomain, NDArray[np.int64] | Non
         return BucketDomain(config.buckets), None
     if config.edges is not None:
         return RangeDomain(config.edges), None
-    from hushgram.sketch.reader import Sketch
-
-    sketch = Sketch.open(str(config.sketch))
-    heavy = sketch.heavy()
-    if not heavy.num_rows:
-        raise InputError(f"domain.sketch: {config.sketch} has no heavy keys")
-    prior = prior_weights(heavy.column("value").to_numpy())
-    if "key" in heavy.column_names:
-        return KeyDomain.of([str(key) for key in heavy.column("key").to_pylist()]), prior
-    prints = heavy.column("fingerprint").to_numpy()
-    return KeyDomain.of_heavy(prints, sketch.plan.domain_bits or 64), prior
+    domain, values = heavy_domain(str(config.sketch), "domain.sketch")
+    return domain, prior_weights(values)
 
 
 def _queries(config: QueriesFile) -> list[LinearQuery]:

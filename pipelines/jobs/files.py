@@ -6,10 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.domains import KeyDomain
 from hushgram.errors import InputError
 from hushgram.inputs.key_lists import read_text_keys
 
-__all__ = ["read_bytes", "read_key_list", "read_text", "write_bytes", "write_lines"]
+__all__ = ["heavy_domain", "read_bytes", "read_key_list", "read_text", "write_bytes", "write_lines"]
 
 
 def read_bytes(path: str, field: str) -> bytes:
@@ -55,3 +59,18 @@ def write_lines(path: str, lines: Iterable[Mapping[str, Any]]) -> str:
     return write_bytes(
         path, b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines)
     )
+
+
+def heavy_domain(path: str, field: str) -> tuple[KeyDomain, NDArray[np.int64]]:
+    """The heavy keys of a released sketch as a domain, and their released values: public, so free."""
+    from hushgram.sketch.reader import Sketch
+
+    sketch = Sketch.open(path)
+    heavy = sketch.heavy()
+    if not heavy.num_rows:
+        raise InputError(f"{field}: {path} has no heavy keys")
+    values: NDArray[np.int64] = heavy.column("value").to_numpy()
+    if "key" in heavy.column_names:
+        return KeyDomain.of([str(key) for key in heavy.column("key").to_pylist()]), values
+    prints = heavy.column("fingerprint").to_numpy()
+    return KeyDomain.of_heavy(prints, sketch.plan.domain_bits or 64), values

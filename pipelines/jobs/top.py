@@ -1,4 +1,4 @@
-"""``hushgram top``: the most frequent keys of a public list, chosen by permute-and-flip, without their counts.
+"""``hushgram top``: the most frequent keys of a public list, or of a released sketch's, without their counts.
 
 read ─► keep the list's keys ─► bound users ─► MostFrequent ─► top.jsonl (a header, then a key a line)
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -17,9 +17,8 @@ from hushgram.accounting import Event
 from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.numbers import show
 from hushgram.pipelines.config import JobConfig, Name, refuse
-from hushgram.pipelines.jobs.files import read_key_list, write_lines
+from hushgram.pipelines.jobs.files import heavy_domain, read_key_list, write_lines
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.selection import SelectionParams
 
@@ -31,14 +30,31 @@ if TYPE_CHECKING:
 __all__ = ["JOB", "Top", "TopConfig"]
 
 
+# What the ledger calls each mechanism; the first was there before the others.
+_EVENTS = {
+    "permute_and_flip": "noisy_max",
+    "exponential": "exponential",
+    "noisy_max": "laplace_noisy_max",
+}
+
+
 class TopConfig(JobConfig):
     """The most frequent keys of a public list."""
 
     NAME: ClassVar[str] = "top"
 
     top: Name = Field(description="the name of this run, such as top-{date}")
-    keys: str = Field(min_length=1, description="a file with one key a line: the public list")
+    keys: str | None = Field(
+        default=None, min_length=1, description="a file with one key a line: the public list"
+    )
+    sketch: str | None = Field(
+        default=None, min_length=1, description="a released sketch: its heavy keys are the candidates"
+    )
     count: int = Field(default=10, ge=1, le=100_000, description="how many keys to choose")
+    mechanism: Literal["permute_and_flip", "exponential", "noisy_max"] | None = Field(
+        default=None,
+        description="how to choose; left out, permute_and_flip at delta 0 and exponential above it",
+    )
 
     def params(self) -> SelectionParams:
         """The mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
@@ -46,12 +62,20 @@ class TopConfig(JobConfig):
         record = self.input.user is None
         per_key = self.privacy.contributions if record else self.privacy.max_per_key
         monotone = True  # counts only grow when a user is added
-        return SelectionParams(self.privacy.epsilon, sensitivity=per_key, count=self.count, monotone=monotone)
+        best = "exponential" if self.privacy.delta else "permute_and_flip"
+        return SelectionParams(
+            self.privacy.epsilon,
+            delta=self.privacy.delta,
+            sensitivity=per_key,
+            count=self.count,
+            monotone=monotone,
+            mechanism=self.mechanism or best,
+        )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.privacy.delta:
-            raise refuse(("privacy", "delta"), "must be 0: permute-and-flip is purely private")
+        if (self.keys is None) == (self.sketch is None):
+            raise refuse(("keys",), "or sketch is needed, and not both")
         try:
             self.params()
         except ParameterError as problem:
@@ -68,16 +92,21 @@ class Top(Job[TopConfig]):
     def resolve(self) -> None:
         config = self.config
         self.params = config.params()
-        self.keys = tuple(read_key_list(config.keys, "keys"))
-        self.cells = KeyDomain.of(self.keys)
+        if config.sketch is not None:
+            self.cells = heavy_domain(config.sketch, "sketch")[0]
+        else:
+            self.cells = KeyDomain.of(read_key_list(str(config.keys), "keys"))
+        self.keys = self.cells.labels
         if config.count > len(self.keys):
+            source = config.sketch or config.keys
             raise ParameterError(
-                f"count must be at most the {len(self.keys)} keys of {config.keys}, got {config.count}"
+                f"count must be at most the {len(self.keys)} keys of {source}, got {config.count}"
             )
 
     def events(self) -> list[Event]:
         details = {"count": str(self.params.count), "keys": str(len(self.keys))}
-        return [Event("noisy_max", self.params.epsilon, details=details)]
+        kind = _EVENTS[self.params.mechanism]
+        return [Event(kind, self.params.epsilon, self.params.delta, details=details)]
 
     def resolved(self) -> dict[str, Any]:
         return {"keys": digest(*self.keys).hex()}
@@ -105,6 +134,7 @@ class Top(Job[TopConfig]):
             "name": self.name,
             "keys": len(self.keys),
             "count": self.params.count,
+            "mechanism": self.params.mechanism,
             "guarantee": self.guarantee().sentence(),
         }
 
@@ -112,10 +142,12 @@ class Top(Job[TopConfig]):
         params, keys = self.params, len(self.keys)
         yield (
             "choice",
-            f"{params.count:,} of {keys:,} keys, epsilon {show(params.epsilon / params.count)} a round",
+            f"{params.count:,} of {keys:,} keys by {params.mechanism.replace('_', ' ')}, epsilon "
+            f"{float(params.round_epsilon):.4g} a choice",
         )
-        # The exponential mechanism's tail, which permute-and-flip never exceeds.
-        bound = math.log(keys * params.count / 0.05) / float(params.rate)
+        # The exponential mechanism's tail, which permute-and-flip never exceeds; Laplace noise has two of them.
+        ways = 2 if params.mechanism == "noisy_max" else 1
+        bound = ways * math.log(keys * params.count / 0.05) / float(params.rate)
         yield (
             "accuracy",
             (f"with probability 95 %, each chosen key is within {bound:,.0f} records of the best one left"),

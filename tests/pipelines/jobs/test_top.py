@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+import hushgram as hg
 from hushgram.errors import HushgramError
 from hushgram.pipelines.commands.job import job_command
 
@@ -73,8 +74,47 @@ def test_rows_for_programs(home, style):
 
 def test_check_spends_nothing(home):
     result = call("top.yaml", "--check")
-    assert "3 of 10 keys, epsilon 1 a round" in result.output
+    assert "3 of 10 keys by permute and flip, epsilon 1 a choice" in result.output
     assert not (home / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "mechanism"),
+    [
+        (["mechanism=exponential"], "exponential"),
+        (["mechanism=noisy_max"], "noisy_max"),
+        (["privacy.delta=1e-6"], "exponential"),
+        (["privacy.delta=1e-6", "mechanism=permute_and_flip"], "permute_and_flip"),
+        (["privacy.delta=1e-6", "mechanism=noisy_max"], "noisy_max"),
+    ],
+)
+def test_every_mechanism_chooses_and_says_what_it_costs(home, settings, mechanism):
+    options = [part for setting in settings for part in ("--set", setting)]
+    result = call("top.yaml", "--set", "privacy.epsilon=9", *options)
+    assert result.exit_code == 0, result.exception
+    lines = [json.loads(line) for line in (home / "out/top.jsonl").read_text().splitlines()]
+    assert lines[0]["mechanism"] == mechanism
+    assert [line["key"] for line in lines[1:]] == ["/9", "/8", "/7"]
+    said = "(9, 0.000001)-differentially" if "privacy.delta=1e-6" in settings else "9-differentially"
+    assert said in lines[0]["guarantee"]
+
+
+def test_candidates_from_a_sketch(home):
+    names, counts = [f"/{i}" for i in range(10)], [500 * i for i in range(10)]
+    for delta in ("0", "1e-6"):
+        params = hg.ReleaseParams(epsilon=5, delta=delta, max_contributions=1)
+        sketch = hg.release_histogram(names, counts, params, home / f"s{delta}")
+        heavy = sketch.heavy()
+        result = call(
+            "top.yaml", "--set", "keys=null", "--set", f"sketch=s{delta}", "--set", f"output.path=o{delta}"
+        )
+        assert result.exit_code == 0, result.exception
+        lines = [json.loads(line) for line in (home / f"o{delta}").read_text().splitlines()]
+        assert lines[0]["keys"] == heavy.num_rows
+        if delta != "0":
+            assert [line["key"] for line in lines[1:]] == ["/9", "/8", "/7"]
+        else:  # keys of a pure release are known by their fingerprints alone
+            assert all(line["key"].startswith("#") for line in lines[1:])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +122,9 @@ def test_check_spends_nothing(home):
     [
         ("count=11", "count must be at most the 10 keys"),
         ("keys=none.txt", "none.txt"),
-        ("privacy.delta=0.1", "permute-and-flip is purely private"),
+        ("keys=null", "or sketch is needed"),
+        ("sketch=here", "or sketch is needed"),
+        ("mechanism=best", "mechanism"),
         ("privacy.epsilon=-1", "must be above 0"),
     ],
 )
