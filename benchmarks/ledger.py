@@ -32,9 +32,14 @@ def main() -> None:
 
 def _composition(report: Report) -> None:
     tenth = [Event("laplace", "0.1")]
-    sums, best = further([], tenth, Budget(3, "1e-6", "basic")), further([], tenth, Budget(3, "1e-6"))
+    sums, best = further([], tenth, Budget(3, "1e-6", "basic")), further([], tenth, Budget(3, "1e-6", "best"))
     report.note("(0.1, 0) Laplace releases under (3, 1e-6) by sums", sums)
     report.note("by privacy loss distributions", best)
+    small = [Event("laplace", "0.02")]
+    report.note("(0.02, 0) Laplace releases by sums", further([], small, Budget(3, "1e-6", "basic")))
+    report.note(
+        "by the filter (the default, right for adaptive choices)", further([], small, Budget(3, "1e-6"))
+    )
     report.bar("more by distributions than by sums", best / sums, 1.5, unit="times")
 
 

@@ -1,15 +1,19 @@
-"""Composition: what many events cost together, by the better of two proofs.
+"""Composition: what many events cost together, by one of three rules that a data set is given once.
 
-Basic composition. The sum of all ε at the sum of all δ, in exact rationals (Kamath, Lecture "Sparse Vector",
-basic composition; Dwork and Roth 2014, Theorem 3.16). It holds for any adaptive choice of mechanisms *and* of
-their parameters.
+`basic`. The sum of all ε at the sum of all δ, in exact rationals (Kamath, Lecture "Sparse Vector", basic
+composition; Dwork and Roth 2014, Theorem 3.16). It holds for any adaptive choice of mechanisms *and* of their
+parameters.
 
-Privacy loss distributions, by Google's dp-accounting. Every (ε, δ)-DP mechanism is dominated by randomized
-response with the same (ε, δ) (Kairouz, Oh, Viswanath 2015, Theorem 3.2), and a composition is dominated by
-the composition of dominating pairs, also where each mechanism is chosen after the outputs of those before it
-(Zhu, Dong, Wang 2022, Theorem 10). So we compose randomized responses and read off ε at the budget's δ. This
-needs that the *parameters* of the releases do not follow from earlier outputs, as with a schedule; where they
-may, choose composition "basic" (docs/ledger.md).
+`filter`, the default. Sums, or sums of squares against an allowance, whichever admits more: holds for adaptive
+choices too, and admits more of many small releases. The proof is in `filters`. A tenth of δ pays for it.
+
+`best`. Sums, or privacy loss distributions by Google's dp-accounting. Every (ε, δ)-DP mechanism is dominated by
+randomized response with the same (ε, δ) (Kairouz, Oh, Viswanath 2015, Theorem 3.2), and a composition is
+dominated by the composition of dominating pairs, also where each mechanism is chosen after the outputs of
+those before it (Zhu, Dong, Wang 2022, Theorem 10). So we compose randomized responses and read off ε at the
+budget's δ. It admits most, and *needs that the parameters of the releases do not follow from earlier outputs*,
+as with a schedule: an adversary who chooses each ε after seeing outputs gets above twice the δ (a test has
+one). `CONDITIONS` says so wherever the number is shown.
 
 All rounding is against ourselves:
 
@@ -24,19 +28,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from hushgram.accounting.events import Event, Spending, spending
+from hushgram.accounting.filters import COMPOSITION_SHARE, allowance, epsilon_of
 from hushgram.errors import ParameterError
 from hushgram.numbers import Number, rational, show
 
-__all__ = ["Budget", "Rule", "Total", "fits", "further", "largest_scale", "total"]
+__all__ = ["CONDITIONS", "Budget", "Rule", "Total", "fits", "further", "largest_scale", "total"]
 
-Rule: TypeAlias = Literal["best", "basic"]
+Rule: TypeAlias = Literal["filter", "basic", "best"]
+
+CONDITIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "filter": "the budget holds also where each release and its ε are chosen after seeing earlier ones",
+        "basic": "the budget holds also where each release and its ε are chosen after seeing earlier ones",
+        "best": "the budget holds ONLY where ε, δ and number of the releases do not follow from earlier outputs",
+    }
+)
+"""What must be true of how releases are chosen, for each rule."""
 
 _POINTS = 1 << 18
 """Grid points for the sum of all ε: 1,000 events of one ε are then rounded up by less than 0.4 %."""
@@ -55,23 +70,33 @@ class Budget:
     """What a data set may spend in all: (ε, δ)-DP, and by which proof it is counted.
 
     >>> Budget("10", "1e-6")
-    Budget(ε = 10, δ = 0.000001, best)
+    Budget(ε = 10, δ = 0.000001, filter)
     """
 
     epsilon: Fraction
     delta: Fraction
-    rule: Rule = "best"
+    rule: Rule = "filter"
 
-    def __init__(self, epsilon: Number, delta: Number = 0, rule: Rule = "best") -> None:
+    def __init__(self, epsilon: Number, delta: Number = 0, rule: Rule = "filter") -> None:
         loss, slack = rational(epsilon, "epsilon", "Budget"), rational(delta, "delta", "Budget")
         if loss <= 0:
             raise ParameterError(f"Budget: epsilon must be above 0, got {show(loss)}")
         if not 0 <= slack < 1:
             raise ParameterError(f"Budget: delta must be at least 0 and below 1, got {show(slack)}")
-        if rule not in ("best", "basic"):
-            raise ParameterError(f"Budget: composition must be best or basic, got {rule!r}")
+        if rule not in CONDITIONS:
+            raise ParameterError(f"Budget: composition must be {', '.join(CONDITIONS)}, got {rule!r}")
         for name, value in (("epsilon", loss), ("delta", slack), ("rule", rule)):
             object.__setattr__(self, name, value)
+
+    @property
+    def composition_delta(self) -> Fraction:
+        """The part of δ that pays for composition and is not for the δ of events."""
+        return self.delta * COMPOSITION_SHARE if self.rule == "filter" else Fraction(0)
+
+    @property
+    def allowance(self) -> Fraction:
+        """What half the sum of all ε² may be; 0 where the rule has no such sum."""
+        return allowance(self.epsilon, self.composition_delta) if self.composition_delta else Fraction(0)
 
     def __repr__(self) -> str:
         return f"Budget(ε = {show(self.epsilon)}, δ = {show(self.delta)}, {self.rule})"
@@ -81,17 +106,17 @@ class Budget:
 class Total:
     """What was spent, and how it was counted.
 
-    `basic_epsilon` and `basic_delta` are exact sums. `pld_epsilon` is an upper bound on ε at the budget's δ,
-    or None where no distribution applies (the budget's δ is 0, or used up by that of the events). `epsilon`
-    at `delta` is the bound to quote: the smaller of the two that hold at the budget's δ.
+    `basic_epsilon` and `basic_delta` are exact sums. `better_epsilon` is an upper bound on ε by the other proof
+    of the budget's rule, or None where it has none (the budget's δ is 0, or used up by that of the events).
+    `epsilon` at `delta` is the bound to quote: the smaller of the two that hold at the budget's δ.
     """
 
     basic_epsilon: Fraction
     basic_delta: Fraction
-    pld_epsilon: Fraction | None
+    better_epsilon: Fraction | None
     epsilon: Fraction
     delta: Fraction
-    proof: Literal["basic", "pld"]
+    proof: Literal["sums", "squares", "distributions"]
 
 
 def total(events: Iterable[Event] | Spending, budget: Budget) -> Total:
@@ -102,24 +127,31 @@ def total(events: Iterable[Event] | Spending, budget: Budget) -> Total:
     """
     spent = _counted(events)
     epsilon, delta = basic(spent)
-    by_loss = None if budget.rule == "basic" else pld_epsilon(spent, budget.delta)
+    better: Fraction | None = None
+    if budget.rule == "best":
+        better, at = pld_epsilon(spent, budget.delta), budget.delta
+    elif budget.composition_delta:
+        better, at = epsilon_of(_squares(spent), budget.composition_delta), delta + budget.composition_delta
     within = epsilon <= budget.epsilon and delta <= budget.delta
     enough = epsilon * _CLEARLY if within else epsilon
-    if by_loss is not None and by_loss < enough:
-        return Total(epsilon, delta, by_loss, by_loss, budget.delta, "pld")
-    return Total(epsilon, delta, by_loss, epsilon, delta, "basic")
+    if better is not None and better < enough:
+        proof: Literal["squares", "distributions"] = "distributions" if budget.rule == "best" else "squares"
+        return Total(epsilon, delta, better, better, at, proof)
+    return Total(epsilon, delta, better, epsilon, delta, "sums")
 
 
 def fits(events: Iterable[Event] | Spending, budget: Budget) -> bool:
     """Whether the events together stay within the budget. The cheap proof is tried first."""
     spent = _counted(events)
     epsilon, delta = basic(spent)
-    if epsilon <= budget.epsilon and delta <= budget.delta:
-        return True
-    if budget.rule == "basic" or delta > budget.delta:
+    if delta > budget.delta - budget.composition_delta:
         return False
-    by_loss = pld_epsilon(spent, budget.delta)
-    return by_loss is not None and by_loss <= budget.epsilon
+    if epsilon <= budget.epsilon:
+        return True
+    if budget.rule == "best":
+        by_loss = pld_epsilon(spent, budget.delta)
+        return by_loss is not None and by_loss <= budget.epsilon
+    return _squares(spent) <= budget.allowance
 
 
 def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> int:
@@ -135,7 +167,7 @@ def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget:
 
 
 def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> Fraction:
-    """A share of this release's ε that would still fit: exact by sums, or in steps of 1/32 by distributions.
+    """A share of this release's ε that would still fit: exact by sums, else in steps of 1/32.
 
     0 where nothing would.
 
@@ -149,7 +181,7 @@ def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], b
 
     (epsilon, delta), (more, slack) = basic(before), basic(spending(release))
     by_sums = Fraction(0)
-    if more and delta + slack <= budget.delta:
+    if more and delta + slack <= budget.delta - budget.composition_delta:
         by_sums = min(Fraction(1), max(Fraction(0), (budget.epsilon - epsilon) / more))
     return max(by_sums, Fraction(_last(allowed, 32), 32))
 
@@ -159,6 +191,11 @@ def basic(spent: Spending) -> tuple[Fraction, Fraction]:
     epsilon = sum((e * n for (e, _), n in spent.items()), Fraction(0))
     delta = sum((d * n for (_, d), n in spent.items()), Fraction(0))
     return epsilon, delta
+
+
+def _squares(spent: Spending) -> Fraction:
+    """Σ ε²/2."""
+    return sum((e * e * n for (e, _), n in spent.items()), Fraction(0)) / 2
 
 
 def pld_epsilon(spent: Spending, delta: Fraction) -> Fraction | None:

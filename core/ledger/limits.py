@@ -29,8 +29,10 @@ def exceeded(dataset: Dataset, spent: Spent, wanted: Sequence[Event], users: str
     have = f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
     if share:
         remedy = f"the same release at ε = {show(epsilon * share)} would fit"
-    elif delta > budget.delta - max(basic(world)[1] for world in worlds):
+    elif delta > budget.delta - budget.composition_delta - max(basic(world)[1] for world in worlds):
         remedy = "its δ is too large for what is left; a release with δ = 0 may fit"
+        if budget.composition_delta:
+            remedy += f" (of the budget's δ, {show(budget.composition_delta)} is kept for composition)"
     else:
         remedy = "nothing of this kind fits any more"
     return BudgetExceeded(

@@ -18,7 +18,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import Budget, Spending, further, spending, total
+from hushgram.accounting import CONDITIONS, Budget, Spending, further, spending, total
 from hushgram.accounting.composition import basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
@@ -29,13 +29,16 @@ from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 1
+_FORM = 2
 """Counts changes of the cached form, so that an old cache is not read as a new one."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The state of one data set's budget. Numbers are exact texts; `pld_epsilon` is an upper bound."""
+    """The state of one data set's budget. Numbers are exact texts; `better_epsilon` is an upper bound.
+
+    Spent and left add up to the budget, in ε and in δ.
+    """
 
     dataset: str
     budget_epsilon: str
@@ -46,9 +49,11 @@ class Summary:
     proof: str
     basic_epsilon: str
     basic_delta: str
-    pld_epsilon: str | None
+    better_epsilon: str | None
     left_epsilon: str
     left_delta: str
+    composition_delta: str
+    event_delta_left: str
     worst_part: str | None
     parts: dict[str, str]
     statuses: dict[str, int]
@@ -61,18 +66,20 @@ class Summary:
     warning: str | None = None
 
     def explain(self) -> list[str]:
-        """The sum in sentences."""
-        sums, slack = f"ε = {brief(self.basic_epsilon)}", f"δ = {brief(self.basic_delta)}"
-        lines = [f"basic composition: {sums} at {slack} (exact sums)"]
-        if self.pld_epsilon is not None:
-            at = f"ε ≤ {brief(self.pld_epsilon)} at δ = {brief(self.budget_delta)}"
-            lines.append(f"privacy loss distributions: {at}")
-        elif self.composition == "basic":
-            lines.append("privacy loss distributions: not used, this data set composes by sums alone")
-        else:
-            lines.append("privacy loss distributions: none, they need a δ of the budget that is left over")
-        chosen = "the sums" if self.proof == "basic" else "the distributions"
-        lines.append(f"the better of the two counts: {chosen}")
+        """The sum in sentences, with the condition under which the budget holds."""
+        lines = [f"sums: ε = {brief(self.basic_epsilon)} at δ = {brief(self.basic_delta)} (exact)"]
+        name = {"filter": "squares of ε", "best": "privacy loss distributions"}.get(self.composition)
+        if name is not None and self.better_epsilon is None:
+            lines.append(f"{name}: none, they need a δ of the budget that is left over")
+        elif name is not None and self.better_epsilon is not None:
+            chosen = "the sums" if self.proof == "sums" else name
+            lines.append(f"{name}: ε ≤ {brief(self.better_epsilon)}; the better of the two counts: {chosen}")
+        if self.composition_delta != "0":
+            lines.append(
+                f"of the budget's δ, {brief(self.composition_delta)} is for composition and "
+                f"{brief(self.event_delta_left, up=False)} is left for the δ of releases"
+            )
+        lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(
                 f"parts of the users are disjoint, so the one that has seen most counts: {self.worst_part}"
@@ -115,9 +122,11 @@ def _compute(
         proof=bound.proof,
         basic_epsilon=show(bound.basic_epsilon),
         basic_delta=show(bound.basic_delta),
-        pld_epsilon=None if bound.pld_epsilon is None else show(bound.pld_epsilon),
+        better_epsilon=None if bound.better_epsilon is None else show(bound.better_epsilon),
         left_epsilon=show(max(Fraction(0), budget.epsilon - bound.epsilon)),
-        left_delta=show(max(Fraction(0), budget.delta - bound.basic_delta)),
+        left_delta=show(max(Fraction(0), budget.delta - bound.delta)),
+        composition_delta=show(budget.composition_delta),
+        event_delta_left=show(max(Fraction(0), budget.delta - budget.composition_delta - bound.basic_delta)),
         worst_part=worst,
         parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
         statuses=dict(Counter(release.status for release in history)),
@@ -163,13 +172,15 @@ def brief(text: str, up: bool = True) -> str:
 
     >>> brief("0.5"), brief("1/3"), brief("2.279616666667"), brief("0.000001"), brief("2/3000000", up=False)
     ('0.5', '0.3334', '2.2797', '1e-06', '6.666e-07')
+    >>> brief("100.000001"), brief("1234567.891", up=False)
+    ('100.01', '1234567.89')
     """
     value = Fraction(text)
     if len(text) <= 6 and "/" not in text:
         return text
-    digits = 4
-    while value and value * 10 ** (digits - 3) < 1:
+    digits = 2 if value >= 100 else 4
+    while value and value * 10 ** (digits - 3) < 1 and value < 100:
         digits += 1
     scaled = value * 10**digits
     rounded = Fraction(math.ceil(scaled) if up else math.floor(scaled), 10**digits)
-    return f"{float(rounded):.6g}"
+    return show(rounded) if rounded >= Fraction(1, 1000) else f"{float(rounded):.6g}"

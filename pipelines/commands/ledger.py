@@ -38,11 +38,12 @@ def command() -> None:
 @click.option("--delta", default="0", show_default=True, help="0, or a probability such as 1e-6.")
 @click.option(
     "--composition",
-    type=click.Choice(["best", "basic"]),
-    default="best",
+    type=click.Choice(["filter", "basic", "best"]),
+    default="filter",
     show_default=True,
-    help="best: sums or privacy loss distributions, whichever allows more. basic: sums alone, right also "
-    "where the parameters of a release are chosen after seeing earlier ones.",
+    help="filter: sums or squares of ε, whichever allows more, at a tenth of δ. basic: sums alone, all of δ for "
+    "releases. Both are right also where a release is chosen after seeing earlier ones. best: allows most, "
+    "right only where ε, δ and number of releases do not follow from earlier outputs.",
 )
 @_LEDGER
 def init(dataset: str, epsilon: str, delta: str, composition: Rule, url: str | None) -> None:

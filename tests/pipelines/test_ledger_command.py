@@ -57,17 +57,18 @@ def test_init_show_history(tmp_path: Path) -> None:
     assert re.search(r"spent\s+1\s+0", shown)
     assert re.search(r"left\s+9\s", shown)
     assert "more releases like urls-2026-11-15" in shown
-    assert "basic composition: ε = 1 at δ = 0" in shown
+    assert "sums: ε = 1 at δ = 0" in shown
+    assert "composition filter: the budget holds also where each release and its ε are chosen after" in shown
     listed = call("history", "pageviews").output
     assert re.search(r"urls-2026-11-15\s+release\s+all\s+1\s+0\s+committed.*0123456789abcdef", listed)
 
 
 def test_json_for_programs() -> None:
-    call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6")
+    call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6", "--composition", "best")
     release("monday", *[Event("laplace", "0.1", details={"queries": "prefix"})] * 29)
     [one] = json.loads(call("show", "--json").output)
     assert one == json.loads(call("show", "pageviews", "--json").output)
-    assert (one["basic_epsilon"], one["proof"], one["budget_epsilon"]) == ("2.9", "pld", "3")
+    assert (one["basic_epsilon"], one["proof"], one["budget_epsilon"]) == ("2.9", "distributions", "3")
     assert 2.2 < float(one["spent_epsilon"]) < 2.4
     assert float(one["spent_epsilon"]) + float(one["left_epsilon"]) == pytest.approx(3)
     assert one["kinds"] == {"laplace": {"events": 29, "epsilon": "2.9", "delta": "0"}}
@@ -107,7 +108,7 @@ def test_the_composition_rule_is_part_of_the_budget() -> None:
     release("monday", *[Event("laplace", "0.1")] * 29)
     shown = call("show", "pageviews").output
     assert re.search(r"spent\s+2\.9\s", shown)
-    assert "composes by sums alone" in shown
+    assert "composition basic: the budget holds also where" in shown
     assert "1 more releases like" in shown or "0 more releases like" in shown
 
 

@@ -87,7 +87,7 @@ def test_different_events_together_are_never_understated(losses: list[Fraction])
     found = composition.pld_epsilon(spending([Event("alp", e) for e in losses]), delta)
     assert found is not None
     assert exact_delta(found, losses) <= mpf(1) / 10**5
-    assert total([Event("alp", e) for e in losses], Budget(10, delta)).epsilon <= sum(losses)
+    assert total([Event("alp", e) for e in losses], Budget(10, delta, "best")).epsilon <= sum(losses)
 
 
 def test_rounding_to_few_groups_is_upwards() -> None:
@@ -112,7 +112,7 @@ def test_own_delta_of_events_is_taken_from_the_budget() -> None:
 def test_bar_more_laplace_releases_than_basic_composition_allows() -> None:
     """At least 1.5 times as many (0.1, 0) releases under (3, 1e-6)."""
     by_sums = further([], [TENTH], Budget(3, "1e-6", "basic"))
-    by_loss = further([], [TENTH], Budget(3, "1e-6"))
+    by_loss = further([], [TENTH], Budget(3, "1e-6", "best"))
     assert by_sums == 30
     assert by_loss >= 45
     assert honest(Fraction(3), Fraction(1, 10), by_loss, Fraction(1, 10**6))
@@ -120,30 +120,35 @@ def test_bar_more_laplace_releases_than_basic_composition_allows() -> None:
 
 
 def test_better_of_the_two_is_chosen() -> None:
-    few = total([Event("laplace", 1)], Budget(3, "1e-6"))
-    assert (few.proof, few.epsilon, few.delta) == ("basic", 1, 0)
-    many = total([TENTH] * 40, Budget(3, "1e-6"))
-    assert many.proof == "pld"
+    few = total([Event("laplace", 1)], Budget(3, "1e-6", "best"))
+    assert (few.proof, few.epsilon, few.delta) == ("sums", 1, 0)
+    many = total([TENTH] * 40, Budget(3, "1e-6", "best"))
+    assert many.proof == "distributions"
     assert many.epsilon < many.basic_epsilon == 4
     assert many.delta == Fraction(1, 10**6)
     assert total([TENTH] * 40, Budget(3, "1e-6", "basic")).epsilon == 4
-    assert total([TENTH] * 40, Budget(3, 0)).pld_epsilon is None
-    assert total([TENTH] * 40, Budget(3, "1e-12")).proof == "basic"
+    for rule in ("best", "filter"):
+        assert total([TENTH] * 40, Budget(3, 0, rule)).better_epsilon is None  # type: ignore[arg-type]
+    assert total([TENTH] * 40, Budget(3, "1e-12", "best")).proof == "sums"
+    squares = total([Event("laplace", "0.01")] * 1000, Budget(3, "1e-6"))
+    assert (squares.proof, squares.delta) == ("squares", Fraction(1, 10**7))
+    assert squares.epsilon < 3 < squares.basic_epsilon
 
 
 def test_basic_sums_are_exact() -> None:
     assert fits([TENTH] * 30, Budget(3))
     assert not fits([TENTH] * 30 + [Event("rr", "1e-90")], Budget(3))
-    assert fits([Event("threshold", "1/3", "1/3000000")] * 3, Budget(1, "1e-6"))
+    assert fits([Event("threshold", "1/3", "1/3000000")] * 3, Budget(1, "1e-6", "basic"))
+    assert not fits([Event("threshold", "1/3", "1/3000000")] * 3, Budget(1, "1e-6"))  # a tenth is kept
 
 
 def test_what_would_fit() -> None:
     assert largest_scale([Event("laplace", "2.7")], [Event("laplace", 1)], Budget(3)) == Fraction(3, 10)
     assert largest_scale([Event("laplace", 3)], [Event("laplace", 1)], Budget(3)) == 0
-    part = largest_scale([TENTH] * 44, [Event("laplace", 1)], Budget(3, "1e-6"))
+    part = largest_scale([TENTH] * 44, [Event("laplace", 1)], Budget(3, "1e-6", "best"))
     assert 0 < part < 1
     after = Counter(spending([TENTH] * 44)) + spending([Event("laplace", part)])
-    assert fits(after, Budget(3, "1e-6"))
+    assert fits(after, Budget(3, "1e-6", "best"))
 
 
 def test_importing_accounting_does_not_load_scipy() -> None:

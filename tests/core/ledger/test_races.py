@@ -78,7 +78,7 @@ def test_one_release_id_is_made_once_however_many_try(url: str) -> None:
 def test_race_at_the_edge_of_what_distributions_allow(sqlite_url: str) -> None:
     """46 releases of 0.1 fit (3, 1e-6): after 44 of them exactly two of four racers succeed."""
     with Ledger.create(sqlite_url) as ledger:
-        ledger.add_dataset("views", Budget(3, "1e-6"))
+        ledger.add_dataset("views", Budget(3, "1e-6", "best"))
         ledger.reserve(Request("views", "before", [Event("laplace", "0.1")] * 44), Owner.this())
     for count in (45, 46, 47):  # loads SciPy once, before the processes are made
         composition.pld_epsilon(spending([Event("laplace", "0.1")] * count), Fraction(1, 10**6))
