@@ -16,6 +16,7 @@ a smaller population, so their share is raised by 2^j on top of ε, and the othe
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,19 +26,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.noises import HOMES as NOISES
 from hushgram.release_in_memory import release_histogram
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
-__all__ = ["COUNTS", "AtCount", "OverKeys", "Population", "Prediction", "predict", "solve_epsilon"]
+__all__ = [
+    "COUNTS",
+    "AtCount",
+    "OverKeys",
+    "Population",
+    "Prediction",
+    "predict",
+    "recommend",
+    "settings",
+    "solve_epsilon",
+]
 
 COUNTS = (1, 10, 100, 1_000, 10_000)
 SETS = (100, 1_000, 10_000)
 ACTIVITY = 1.2
-_SIMULATED = 50_000
+_SIMULATED = 25_000
 _PROBES = 60  # keys of each count that is asked about
 _TRIALS = 40  # random sets of each size
 _NOT_SECRET = ReleaseKey(b"a prediction holds no secrets!!!")
@@ -112,19 +124,19 @@ class Population:
 
     @classmethod
     def like(cls, sketch: Sketch, users: int | None = None) -> Population:
-        """The population of an earlier release, from its released profile of counts."""
-        sizes = sketch.plan.sizes
-        keys, records = max(sizes.keys, 1), max(sizes.records, sizes.keys, 1)
-        if not sizes.profile:
-            return cls.zipf(keys, records, users)
-        fitted = np.minimum.accumulate(np.maximum(np.array(sizes.profile, np.float64), 0.0))
+        """The population of an earlier release, from the distribution of counts that it shows."""
+        counts, number = sketch.distribution()
+        upto = np.cumsum(number)
+        keys = max(int(upto[-1]), 1) if len(upto) else 1
         scale = 1
         while keys // scale > _SIMULATED:
             scale *= 2
-        ranks = (np.arange(1, keys // scale + 1) - 0.5) * scale
-        grid, held = np.array(PROFILE_GRID, np.float64), np.maximum(fitted, 1e-3)
-        counts = np.exp(np.interp(-np.log(ranks), -np.log(held), np.log(grid)))
-        return cls(keys, records, users, np.maximum(1, np.round(counts)).astype(np.int64), scale)
+        ranks = (np.arange(keys // scale) + 0.5) * scale  # from the rarest on
+        held = (
+            counts[np.minimum(np.searchsorted(upto, ranks), len(counts) - 1)] if len(counts) else np.ones(1)
+        )
+        whole = np.maximum(1, np.round(held)).astype(np.int64)
+        return cls(keys, int(whole.sum()) * scale, users, whole, scale)
 
     def kept(self, max_contributions: int) -> float:
         """The share of records that remains when each user is held to `max_contributions`."""
@@ -173,6 +185,61 @@ def predict(params: ReleaseParams, population: Population, counts: Sequence[int]
         false_keys=max(sketch.manifest.heavy_rows - int(listed.sum()), 0) * population.scale,
         missed_keys=int((heavy & ~listed).sum()) * population.scale,
     )
+
+
+def settings(
+    base: ReleaseParams, contributions: Sequence[int], epsilons: Sequence[Fraction]
+) -> list[ReleaseParams]:
+    """`base` with every encoding, every noise that its δ allows, and these C and ε; what cannot be is left out."""
+    out = []
+    words = dict.fromkeys(id.rpartition("-")[0] for id in ENCODINGS)
+    for epsilon in epsilons:
+        for most in contributions:
+            for encoding in words:
+                for noise in NOISES if base.delta else ("laplace",):
+                    changes = {"encoding": encoding, "noise": noise, "max_contributions": most}
+                    with contextlib.suppress(ParameterError):
+                        out.append(vary(base, epsilon=epsilon, **changes))
+    return out
+
+
+def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
+    """The same parameters but for some; the split and what belongs to an encoding are chosen anew."""
+    text = params.as_text()
+    own = (
+        {}
+        if changes.get("encoding", params.encoding) != params.encoding
+        else {"bits_per_key": text["bits_per_key"]}
+    )
+    kept = (
+        "epsilon",
+        "delta",
+        "max_contributions",
+        "max_per_key",
+        "expected_records",
+        "expected_keys",
+        "encoding",
+        "noise",
+    )
+    return ReleaseParams(**{**{name: text[name] for name in kept if name in text}, **own, **changes})
+
+
+def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
+    """The setting of the smallest score, and why in a sentence."""
+    best, *others = sorted(found, key=lambda one: one.score)
+    params = best.params
+    why = (
+        f"{params.encoding} with {params.chosen_noise} noise and max_contributions {params.max_contributions}:"
+        f" a mean relative error of {best.score:.0%} at counts of 10 to 10,000, what the bound cuts included"
+    )
+    rival = next((one for one in others if one.params.epsilon == params.epsilon), None)
+    if rival is not None:
+        other = rival.params
+        why += (
+            f"; next is {other.encoding} with {other.chosen_noise} noise and"
+            f" max_contributions {other.max_contributions} at {rival.score:.0%}"
+        )
+    return best, why + "."
 
 
 def solve_epsilon(

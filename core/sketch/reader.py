@@ -173,6 +173,18 @@ class Sketch:
         )
         return Total(float(middle), float(below), float(above), level, count)
 
+    def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Counts, rising, and the estimated number of keys with each: fitted to all that the release says."""
+        if self.plan.space is None:
+            values = np.sort(self._heavy[1]).astype(np.float64)
+            return values, np.ones(len(values))
+        prior = self._decoder.prior
+        top = int(prior.support.high[-1])
+        beyond = np.sort(self._heavy[1][self._heavy[1] > top]).astype(np.float64)
+        body = max(float(self.plan.keys) - len(beyond), 0.0)
+        counts = np.concatenate([prior.support.at, beyond])
+        return counts, np.concatenate([prior.mass * body, np.ones(len(beyond))])
+
     # --- inside -------------------------------------------------------------------------------------------------
 
     def _look_up(self, encoded: Encoded) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from hushgram.errors import OutputError
+from hushgram.publishing import output_errors, put_file
 
 __all__ = ["write_page"]
 
@@ -15,19 +15,9 @@ def write_page(path: str, text: str, *, replace: bool) -> int:
     """Writes the page; returns its size in bytes."""
     target = Path(path)
     if target.is_dir() or (os.path.lexists(target) and not replace):
-        raise OutputError(f"{target} exists already; choose another name with -o, or replace it with --force")
+        raise OutputError(f"{target} exists already; choose another name, or replace it with --force")
     content = text.encode()
-    try:
+    with output_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(draft, 0o644)
-            os.replace(draft, target)
-        except BaseException:
-            os.unlink(draft)
-            raise
-    except OSError as problem:
-        raise OutputError(f"{target} cannot be written: {problem.strerror}") from None
+        put_file(target, content)
     return len(content)

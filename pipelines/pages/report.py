@@ -18,7 +18,6 @@ from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
 from hushgram.pipelines.pages.templating import render
 from hushgram.planner import COUNTS, Population, Prediction, predict
 from hushgram.sketch.reader import Sketch
-from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 if TYPE_CHECKING:
     from hushgram.ledger import Release, Summary
@@ -111,20 +110,20 @@ def _row(key: str, value: float, low: float, high: float, top: float) -> dict[st
 
 
 def _distribution(sketch: Sketch) -> Markup | None:
-    """N̂_t against t with its band, both axes logarithmic, while it stands out of the noise."""
+    """Keys with at least t records against t, with the band of the released sizes; both axes logarithmic."""
     sizes = sketch.plan.sizes
-    if not sizes.profile:
+    counts, number = sketch.distribution()
+    above = np.cumsum(number[::-1])[::-1]
+    shown = np.flatnonzero(above >= 0.5)
+    if not sizes.profile or len(shown) < 2:
         return None
     noise = _NORMAL * float(sizes.scale) * 2**0.5
-    held = np.minimum.accumulate(np.maximum(np.array(sizes.profile, np.float64), 0.0))
-    last = int(np.argmax(held < max(noise, 1.0))) or len(held)
-    if last < 2:
-        return None
-    points = list(zip(map(float, PROFILE_GRID[:last]), held[:last], strict=True))
+    chosen = np.unique(np.geomspace(1, len(shown), min(len(shown), 120)).astype(int)) - 1
+    points = [(float(counts[i]), float(above[i])) for i in shown[chosen]]
     chart = Chart(
         "Number of keys with at least so many records",
         Axis("records of a key, at least", 1.0, points[-1][0], log=True),
-        Axis("keys", max(points[-1][1] / 3, 1.0), max(points[0][1] + noise, 10.0), log=True),
+        Axis("keys", 0.5, max(points[0][1] + noise, 10.0), log=True),
         [Band([(t, max(n - noise, 0.5), n + noise) for t, n in points])],
         [Line("keys", points)],
     )

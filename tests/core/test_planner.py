@@ -1,0 +1,87 @@
+"""Predictions beside what a release of real shape then measures."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import hushgram as hg
+from hushgram.errors import ParameterError
+from hushgram.planner import Population, predict, recommend, settings, solve_epsilon, vary
+
+PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
+
+
+def test_a_population_has_the_records_and_keys_that_were_asked_for() -> None:
+    for keys, records in ((1_000, 1_000), (20_000, 300_000), (3_000_000, 40_000_000)):
+        made = Population.zipf(keys, records)
+        assert len(made.counts) * made.scale == pytest.approx(keys, rel=0.01)
+        assert made.counts.sum() * made.scale == pytest.approx(records, rel=0.15)
+        assert made.counts.min() == 1 or made.counts[-1] < 3
+
+
+def test_what_users_are_cut_to() -> None:
+    made = Population.zipf(1_000, 100_000, users=10_000)
+    kept = [made.kept(most) for most in (1, 2, 5, 20, 100, 10**6)]
+    assert kept == sorted(kept)
+    assert kept[0] == pytest.approx(0.1, rel=0.2)  # ten records a user
+    assert kept[-1] == pytest.approx(1.0, abs=0.05)
+    assert Population.zipf(1_000, 100_000).kept(1) == 1.0
+
+
+def test_prediction_is_what_a_release_then_measures() -> None:
+    """A geometric-ish tail, not Zipf: the error at a count hardly depends on it."""
+    rng = np.random.default_rng(5)
+    counts = np.concatenate([rng.geometric(0.12, 20_000), rng.integers(50, 5_000, 400)])
+    made = predict(PARAMS, Population.zipf(len(counts), int(counts.sum())), (1_000,))
+    probes = np.full(300, 1_000)
+    together = np.concatenate([counts, probes])
+    sketch = hg.release_histogram(np.arange(len(together)), together, PARAMS)
+    found = sketch.estimate(np.arange(len(counts), len(together)))["estimate"].to_numpy()
+    measured = float(np.sqrt(np.mean((found - 1_000) ** 2)))
+    assert made.at[0].error == pytest.approx(measured, rel=0.35)  # 60 probes against 300
+
+
+def test_the_same_question_gets_the_same_answer() -> None:
+    made = Population.zipf(2_000, 20_000)
+    assert predict(PARAMS, made) == predict(PARAMS, made)
+
+
+def test_scales_of_the_simulation_agree() -> None:
+    """At 1/2^j of the keys the noise is the same."""
+    whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,))
+    part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,))
+    assert part.threshold == pytest.approx(whole.threshold, rel=0.15)
+    assert part.size == pytest.approx(4 * whole.size, rel=0.3)
+
+
+def test_recommendation_is_the_smallest_score() -> None:
+    made = Population.zipf(5_000, 100_000, users=5_000)
+    found = [predict(params, made) for params in settings(PARAMS, (1, 8), (Fraction(1),))]
+    best, why = recommend(found)
+    assert best.score == min(one.score for one in found)
+    assert f"max_contributions {best.params.max_contributions}" in why
+
+
+def test_epsilon_is_solved_for() -> None:
+    made = Population.zipf(3_000, 60_000)
+    epsilon, reached = solve_epsilon(PARAMS, made, 20.0, 500)
+    assert reached.at[0].error <= 20.0
+    assert predict(vary(PARAMS, epsilon=epsilon / 3), made, (500,)).at[0].error > 20.0
+    with pytest.raises(ParameterError, match="not reached"):
+        solve_epsilon(PARAMS, made, 1e-6, 500)
+
+
+def test_absurd_sizes_are_refused() -> None:
+    with pytest.raises(ParameterError, match="keys must be"):
+        Population.zipf(10, 5)
+
+
+def test_like_an_earlier_release() -> None:
+    counts = np.maximum(1, np.round(50_000 / np.arange(1, 8_001) ** 1.05)).astype(np.int64)
+    sketch = hg.release_histogram(np.arange(len(counts)), counts, PARAMS)
+    made = Population.like(sketch)
+    assert made.keys == pytest.approx(8_000, rel=0.1)
+    assert made.counts.sum() == pytest.approx(counts.sum(), rel=0.25)
