@@ -21,6 +21,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,8 +152,16 @@ class Population:
         return _mean_activity(steps, low, float(max_contributions)) / _mean_activity(steps, low, np.inf)
 
 
-def predict(params: ReleaseParams, population: Population, counts: Sequence[int] = COUNTS) -> Prediction:
-    """Size, error and intervals of a release with `params` of such a population."""
+def predict(
+    params: ReleaseParams,
+    population: Population,
+    counts: Sequence[int] = COUNTS,
+    path: str | Path | None = None,
+) -> Prediction:
+    """Size, error and intervals of a release with `params` of such a population.
+
+    The made-up sketch goes to `path`, or to a temporary directory.
+    """
     kept = population.kept(params.max_contributions)
     held = np.maximum(np.round(population.counts * kept), 0).astype(np.int64)
     held = held[held > 0]
@@ -160,7 +169,7 @@ def predict(params: ReleaseParams, population: Population, counts: Sequence[int]
     together = np.concatenate([held, probes])
     names = np.arange(len(together))
     sketch = release_histogram(
-        names, together, _rescaled(params, population, len(together)), release_key=_NOT_SECRET
+        names, together, _rescaled(params, population, len(together)), path, release_key=_NOT_SECRET
     )
     found = sketch.estimate(names)
     estimate, low, high = (found.column(name).to_numpy() for name in ("estimate", "low", "high"))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
-from hushgram.pipelines.release_config import ReleaseConfig
-from hushgram.planner import Population
+from hushgram.pipelines.progress import human_bytes
+from hushgram.pipelines.scratch import scratch_directory
+from hushgram.planner import Population, predict
 from hushgram.sparse_histogram.params import ReleaseParams
 
-__all__ = ["config_text", "population_of", "release_config"]
+if TYPE_CHECKING:
+    from hushgram.pipelines.jobs.release import ReleaseConfig
+
+__all__ = ["config_text", "expected_lines", "population_of", "release_config"]
 
 # Bytes of a record with a user and a URL, as seen in logs and exports; a guess that --records replaces.
 _RECORD_BYTES = {".parquet": 15, ".pq": 15, ".csv": 60, ".tsv": 60, ".jsonl": 90, ".ndjson": 90, ".json": 90}
@@ -26,6 +31,8 @@ _RECORDS_A_KEY = 12
 
 def release_config(path: str) -> ReleaseConfig:
     """The config of a release."""
+    from hushgram.pipelines.jobs.release import ReleaseConfig
+
     return load_config(path, (), ReleaseConfig)
 
 
@@ -41,6 +48,38 @@ def population_of(
         found = match_files(config.input.path)
         records = max(round(sum(_records(file.path, file.size) for file in found)), 1)
     return Population.zipf(min(keys or max(records // _RECORDS_A_KEY, 1), records), records, users)
+
+
+def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tuple[str, str]]:
+    """(name, text) of what a release of this config is likely to be worth, for ``--check``."""
+    population = population_of(config, None, None, None)
+    with scratch_directory() as folder:
+        found = predict(params, population, path=Path(folder, "prediction.sketch"))
+    how = (
+        "as stated"
+        if config.sizes is not None
+        else "guessed from the sizes of the files; hushgram plan tells more"
+    )
+    yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
+    yield "size", f"about {human_bytes(found.size)} ({found.size * 8 / population.keys:.1f} bits a key)"
+    yield (
+        "heavy keys",
+        f"from a noisy count of {found.threshold:,} on; the others are answered by the encoding",
+    )
+    for at in found.at:
+        yield (
+            "error",
+            f"at a count of {at.count:,}: {at.error:,.1f} (root mean square), intervals {at.width:,.0f} wide",
+        )
+    for total in found.totals:
+        yield "totals", f"over {total.keys:,} random keys: {total.error:.1%} of the total"
+    if found.resolved is None:
+        yield "resolved", "no single key is told to half its count; ask for totals, or raise epsilon"
+    else:
+        yield (
+            "resolved",
+            f"keys from a count of about {found.resolved:,} on, likely {found.resolved_keys:,} keys",
+        )
 
 
 def _records(path: str, size: int) -> float:

@@ -39,8 +39,6 @@ _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", 
 _CHOICES = (
     "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "noise", "width",
 )  # fmt: skip
-# Sizes for which --check shows what to expect where the config does not state them.
-_EXAMPLES = ((1_000_000, 100_000), (100_000_000, 5_000_000))
 
 
 class SizesConfig(Model):
@@ -194,12 +192,10 @@ class Release(Job[ReleaseConfig]):
         if self.public_keys is not None:
             yield from _public_lines(self.params, len(self.public_keys))
             return
-        from hushgram.pipelines.expected_error import expect
+        from hushgram.pipelines.planning import expected_lines
 
         yield from _choices(self.params)
-        sizes = self.config.sizes
-        for records, keys in ((sizes.records, sizes.keys),) if sizes else _EXAMPLES:
-            yield from expect(self.params, records, keys).lines()
+        yield from expected_lines(self.config, self.params)
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         from hushgram.pipelines.progress import human_bytes
