@@ -238,14 +238,14 @@ def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
     best, *others = sorted(found, key=lambda one: one.score)
     params = best.params
     why = (
-        f"{params.encoding} with {params.chosen_noise} noise and max_contributions {params.max_contributions}:"
+        f"{params.encoding} with {params.noise} noise and max_contributions {params.max_contributions}:"
         f" a mean relative error of {best.score:.0%} at counts of 10 to 10,000, what the bound cuts included"
     )
     rival = next((one for one in others if one.params.epsilon == params.epsilon), None)
     if rival is not None:
         other = rival.params
         why += (
-            f"; next is {other.encoding} with {other.chosen_noise} noise and"
+            f"; next is {other.encoding} with {other.noise} noise and"
             f" max_contributions {other.max_contributions} at {rival.score:.0%}"
         )
     return best, why + "."

@@ -44,6 +44,7 @@ def command(sketches: tuple[str, ...], port: int) -> None:
         raise OutputError(
             f"port {port} of 127.0.0.1 cannot be had: {problem.strerror}; leave --port out"
         ) from None
+    listener.listen(64)  # from here on the address answers
     number = int(listener.getsockname()[1])
     token = os_entropy().take(16).tobytes().hex()
     click.echo(f"http://127.0.0.1:{number}/{token}/")

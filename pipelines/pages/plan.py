@@ -36,7 +36,7 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
         params = one.params
         row: dict[str, Any] = {
             "encoding": params.encoding,
-            "noise": params.chosen_noise,
+            "noise": params.noise,
             "epsilon": show(params.epsilon),
             "max_contributions": params.max_contributions,
             "bytes": one.size,
@@ -67,7 +67,7 @@ def _chart(best: Prediction, found: Sequence[Prediction]) -> str:
     ]
     lines = [
         Line(
-            f"{one.params.encoding}, {one.params.chosen_noise}",
+            f"{one.params.encoding}, {one.params.noise}",
             [(float(a.count), max(a.error / a.count, 1e-4)) for a in one.at],
             _COLOURS[i % len(_COLOURS)],
             dots=True,
