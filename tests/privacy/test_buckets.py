@@ -1,0 +1,197 @@
+"""Noisy buckets by exact enumeration on tiny neighbouring inputs, and the distributions that the code draws."""
+
+import itertools
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+
+from hushgram.encodings import integer_code
+from hushgram.encodings.buckets import BLOCK, BucketsSpace, classes
+from hushgram.exact.hashing import draw_seeds
+from hushgram.exact.histogram import Histogram
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.gaussian import gaussian_delta
+from hushgram.noise.noises import Sensitivity
+from tests.statistics import fits, gaussian_pmf, laplace_pmf
+
+KEY = ReleaseKey(bytes(range(32)))
+REACH = 60
+
+
+@cache
+def bucket(total, scale, step, pmf=laplace_pmf, reach=REACH):
+    """{level: probability} of a bucket with this exact sum: noise, then rounding to the step."""
+    out = dict.fromkeys(range(-reach, reach + 1), 0.0)
+    for level in out:
+        centre = step * level
+        out[level] = math.fsum(pmf(scale, centre + i - total) for i in range(-(step // 2), step // 2 + 1))
+    return out
+
+
+def sums(x, places, size):
+    out = [0] * size
+    for count, place in zip(x, places, strict=True):
+        out[place] += count
+    return tuple(out)
+
+
+def loss(a, b, scale, step):
+    """Largest log-ratio over all outputs: buckets are independent, so losses add."""
+    total = 0.0
+    for p, q in zip(a, b, strict=True):
+        one, other = bucket(p, scale, step), bucket(q, scale, step)
+        total += max(math.log(one[level] / other[level]) for level in one)
+    return total
+
+
+def neighbours(x, most, most_per_key):
+    """All histograms reached by adding at most ``most`` units, at most ``most_per_key`` to a key."""
+    for added in itertools.product(range(most_per_key + 1), repeat=len(x)):
+        if sum(added) <= most:
+            yield tuple(c + a for c, a in zip(x, added, strict=True))
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2), (0, 0, 1), (1, 1, 1)], ids=["apart", "two meet", "all meet"])
+@pytest.mark.parametrize(("most", "most_per_key", "step"), [(1, 1, 1), (3, 1, 1), (3, 3, 3), (2, 2, 5)])
+def test_laplace_loss_is_at_most_epsilon(places, most, most_per_key, step):
+    """Any collisions, any step: C/scale, and it is reached."""
+    scale, worst = 2.0, 0.0
+    for x in itertools.product((0, 1, 5), repeat=3):
+        a = sums(x, places, 3)
+        for y in neighbours(x, most, most_per_key):
+            b = sums(y, places, 3)
+            worst = max(worst, loss(a, b, scale, step), loss(b, a, scale, step))
+    assert worst <= most / scale + 1e-9
+    assert worst >= most / scale * 0.99
+
+
+def test_broken_twins_are_rejected():
+    epsilon, most = 1.0, 3
+    # the scale of one key, where a user has three
+    assert loss((0, 0, 0), (1, 1, 1), 1 / epsilon, 1) > 2 * epsilon
+    # noise on buckets with keys alone: an empty one is always 0, and one user changes that
+    assert bucket(1, most / epsilon, 1)[3] > 0  # against a probability of 0
+    # a key counted in two buckets with the scale of one
+    assert loss((0,) * 6, (1,) * 6, most / epsilon, 1) > 1.9 * epsilon
+
+
+def hockey_stick(epsilon, a, b, scale):
+    """δ of two vectors of sums under Gaussian noise, over all outputs."""
+    lists = [
+        (
+            list(bucket(p, scale, 1, gaussian_pmf, 40).values()),
+            list(bucket(q, scale, 1, gaussian_pmf, 40).values()),
+        )
+        for p, q in zip(a, b, strict=True)
+        if p != q
+    ]
+    one, other = np.ones(1), np.ones(1)
+    for p, q in lists:
+        one, other = np.outer(one, p).ravel(), np.outer(other, q).ravel()
+    return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+
+def test_gaussian_delta_holds_apart_and_not_where_a_users_keys_meet():
+    """The reason for `Apart`: two keys of one user in one bucket would cost more than is stated for them."""
+    scale, epsilon = Fraction(2), Fraction(1, 2)
+    stated = float(gaussian_delta((scale,), epsilon, Sensitivity(2, 1)))
+    assert hockey_stick(0.5, (3, 4, 0), (4, 5, 0), 2.0) <= stated
+    assert hockey_stick(0.5, (3, 4, 0), (3, 5, 1), 2.0) <= stated
+    assert hockey_stick(0.5, (3, 0, 0), (5, 0, 0), 2.0) > stated
+
+
+# --- the code draws these distributions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("noise", "pmf"), [("laplace", laplace_pmf), ("gaussian", gaussian_pmf)])
+def test_code_draws_the_distribution_on_every_bucket(noise, pmf):
+    """Empty buckets and full ones alike; noise 30 % off is rejected."""
+    space = BucketsSpace(noise, Fraction(5), 3, 256)
+    cells = space.empty_block(0)
+    cells[7] = 40
+    drawn = []
+    for i in range(400):
+        block = space.release_block(0, cells, ReleaseKey(i.to_bytes(32, "little")))
+        levels = space.levels(0, block.content)
+        assert block.sums.tolist() == [levels.sum()]
+        drawn.append(levels)
+    seen = np.array(drawn)
+    empty = np.delete(seen, 7, axis=1)
+    assert fits(empty.ravel(), bucket(0, 5.0, 3, pmf))
+    assert fits(seen[:, 7], bucket(40, 5.0, 3, pmf))
+    for wrong in (5.0 * 1.3, 5.0 / 1.3):
+        assert not fits(empty.ravel(), bucket(0, wrong, 3, pmf))
+    pairs = np.sign(empty[:, :-1:2]) * 3 + np.sign(empty[:, 1::2])  # neighbours are independent
+    zero = bucket(0, 5.0, 3, pmf)[0]
+    side = {0: zero, 1: (1 - zero) / 2, -1: (1 - zero) / 2}
+    assert fits(pairs.ravel(), {3 * a + b: side[a] * side[b] for a in side for b in side})
+
+
+def histogram(count, seed=3):
+    rng = np.random.default_rng(seed)
+    prints = np.unique(rng.integers(0, 1 << 64, count, dtype=np.uint64))
+    return Histogram(prints, rng.integers(1, 1000, len(prints)))
+
+
+def test_projection_is_the_exact_sum_and_merges_in_any_order():
+    space = BucketsSpace("laplace", Fraction(8), 1, BLOCK + 700)
+    seeds = draw_seeds(KEY, 1)
+    whole = histogram(30_000)
+    expected = np.bincount(space.positions(whole.fingerprints, seeds), whole.counts, space.size).astype(int)
+    for cuts in ([], [10_000], [5, 6, 29_000]):
+        parts = [whole.part(low, high) for low, high in itertools.pairwise([0, *cuts, len(whole)])]
+        cells = [space.empty_block(block) for block in range(space.blocks)]
+        for i, part in reversed(list(enumerate(parts))):
+            for block, held in space.project([(i, part)], seeds, KEY):
+                space.add(cells[block], held)
+        assert (np.concatenate(cells) == expected).all()
+    assert [len(c) for c in cells] == [BLOCK, 700]
+
+
+def test_a_lookup_reads_its_blocks_alone():
+    space = BucketsSpace("laplace", Fraction(8), 3, 4 * BLOCK)
+    seeds = draw_seeds(KEY, 1)
+    data = histogram(5000)
+    cells = [space.empty_block(block) for block in range(4)]
+    for block, held in space.project([(0, data)], seeds, KEY):
+        space.add(cells[block], held)
+    released = [space.release_block(i, c, KEY).content for i, c in enumerate(cells)]
+    read = []
+
+    def fetch(block):
+        read.append(block)
+        return released[block]
+
+    one = data.fingerprints[:1]
+    (row,) = space.look_up(one, seeds, fetch)
+    assert read == [row[0] // BLOCK]
+    assert row[1] == space.levels(read[0], released[read[0]])[row[0] % BLOCK]
+    found = space.look_up(data.fingerprints, seeds, fetch)
+    assert (found[0] == row).all()
+    assert space.look_up(data.fingerprints[:0], seeds, fetch).shape == (0, 2)
+    off = found[:, 1] * 3 - np.concatenate(cells)[found[:, 0]]
+    assert abs(off.mean()) < 2
+    assert np.median(np.abs(off)) < 12
+
+
+def test_blocks_take_less_than_a_byte_a_bucket():
+    space = BucketsSpace("laplace", Fraction(8), 1, BLOCK)
+    block = space.release_block(0, space.empty_block(0), KEY)
+    assert len(block.content) <= 6 * BLOCK / 8
+    coarse = BucketsSpace("laplace", Fraction(8), 3, BLOCK)
+    assert len(coarse.release_block(0, coarse.empty_block(0), KEY).content) <= 4.5 * BLOCK / 8
+
+
+def test_huge_counts_are_clamped_and_never_fail():
+    space = BucketsSpace("laplace", Fraction(2), 1, 64)
+    cells = space.empty_block(0)
+    cells[3] = (1 << 62) + 5
+    levels = space.levels(0, space.release_block(0, cells, KEY).content)
+    assert levels[3] == integer_code.LARGEST
+
+
+def test_classes_are_a_power_of_two_that_follows_from_c():
+    assert [classes(c) for c in (1, 2, 8, 100, 1 << 20)] == [128, 256, 1024, 16384, 1 << 27]
