@@ -170,6 +170,13 @@ class Contributions:
         kept = np.flatnonzero(taken)
         return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table)
 
+    def totals(self, max_per_key: int, apart: Apart | None = None) -> I64:
+        """What each user could contribute if it were not cut: at most ``max_per_key`` a key."""
+        rows, first_of_user = self._ordered(apart)
+        starts = np.flatnonzero(first_of_user)
+        counts = np.minimum(rows.counts, max_per_key)
+        return np.add.reduceat(counts, starts) if len(starts) else counts
+
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Rows by user shard (a function of the user alone); empty shards are left out."""
         shard = ((self.user_high >> _HALF) * np.uint64(shards)) >> _HALF
