@@ -65,7 +65,9 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
         raise InputError(
             f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first"
         )
-    return column if pa.types.is_dictionary(column.type) else to_id(column, kind)
+    # a dictionary is kept for speed, unless a null is among its values, where null_count does not see it
+    kept = pa.types.is_dictionary(column.type) and not column.dictionary.null_count
+    return column if kept else to_id(column, kind)
 
 
 class RowBuffer:

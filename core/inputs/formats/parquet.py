@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,6 +17,9 @@ __all__ = ["FORMAT"]
 
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
+_FEW_ROWS = 64
+# What pyarrow raises on damaged files: names that are no UTF-8 are a ValueError, sizes that are none an OverflowError.
+_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, MemoryError)
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
@@ -24,8 +28,13 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
         with opener(file.path) as raw:
             footer = pq.ParquetFile(raw)
             schema, meta = footer.schema_arrow, footer.metadata
-    except (pa.ArrowException, OSError, EOFError) as problem:
+    except _DAMAGE as problem:
         raise InputError(f"{file.path}: not a readable Parquet file: {first_line(problem)}") from None
+    twice = next((name for name in source.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{file.path}: column {twice!r} occurs {schema.names.count(twice)} times; rename one"
+        )
     items: list[WorkItem] = []
     groups: list[int] = []
     size = 0
@@ -49,23 +58,26 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
             file = pq.ParquetFile(raw, pre_buffer=False)
             rows = sum(file.metadata.row_group(group).num_rows for group in item.groups)
             batches = file.iter_batches(_batch_rows(file, item, names), row_groups=item.groups, columns=names)
-            at = 0
+            at = sum(file.metadata.row_group(group).num_rows for group in range(min(item.groups)))
             for batch in batches:
                 yield _chunk(batch, plan, rejects, at, item.size * batch.num_rows // max(rows, 1))
                 at += batch.num_rows
-    except (pa.ArrowException, OSError) as problem:
+    except _DAMAGE as problem:
         raise InputError(f"{item.path}: damaged Parquet data: {first_line(problem)}") from None
 
 
 def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
-    """Rows of a batch: 2^18, fewer where rows are so wide that the batch would be large."""
-    size = rows = 0
-    for group in item.groups:
-        meta = file.metadata.row_group(group)
-        rows += meta.num_rows
-        chunks = (meta.column(index) for index in range(meta.num_columns))
-        size += sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in names)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * max(rows, 1) // max(size, 1)))
+    """Rows of a batch: 2^18, fewer where rows are so wide that the batch would be large.
+
+    The sizes of single columns in the footer must not be asked for: pyarrow ends the process where they are damaged.
+    """
+    groups = [file.metadata.row_group(group) for group in item.groups]
+    rows, size = sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
+    if size * _BATCH_ROWS <= rows * _BATCH_BYTES:
+        return _BATCH_ROWS
+    first = next(file.iter_batches(_FEW_ROWS, row_groups=item.groups[:1], columns=names), None)
+    width = 1 if first is None or not first.num_rows else max(1, first.nbytes // first.num_rows)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // width))
 
 
 def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Chunk:
@@ -77,7 +89,7 @@ def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, si
         elif column.type != field.type:
             column = column.cast(field.type)
         arrays.append(column)
-    good = keep_good(arrays, plan, rejects, at)
+    good = keep_good(arrays, plan, rejects, at + np.arange(batch.num_rows))
     return Chunk(good, size, *rejects.take())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 from hushgram.errors import InputError
 from hushgram.exact.keys import fingerprints
 from hushgram.inputs import read_item
+from hushgram.inputs.columns import to_id
 from tests.core.inputs.helpers import plan_of, read, read_all
+
+ROOT = Path(__file__).parents[4]
 
 
 def table(path: Path, users: Any, keys: Any, **options: Any) -> Path:
@@ -128,3 +133,30 @@ def test_wide_rows_make_small_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     sizes = [chunk.batch.num_rows for chunk in read_item(plan.items[0], plan)]
     assert sum(sizes) == 100
     assert max(sizes) <= 20
+
+
+def test_damaged_files_never_end_the_process() -> None:
+    """1,000 mutants in a process of their own (the module runs any number)."""
+    command = [sys.executable, "-m", "tests.core.inputs.formats.parquet_mutants", "0", "1000"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"mutant {done.stderr.splitlines()[-1:]}"
+    assert done.stdout.startswith("done"), done.stdout
+
+
+def test_two_columns_of_one_name_are_refused_when_planned(tmp_path: Path) -> None:
+    columns = [pa.array(["1"]), pa.array(["a"]), pa.array(["b"])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["user", "key", "key"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: column 'key' occurs 2 times; rename one"):
+        plan_of(tmp_path / "a.parquet")
+
+
+def test_a_dictionary_may_hold_a_null() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array(["a", None]))
+    assert to_id(column, pa.string()).to_pylist() == ["a", None, None]
+
+
+def test_places_of_bad_rows_count_from_the_beginning_of_the_file(tmp_path: Path) -> None:
+    users = pa.array([None if i == 250 else str(i) for i in range(300)])
+    file = table(tmp_path / "a.parquet", users, pa.array(["k"] * 300), row_group_size=100)
+    _, _, bad = read_all(plan_of(file, keep_bad=True, item_bytes=1))
+    assert [row["at"] for row in bad] == [250]
