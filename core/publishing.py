@@ -21,6 +21,7 @@ from hushgram.errors import OutputError
 __all__ = [
     "check_free",
     "make_private",
+    "nearest_directory",
     "new_directory",
     "output_errors",
     "publish",
@@ -37,7 +38,7 @@ def check_free(path: str | Path) -> Path:
     target = Path(path)
     if os.path.lexists(target):
         raise OutputError(_exists(target))
-    above = _above(target)
+    above = nearest_directory(target)
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise OutputError(_words(target, PermissionError(errno.EACCES, f"{above} may not be written")))
     return target
@@ -129,7 +130,7 @@ def output_errors(target: str | Path) -> Iterator[None]:
 
 
 def _words(target: str | Path, problem: OSError) -> str:
-    if "://" not in str(target) and not (above := _above(Path(target))).is_dir():
+    if "://" not in str(target) and not (above := nearest_directory(Path(target))).is_dir():
         return f"output {target} cannot be written: {above} is not a directory; choose another name"
     if isinstance(problem, FileExistsError):
         return _exists(target)
@@ -138,7 +139,7 @@ def _words(target: str | Path, problem: OSError) -> str:
     return f"output {target} cannot be written: {problem.strerror or problem}"
 
 
-def _above(target: Path) -> Path:
+def nearest_directory(target: Path) -> Path:
     """The nearest directory (or what stands in its place) above a path."""
     return next(parent for parent in target.absolute().parents if os.path.lexists(parent))
 

@@ -17,6 +17,7 @@ from hushgram.inputs import InputPlan, read_item
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.logs import check_writable
 from hushgram.pipelines.table_output import print_lines
 
 __all__ = ["check_job"]
@@ -27,7 +28,12 @@ _BLOCK_BYTES = 1 << 20
 
 
 def check_job(
-    job: Job[Any], beam_options: Iterable[str] = (), *, style: str = "table", output: str | None = None
+    job: Job[Any],
+    beam_options: Iterable[str] = (),
+    *,
+    style: str = "table",
+    output: str | None = None,
+    metrics: str | None = None,
 ) -> None:
     """Prints guarantee, parameters and what to expect; raises whatever a run would raise."""
     from hushgram.pipelines.runner import open_job_budget
@@ -35,6 +41,8 @@ def check_job(
     from hushgram.transforms.shuffle.batching import LocalResources
 
     config = job.config
+    check_writable("--metrics", metrics)
+    check_writable("--output", output)
     options = pipeline_options(list(beam_options), config.workers)
     told = open_job_budget(job).look()
     _read_first_blocks(job.source)

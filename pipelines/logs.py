@@ -6,7 +6,7 @@
         with JobLog("release", log, metrics, dataset="pageviews", release="urls-2026-11-15") as out:
             out.say("started", "reading 3 files", files=3)
             ...
-            out.result(rows=rows, summary=run.summary)
+            out.result(run.summary)
 
 With ``--log json`` every line, an error too, is one JSON object with time, level, event, job, release and
 message; the exit codes stay the same. Numbers marked private are exact: they are for the operator, inside the
@@ -16,6 +16,7 @@ same walls as the data. A release key is never logged: its text form shows nothi
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -35,7 +36,7 @@ from hushgram.errors import HushgramError, OutputError
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
 
-__all__ = ["JobLog", "JsonFormatter", "log_options"]
+__all__ = ["JobLog", "JsonFormatter", "check_writable", "log_options"]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -45,7 +46,6 @@ _METRICS = (
     ("hushgram_last_run_success", "1 if the last run succeeded, else 0."),
     ("hushgram_last_run_exit_code", "Exit code of the last run."),
     ("hushgram_last_run_duration_seconds", "How long the last run took."),
-    ("hushgram_last_run_rows", "Rows read by the last run. Exact, so private: keep it where the data are."),
     ("hushgram_budget_epsilon", "Epsilon of the data set's whole budget."),
     ("hushgram_budget_epsilon_spent", "Epsilon spent, at the budget's delta; an upper bound."),
     ("hushgram_budget_epsilon_left", "Epsilon left."),
@@ -106,6 +106,7 @@ class JobLog:
         self._restore: Callable[[], None] = lambda: None
 
     def __enter__(self) -> JobLog:
+        check_writable("--metrics", self._metrics)
         if self._mode == "json":
             self._restore = _log_as_json()
         return self
@@ -116,7 +117,10 @@ class JobLog:
         code = _exit_code(error)
         seconds = round(time.monotonic() - self._begun, 3)
         try:
-            self._write_metrics(code, seconds)
+            try:
+                self._write_metrics(code, seconds)
+            except OutputError as problem:  # the run has ended as it has ended
+                self.say("warning", f"warning: {problem}", level="warning")
             if self._mode == "json" and error is None:
                 self.say("finished", "finished", seconds=seconds)
             elif self._mode == "json" and isinstance(error, HushgramError):
@@ -139,10 +143,8 @@ class JobLog:
         for note in notes:
             self.say("budget", note)
 
-    def result(self, *, rows: int | None = None, summary: Summary | None = None) -> None:
-        """Numbers for the metrics file: exact rows read (private), and the budget after the run."""
-        if rows is not None:
-            self._values["hushgram_last_run_rows"] = rows
+    def result(self, summary: Summary | None) -> None:
+        """Numbers for the metrics file: the budget after the run. Exact numbers are not among them."""
         if summary is not None:
             for name, text in (
                 ("hushgram_budget_epsilon", summary.budget_epsilon),
@@ -219,13 +221,31 @@ def _earlier(path: Path, series: str) -> float | None:
     return None
 
 
-def _replace(path: Path, text: str) -> None:
-    """Writes a file that a reader sees old or new, never half."""
+def check_writable(option: str, path: str | Path | None) -> None:
+    """Refuses a file that could not be written at the end, before anything is run."""
+    if path is not None:
+        _replace(Path(path), None, option)
+
+
+def _replace(path: Path, text: str | None, option: str = "--metrics") -> None:
+    """Writes a file that a reader sees old or new, never half; without a text, tries and leaves no trace.
+
+    It is for its owner alone until an operator widens that, which the next run keeps.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text)
-        draft.replace(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(handle, path.stat().st_mode & 0o777)
+            file.write(text or "")
+        if text is None:
+            draft.unlink()
+        else:
+            draft.replace(path)
     except OSError as problem:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise OutputError(f"--metrics {path} cannot be written: {problem.strerror}") from None
+        raise OutputError(f"{option} {path} cannot be written: {problem.strerror}") from None

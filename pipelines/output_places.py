@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from hushgram.errors import OutputError
-from hushgram.publishing import make_private, output_errors, publish
+from hushgram.publishing import make_private, nearest_directory, output_errors, publish, rename_new
 
 __all__ = [
     "LocalPlace",
@@ -46,6 +46,9 @@ class Place(Protocol):
 
     def digest(self) -> str:
         """The digest of what is published there."""
+
+    def rehearse(self) -> None:
+        """Writes and renames something small beside the target, and removes it: refuses a place that cannot."""
 
     def workdir(self, token: str) -> Path:
         """A fresh empty directory on this machine for this run."""
@@ -80,6 +83,20 @@ class LocalPlace:
     def digest(self) -> str:
         with output_errors(self.target):
             return digest_tree(self.target)
+
+    def rehearse(self) -> None:
+        above = nearest_directory(self.target)
+        with output_errors(self.target):
+            work = None
+            try:
+                work = Path(tempfile.mkdtemp(prefix=".hushgram-rehearsal-", dir=above))
+                (work / "a").write_bytes(b"x")
+                rename_new(work / "a", work / "b")
+            except OSError as problem:
+                raise OSError(problem.errno, problem.strerror) from None  # its name means nothing to anybody
+            finally:
+                if work is not None:
+                    shutil.rmtree(work, ignore_errors=True)
 
     def workdir(self, token: str) -> Path:
         return make_private(self.target.parent / f"{self._stem}{token}")
@@ -118,6 +135,13 @@ class StorePlace:
         with _store_errors(self.target):
             names = [self.target] if self.shape == "file" else _listed(f"{self.target}/*")
             return _digest((name.rpartition("/")[2], _pieces(_read(name))) for name in names)
+
+    def rehearse(self) -> None:
+        path = f"{self._parent}/.hushgram-rehearsal-{os.getpid()}"
+        with _store_errors(self.target):
+            with _systems().create(path, **_plain()) as sink:
+                sink.write(b"x")
+            _systems().delete([path])
 
     def workplace(self, token: str) -> str:
         return f"{self._parent}/{self._stem}{token}"

@@ -22,7 +22,7 @@ from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import Job, Line
-from hushgram.pipelines.logs import JobLog
+from hushgram.pipelines.logs import JobLog, check_writable
 from hushgram.pipelines.table_output import print_lines, print_table
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def run_job(
 
     config = job.config
     with JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name) as out:
+        check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
         with open_job_budget(job) as run:
             if not run.done:
@@ -91,14 +92,14 @@ def run_job(
             if not quiet or log == "json":
                 out.notes(run.notes)
             if run.done:
-                out.result(summary=run.summary)
+                out.result(run.summary)
                 return False
             release_key = run.key if run.tracked else key_from_environment() or run.key
             finished = run_stages(
                 job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"
             )
             run.publish()
-            out.result(rows=finished.exact.get("rows"), summary=run.summary)
+            out.result(run.summary)
         if style != "table":
             print_table(job.released(config.output.path), style, output)
         elif not quiet and log == "text":

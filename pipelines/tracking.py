@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -46,12 +47,13 @@ class Untracked:
 
     def look(self) -> str:
         _refuse_existing(self.place)
+        _rehearse(self.place)
         return NO_LEDGER
 
     def enter(self) -> bool:
         if self.place is not None:
             self.place.clear(Owner.is_dead_mark)
-        _refuse_existing(self.place)
+        self.look()
         return False
 
     def key(self) -> ReleaseKey:
@@ -91,7 +93,9 @@ class Tracked:
 
         self.notes: list[str] = []
         self.name = Path(str(target)).name
-        self._target = "" if target is None else str(target)
+        # absolute: the ledger refuses two releases of one output, wherever they are started
+        text = "" if target is None else str(target).removeprefix("file://")
+        self._target = text if not text or "://" in text else os.path.abspath(text)
         label = f"{dataset}\n{release}"
         self.place: Place | None = None if target is None else place_for(self._target, label, shape)
         self._url, self._inputs = url, inputs
@@ -126,28 +130,35 @@ class Tracked:
 
         wanted = self._request
         with Ledger(self._url) as ledger:
-            found = ledger.find(wanted.dataset, wanted.release)
-            if found is None or not found.charged:
-                ledger.check(wanted.dataset, wanted.events, wanted.users)
-                _refuse_existing(self.place)
+            found = ledger.look(self._with_inputs(self._early(ledger)))
+            if found is None:
                 left = brief(summarise(ledger, wanted.dataset).left_epsilon, up=False)
                 return f"{self._cost} of data set {wanted.dataset}, which has ε = {left} left: it fits"
             if found.status == "committed":
                 self._verify(Reservation(found, found.status, self.token))
                 return self.notes.pop()
+        if not (found.status == "prepared" and self.place is not None and self.place.exists()):
+            _refuse_existing(self.place)
         return f"release {found.name} of {found.dataset} is {found.status} in the ledger; a run takes that up"
+
+    def _early(self, ledger: Ledger) -> Release | None:
+        """What is refused before any data is looked at; the release that the id has, if it has one."""
+        wanted = self._request
+        found = ledger.find(wanted.dataset, wanted.release)
+        if found is None or not found.charged:
+            ledger.check(wanted.dataset, wanted.events, wanted.users)
+        if found is None or found.status != "committed":
+            _rehearse(self.place)
+        if found is None or not found.charged:
+            _refuse_existing(self.place)
+        return found
 
     @property
     def _cost(self) -> str:
         return f"ε = {show(sum((event.epsilon for event in self._request.events), Fraction(0)))}"
 
     def _begin(self, ledger: Ledger) -> bool:
-        wanted = self._request
-        found = ledger.find(wanted.dataset, wanted.release)
-        if found is None or not found.charged:
-            ledger.check(wanted.dataset, wanted.events, wanted.users)  # before any data is looked at
-            _refuse_existing(self.place)
-        reservation = ledger.reserve(self._with_inputs(found), self._owner)
+        reservation = ledger.reserve(self._with_inputs(self._early(ledger)), self._owner)
         self._reservation = reservation
         if self.place is not None:
             self.place.clear()  # nobody else holds this id: whatever is there was left by a dead run of it
@@ -266,6 +277,12 @@ class Tracked:
                 if self._key is not None or not ledger.cancel(reservation):
                     ledger.let_go(reservation)
         ledger.close()
+
+
+def _rehearse(place: Place | None) -> None:
+    """What cannot be published shows before anything is charged."""
+    if place is not None:
+        place.rehearse()
 
 
 def _refuse_existing(place: Place | None) -> None:

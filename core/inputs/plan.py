@@ -70,6 +70,10 @@ def _named(name: str, source: Source) -> Format | None:
 def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, FilePlan]:
     format, compression = format_of(file.path, source)
     plan = format.plan(file, compression, source, opener)
+    columns = list(plan.columns)
+    twice = next((name for name in source.names if columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{file.path}: column {twice!r} occurs {columns.count(twice)} times; rename one")
     missing = [name for name in source.names if name not in plan.columns]
     if missing and not plan.empty:
         raise InputError(_missing(file.path, missing[0], plan.columns))

@@ -122,6 +122,18 @@ class Ledger:
             account = self.account(connection, dataset)
         self._check(account, wanted, users)
 
+    def look(self, request: Request) -> Release | None:
+        """What `reserve` would find under this id, refusing what it would refuse; takes no lock, charges nothing."""
+        with self.store.read() as connection:
+            account = self.account(connection, request.dataset)
+            row = account.latest(request.release)
+            self._refuse_taken_target(connection, request)
+            if row is not None and row["charged"]:
+                self._refuse_if_behind(account)
+                return self._found(connection, account, row, request)
+        self._check(account, request.events, request.users)
+        return None
+
     def reserve(self, request: Request, owner: Owner) -> Reservation:
         """Charges the request and stores a fresh key, or takes up what the id has under way.
 
@@ -136,6 +148,7 @@ class Ledger:
         with self.store.write() as connection:
             account = self.account(connection, request.dataset, lock=True)
             self._refuse_if_behind(account)
+            self._refuse_taken_target(connection, request)
             row = account.latest(request.release)
             if row is not None and row["charged"]:
                 row = self._locked(connection, row["id"]) or row
@@ -304,6 +317,14 @@ class Ledger:
         self, connection: sa.Connection, account: Account, row: Row, request: Request, owner: Owner
     ) -> Reservation:
         """The id was used before: the same again goes on from there, anything else is refused."""
+        found = self._found(connection, account, row, request)
+        if found.status != "committed":
+            lease = self.store.clock(connection) + LEASE_SECONDS
+            self._chain.update(connection, row, owner=owner.write(), lease=lease, target=request.target)
+        return Reservation(found, found.status, owner.token)
+
+    def _found(self, connection: sa.Connection, account: Account, row: Row, request: Request) -> Release:
+        """The release under an id that was used before, if this request may go on with it."""
         found = Release.from_row(row, account.events.get(row["id"], ()))
         if found.status == "abandoned":
             raise LedgerError(
@@ -312,9 +333,21 @@ class Ledger:
         refuse_if_changed(found, request)
         if found.status != "committed":
             self._refuse_if_alive(connection, row)
-            lease = self.store.clock(connection) + LEASE_SECONDS
-            self._chain.update(connection, row, owner=owner.write(), lease=lease)
-        return Reservation(found, found.status, owner.token)
+        return found
+
+    def _refuse_taken_target(self, connection: sa.Connection, request: Request) -> None:
+        """Two releases that are under way cannot have one output: the second would be charged for nothing."""
+        same = sa.select(releases).where(
+            releases.c.target == request.target,
+            releases.c.status.in_(_OPEN),
+            sa.or_(releases.c.dataset != request.dataset, releases.c.name != request.release),
+        )
+        taken = connection.execute(same.limit(1)).mappings().one_or_none() if request.target else None
+        if taken is not None:
+            raise LedgerError(
+                f"output {request.target} is that of {label(taken)}, which is {taken['status']}; choose another "
+                f"output.path, or finish that one or `hushgram ledger abandon {taken['name']}`"
+            )
 
     def _check(self, account: Account, wanted: Sequence[Event], users: str | None) -> None:
         self._refuse_if_behind(account)

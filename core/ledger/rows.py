@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -31,10 +32,12 @@ __all__ = [
 
 def refuse_if_changed(found: Release, request: Request) -> None:
     """Refuses a rerun that asks for something else than the run before it, naming the difference."""
-    before = {name: text for name, text in found.parameters.items() if name != "target"}
-    changed = differences(before, request.all_parameters)
+    known = {name: text for name, text in found.parameters.items() if name != "target"}
+    changed = differences(known, request.all_parameters)
     if found.status == "committed":
-        changed += differences({"target": found.target}, {"target": request.target})
+        # absolute since version 3; before, a path was written as the config had it
+        before = found.target if "://" in found.target else os.path.abspath(found.target)
+        changed += differences({"target": before if found.target else ""}, {"target": request.target})
     if request.inputs is not None or found.status != "committed":
         changed += [f"input {text}" for text in differences(found.inputs, request.inputs or {})]
     if changed:

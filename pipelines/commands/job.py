@@ -71,6 +71,6 @@ def start(
     if check:
         from hushgram.pipelines.check import check_job
 
-        check_job(job, beam_options, style=how["style"], output=how["output"])
+        check_job(job, beam_options, style=how["style"], output=how["output"], metrics=how["metrics"])
     else:
         run_job(job, beam_options, **how)
