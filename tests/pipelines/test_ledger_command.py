@@ -37,7 +37,7 @@ def call(*arguments: str) -> Result:
 
 def release(name: str, *events: Event, url: str | None = None, upto: str = "commit") -> None:
     with Ledger(url) as ledger:
-        taken = ledger.reserve(Request("pageviews", name, events, target="out/x"), Owner.this())
+        taken = ledger.reserve(Request("pageviews", name, events, target=f"out/{name}"), Owner.this())
         if upto in ("start", "commit"):
             ledger.start(taken)
         if upto == "commit":
