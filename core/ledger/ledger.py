@@ -345,7 +345,7 @@ class Ledger:
         taken = connection.execute(same.limit(1)).mappings().one_or_none() if request.target else None
         if taken is not None:
             raise LedgerError(
-                f"output {request.target} is that of {label(taken)}, which is {taken['status']}; choose another "
+                f"output {request.target} is that of {label(dict(taken))}, which is {taken['status']}; choose another "
                 f"output.path, or finish that one or `hushgram ledger abandon {taken['name']}`"
             )
 
