@@ -24,7 +24,15 @@ import pyarrow as pa
 from hushgram.errors import OutputError
 from hushgram.inputs.key_lists import read_key_list
 
-__all__ = ["FORMATS", "format_options", "print_lines", "print_table", "read_keys", "write_output"]
+__all__ = [
+    "FORMATS",
+    "format_options",
+    "print_lines",
+    "print_note",
+    "print_table",
+    "read_keys",
+    "write_output",
+]
 
 FORMATS = ("table", "json", "csv", "parquet")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -94,6 +102,12 @@ def print_lines(lines: Iterable[tuple[str, str]], style: str = "table", output: 
     write_output("".join(told), output)
 
 
+def print_note(text: str, style: str) -> None:
+    """What people should know of the rows above; on standard error, so that rows stay rows."""
+    if style == "table":
+        click.echo(text, err=True)
+
+
 def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[bytes]:
     """Keys of the command line, or of a file with one key a line (``-`` for standard input)."""
     if keys and keys_file:
@@ -149,6 +163,8 @@ def _aligned(table: pa.Table, digits: int) -> Iterable[str]:
 def _cell(value: Any, digits: int) -> str:
     if value is None or value != value:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.{digits}f}"
     if isinstance(value, int):

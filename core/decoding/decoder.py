@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,30 @@ from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
 
-__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder"]
+__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution"]
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
 TOTALS = ("any", "posterior", "unbiased")
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """Single keys are resolved from ``count`` on; about ``keys`` ± ``error`` keys are (None: not known)."""
+
+    count: int
+    keys: float | None
+    error: float
+
+    def sentence(self) -> str:
+        """In words."""
+        if self.keys is None:
+            return f"single keys are resolved from a count of {self.count:,} on"
+        error = f" ± {self.error:,.0f}" if self.error else ""
+        return (
+            f"single keys are resolved from a count of {self.count:,} on"
+            f" (about {max(self.keys, 0.0):,.0f}{error} keys); below, ask for totals"
+        )
 
 
 class Decoder:
@@ -94,6 +115,29 @@ class Decoder:
             return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
         estimate = np.minimum(estimate, np.maximum(self.released.whole, low))
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+
+    def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
+        """The probability that each listed key is one of the data, and not an empty cell with large noise (δ = 0)."""
+        symbols, value, named = self._lookups(found, values, listed)
+        if self.released.cells is None:
+            return np.ones(len(symbols))
+        share = float(np.clip(self.prior.keys / self.released.cells, 1e-18, 1.0))
+        outcomes, place, far = self._distinct(symbols, value, named)
+        return np.where(far, 1.0, 1.0 - self._posterior(share).absent(outcomes)[place])
+
+    def resolution(self, level: float = 0.95) -> Resolution:
+        """From which count on single keys are resolved, and how many keys there are."""
+        counts, half = self._intervals(level, zero=True).half_widths()
+        poor = np.flatnonzero(half > counts / 2.0)
+        far = self.released.bound + 10**6 + np.zeros(1, np.int64)
+        low, high = self.evidence.far_interval(self.evidence.far_symbol(far), far, level)
+        least = int(np.ceil(counts[min(poor[-1] + 1, len(counts) - 1)])) if len(poor) else 1
+        if len(poor) and poor[-1] == len(counts) - 1:
+            least = max(least, int(np.ceil(high[0] - low[0])))
+        prior, wide = self.prior, float(NormalDist().inv_cdf(0.975) * 2.0**0.5 * self.released.profile_noise)
+        above = prior.keys * float(prior.mass[prior.support.low >= least].sum())
+        beyond = int(np.count_nonzero(self.released.listed > max(prior.support.high[-1], least)))
+        return Resolution(least, above + beyond, wide)
 
     def above_zero(self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95) -> Flags:
         """Whether each key's count is told apart from 0: whether its confidence interval leaves 0 out."""
@@ -186,10 +230,13 @@ class Decoder:
     def _interval(self, kind: str, outcomes: Outcomes, level: float, present: float) -> tuple[Floats, Floats]:
         if kind == "credible":
             return self._posterior(present).interval(outcomes, level)
-        key = (level, present < 1.0)
+        return self._intervals(level, zero=present < 1.0).interval(outcomes)
+
+    def _intervals(self, level: float, *, zero: bool) -> Confidence:
+        key = (level, zero)
         if key not in self._confidence:
-            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, level, present < 1.0)
-        return self._confidence[key].interval(outcomes)
+            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, level, zero)
+        return self._confidence[key]
 
 
 def _check(value: str, allowed: tuple[str, ...], field: str) -> None:

@@ -77,6 +77,10 @@ class Evidence(ABC):
         """Unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
         return values.astype(np.float64), np.full(len(values), self.released.noise.variance)
 
+    def far_symbol(self, values: Ints) -> Ints:
+        """A usual symbol of keys with counts far above the threshold."""
+        return np.zeros(len(values), np.int64)
+
     def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
         """An interval that holds ``level`` for every x far above the threshold."""
         radius = self.released.noise.radius(level)

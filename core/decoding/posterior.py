@@ -80,6 +80,14 @@ class Posterior:
         skew = third - 3.0 * first * second + 2.0 * first**3
         return np.stack([first + shift[place], variance, skew])
 
+    def absent(self, outcomes: Outcomes) -> Floats:
+        """Probability of a count of 0 for each outcome."""
+        out = np.empty(len(outcomes.symbols))
+        for part in _chunks(len(out), len(self.at)):
+            weight = self._rows(Outcomes(outcomes.symbols[part], outcomes.values[part]))
+            out[part] = weight[:, 0] / np.maximum(weight.sum(axis=1), 1e-300)
+        return out
+
     def interval(self, outcomes: Outcomes, level: float) -> tuple[Floats, Floats]:
         """Short ranges of counts that hold ``level`` of the posterior on average over keys.
 

@@ -39,7 +39,7 @@ __all__ = ["Prior", "fit_prior"]
 
 @dataclass(frozen=True)
 class Prior:
-    """Masses of the atoms (sum 1).
+    """Masses of the atoms (sum 1) of ``keys`` keys; ``beyond`` listed ones lie above the support.
 
     ``doubt`` is the standard error that the fit leaves on the mean count of a key that is not listed, and
     ``variance`` the variance of such a count: together they say how far a large total may be off as a whole.
@@ -49,6 +49,8 @@ class Prior:
     mass: Floats
     doubt: float
     variance: float
+    keys: float
+    beyond: int
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def fit_prior(released: Released, evidence: Evidence) -> Prior:
         mass = np.exp(theta)
         inside = _tilt(bins, _spread(bins, mass, middle), records)
         spread = inside / mass[bins.owner]
-    return _summary(released, bins, inside, curvature)
+    return _summary(released, bins, inside, curvature, listing.beyond)
 
 
 def _smoothness(bins: Bins, middle: Floats) -> _Smoothness:
@@ -180,7 +182,7 @@ def _tilt(bins: Bins, spread: Floats, records: Rows) -> Floats:
     return leaned
 
 
-def _summary(released: Released, bins: Bins, spread: Floats, curvature: Floats) -> Prior:
+def _summary(released: Released, bins: Bins, spread: Floats, curvature: Floats, beyond: int) -> Prior:
     """Normalise, and state what the fit leaves open about keys that are not listed."""
     at = bins.support.at
     hidden = spread * released.hidden(at)
@@ -189,4 +191,5 @@ def _summary(released: Released, bins: Bins, spread: Floats, curvature: Floats) 
     pull = bins.sums(hidden * (at - mean))  # d mean / d ln μ
     ridge = 1e-9 * np.diag(1.0 + np.diag(curvature))
     doubt = max(float(pull @ np.linalg.solve(curvature + ridge, pull)), 0.0) ** 0.5
-    return Prior(bins.support, spread / spread.sum(), doubt, float(hidden @ (at - mean) ** 2))
+    keys = float(spread.sum())
+    return Prior(bins.support, spread / keys, doubt, float(hidden @ (at - mean) ** 2), keys, beyond)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.table_output import format_options, print_table
+from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
 
@@ -15,21 +15,33 @@ __all__ = ["command"]
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the largest first."
 )
+@click.option("--all", "every", is_flag=True, help="Also those that are probably empty fingerprints.")
+@click.option(
+    "--keys-file", help="File with one key a line: names the fingerprints of those that are among them."
+)
 @format_options
-def command(sketch: str, limit: int, style: str, output: str | None) -> None:
-    """The keys of SKETCH whose noisy count reached its bound, the largest first. Costs no privacy budget.
+def command(
+    sketch: str, limit: int, every: bool, keys_file: str | None, style: str, output: str | None
+) -> None:
+    """The keys of SKETCH whose noisy count reached the threshold, the largest first. Costs no privacy budget.
 
-    At delta = 0 keys are fingerprints: to publish the text of a key would not be pure differential privacy.
+    At delta = 0 keys are fingerprints: to publish the text of a key would not be pure differential privacy. Empty
+    fingerprints get noise too, and some of it is large: shown are keys that are real with at least 95 %.
     """
     from hushgram.sketch.reader import Sketch
 
-    table = (
-        Sketch.open(sketch)
-        .heavy()
-        .sort_by([("value", "descending"), ("fingerprint", "ascending")])
-        .slice(0, limit)
+    opened = Sketch.open(sketch)
+    names = read_keys((), keys_file) if keys_file else None
+    table = opened.heavy(all=every, keys=names)
+    order = [("value", "descending"), ("fingerprint", "ascending")]
+    print_table(_with_hex(table.sort_by(order).slice(0, limit)), style, output)
+    shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
+    print_note(
+        f"{min(shown, limit):,} of {shown:,} keys"
+        + ("" if every else f" that are real with at least 95 % (of {listed:,})")
+        + f"; about {false:,.1f} of the {shown:,} are false. Counts are after bounding.",
+        style,
     )
-    print_table(_with_hex(table), style, output)
 
 
 def _with_hex(table: pa.Table) -> pa.Table:

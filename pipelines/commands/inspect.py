@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from hushgram.numbers import show
 from hushgram.pipelines.table_output import format_options, print_lines, write_output
+
+if TYPE_CHECKING:
+    from hushgram.sketch.reader import Sketch
 
 __all__ = ["command"]
 
@@ -31,21 +35,28 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("guarantee", guarantee.sentence()),
         ("budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
-        ("heavy keys", f"{opened.manifest.heavy_rows:,} with noisy count of at least {plan.threshold:,}"),
-        ("noise", f"discrete Laplace of scale {float(plan.scale):g} on each heavy key"),
+        ("heavy keys", _heavy_words(opened)),
+        ("noise", f"discrete {plan.noise.id.capitalize()} of scale {float(plan.scale):g} on each heavy key"),
         ("encoding", plan.space.describe() if plan.space else ""),
-        (
-            "released sizes",
-            f"about {opened.plan.sizes.records:,} records and {opened.plan.sizes.keys:,} keys",
-        ),
+        ("released sizes", opened.sizes_in_words()),
+        ("worth", opened.resolution().sentence()),
     ]
     if plan.kind is PURE:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
     if plan.space is None:
-        lines[4:8] = [
+        lines[4:7] = [
             (
                 "keys",
                 f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {float(plan.scale):g}",
             )
         ]
     print_lines(lines, style, output)
+
+
+def _heavy_words(sketch: Sketch) -> str:
+    listed, plan = sketch.manifest.heavy_rows, sketch.plan
+    words = f"{listed:,} with noisy count of at least {plan.threshold:,}"
+    if plan.domain_bits is None:
+        return words
+    real, false = sketch.heavy().num_rows, sketch.expected_false(all=True)
+    return f"{words}; {real:,} are real with at least 95 %, about {false:,.0f} of all are false"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hushgram.pipelines.table_output import format_options, print_table, read_keys
+from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
 
@@ -31,9 +31,7 @@ __all__ = ["command"]
 @click.option(
     "--present",
     type=click.FloatRange(0, 1),
-    default=1.0,
-    show_default=True,
-    help="Probability that a looked-up key is in the data at all.",
+    help="Probability that a looked-up key is in the data at all; by default nothing is assumed.",
 )
 @format_options
 def command(
@@ -43,11 +41,14 @@ def command(
     estimator: str,
     interval: str,
     level: float,
-    present: float,
+    present: float | None,
     style: str,
     output: str | None,
 ) -> None:
-    """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget."""
+    """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
+
+    above_zero says whether a count is told apart from 0. Intervals hold for any count, also of a key that nobody used.
+    """
     from hushgram.sketch.reader import Sketch
 
     wanted = read_keys(keys, keys_file)
@@ -55,3 +56,4 @@ def command(
     kind = None if interval == "none" else interval
     found = opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present)
     print_table(found, style, output)
+    print_note(f"Counts are after bounding. {opened.resolution(level).sentence().capitalize()}.", style)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.table_output import format_options, print_table, read_keys
+from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
+
+
+def _no_estimator(_context: click.Context, option: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        raise click.UsageError(f"--{option.name} is now --assume: nothing (the default) or like-the-data")
 
 
 @click.command("total")
@@ -18,40 +23,37 @@ __all__ = ["command"]
     "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
 )
 @click.option(
-    "--present",
-    type=click.FloatRange(0, 1),
-    default=1.0,
+    "--assume",
+    type=click.Choice(["nothing", "like-the-data"]),
+    default="nothing",
     show_default=True,
-    help="Probability that a looked-up key is in the data at all.",
+    help="like-the-data: sharper, for keys that are in the data and were not chosen by their counts.",
 )
-@click.option(
-    "--estimator",
-    type=click.Choice(["posterior", "unbiased"]),
-    default="posterior",
-    show_default=True,
-    help="unbiased: for sets that were chosen by how rare or frequent their keys are.",
-)
+@click.option("--estimator", hidden=True, expose_value=False, callback=_no_estimator)
+@click.option("--present", hidden=True, expose_value=False, callback=_no_estimator)
 @format_options
 def command(
     sketch: str,
     keys: tuple[str, ...],
     keys_file: str | None,
     level: float,
-    present: float,
-    estimator: str,
+    assume: str,
     style: str,
     output: str | None,
 ) -> None:
-    """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget."""
+    """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget.
+
+    The interval holds for any set: rare keys, heavy keys, keys that nobody used.
+    """
     from hushgram.sketch.reader import Sketch
 
-    result = Sketch.open(sketch).total(
-        read_keys(keys, keys_file), level=level, present=present, estimator=estimator
-    )
+    estimator = "posterior" if assume == "like-the-data" else "any"
+    result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, estimator=estimator)
     if style == "table" and output is None:
         click.echo(
             f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
         )
+        print_note(f"Counts are after bounding. This assumes {result.assumes} about the keys.", style)
         return
     fields = {name: [getattr(result, name)] for name in ("keys", "estimate", "low", "high")}
-    print_table(pa.table({**fields, "level": [level]}), style, output)
+    print_table(pa.table({**fields, "level": [level], "assumes": [result.assumes]}), style, output)

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import hushgram as hg
 from hushgram.pipelines.cli import main
 from tests.golden import make as golden
 
@@ -30,9 +32,11 @@ def run(capsys):
 
 def test_query_prints_a_table(run):
     code, out, err = run("query", PURE, "/page/1", "/page/2")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert "after bounding" in err
+    assert "resolved from a count of" in err
     lines = out.splitlines()
-    assert lines[0].split() == ["key", "estimate", "low", "high", "source"]
+    assert lines[0].split() == ["key", "estimate", "low", "high", "above_zero", "source"]
     assert [line.split()[0] for line in lines[1:]] == ["/page/1", "/page/2"]
 
 
@@ -58,8 +62,13 @@ def test_total_heavy_inspect_verify(run):
     total = json.loads(out)
     assert code == 0
     assert total["low"] <= total["estimate"] <= total["high"]
-    assert "over 2 keys" in run("total", PURE, "/page/1", "/page/2")[1]
-    assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == ["fingerprint", "value", "key"]
+    _, out, err = run("total", PURE, "/page/1", "/page/2")
+    assert "over 2 keys" in out
+    assert "assumes nothing about the keys" in err
+    _, _, err = run("total", PURE, "/page/1", "/page/2", "--assume", "like-the-data")
+    assert "assumes keys like the data" in err
+    columns = ["fingerprint", "value", "low", "high", "real", "key"]
+    assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == columns
     shown = run("inspect", PURE)[1]
     assert "4-differentially private" in shown
     assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 1
@@ -75,6 +84,7 @@ def test_total_heavy_inspect_verify(run):
         (("query", PURE, "--keys-file", "missing"), 3, "No such file"),
         (("query", PURE, "k", "--level", "2"), 2, "level"),
         (("total", PURE, "--keys-file", "/dev/null"), 3, "holds no keys"),
+        (("total", PURE, "k", "--estimator", "unbiased"), 2, "is now --assume"),
         (("nonsense",), 2, "No such command"),
         (("heavy", PURE, "--limit", "0"), 2, "limit"),
     ],
@@ -97,6 +107,45 @@ def test_damage_is_named(run, tmp_path):
     assert code == 4
     assert "bits-00000.bin" in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A sketch at δ = 0 with released sizes and many false heavy keys."""
+    counts = np.maximum(1, 30_000 / np.arange(1, 3_001)).astype(np.int64)
+    names = [f"/page/{number}" for number in range(3_000)]
+    params = hg.ReleaseParams(epsilon="1", max_contributions=4)
+    sketch = hg.release_histogram(names, counts, params, release_key=hg.ReleaseKey(bytes([5] * 32)))
+    return str(shutil.copytree(sketch.path, tmp_path_factory.mktemp("made") / "a.sketch"))
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_heavy_shows_what_is_real_and_tells_what_is_false(run, made, tmp_path):
+    _, out, _ = run("heavy", made, "--all", "--limit", "1000000", "--format", "json")
+    every = rows(out)
+    _, out, _ = run("heavy", made, "--limit", "1000000", "--format", "json")
+    shown = rows(out)
+    assert all(row["real"] >= 0.95 and row["low"] <= row["value"] <= row["high"] for row in shown)
+    assert {row["fingerprint"] for row in shown} < {row["fingerprint"] for row in every}
+    assert f"of {len(shown)} keys that are real with at least 95 % (of {len(every)})" in run("heavy", made)[2]
+    assert "are false" in run("heavy", made, "--all")[2]
+    (tmp_path / "candidates").write_text("".join(f"/page/{number}\n" for number in range(3_000)))
+    named = rows(run("heavy", made, "--keys-file", str(tmp_path / "candidates"), "--format", "json")[1])
+    assert [row["key"] for row in named[:2]] == ["/page/0", "/page/1"]
+
+
+def test_worth_is_told(run, made):
+    shown = run("inspect", made)[1]
+    assert " ± " in shown
+    assert "after bounding" in shown
+    assert "resolved from a count of" in shown
+    assert "of all are false" in shown
+    answers = rows(run("query", made, "/page/0", "nobody", "--format", "json")[1])
+    assert [row["above_zero"] for row in answers] == [True, False]
+    assert answers[1]["low"] == 0.0
 
 
 def test_lookups_do_not_import_beam_or_what_writes():
