@@ -138,7 +138,7 @@ def test_heavy_shows_what_is_real_and_tells_what_is_false(run, made, tmp_path):
 
 
 def test_worth_is_told(run, made):
-    shown = run("inspect", made)[1]
+    shown = " ".join(run("inspect", made)[1].split())
     assert " ± " in shown
     assert "after bounding" in shown
     assert "resolved from a count of" in shown
