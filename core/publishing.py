@@ -2,7 +2,8 @@
 
 A file is written under another name and renamed. A directory is filled beside its target, readable by its owner alone
 (what is in it is not released yet), and becomes the target by one rename that refuses to replace. Everything is on disk
-before it can be seen. Trouble with the disk is an `OutputError` in the user's words.
+before it can be seen. What a killed run left beside the target is removed by the next. Trouble with the disk is an
+`OutputError` in the user's words.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import ctypes
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from hushgram.errors import OutputError
+from hushgram.processes import Owner
 
 __all__ = [
     "check_free",
+    "clear_dead",
+    "is_dead_work",
     "make_private",
     "nearest_directory",
     "new_directory",
@@ -27,6 +30,7 @@ __all__ = [
     "publish",
     "put_file",
     "rename_new",
+    "work_name",
 ]
 
 _RENAME_NOREPLACE = 1
@@ -53,12 +57,31 @@ def make_private(path: str | Path) -> Path:
     return path
 
 
+def work_name(name: str, label: str = "", mark: str | None = None) -> str:
+    """A hidden name for what becomes ``name``, which tells later runs who made it (`Owner.mark`)."""
+    return f".{name}.hushgram-{label and label + '.'}{Owner.this().mark() if mark is None else mark}"
+
+
+def is_dead_work(name: str) -> bool:
+    """True only where it is certain that the run which made this `work_name` has ended."""
+    _, found, rest = name.rpartition(".hushgram-")
+    return bool(found) and name.startswith(".") and Owner.is_dead_mark(rest.rpartition(".")[2])
+
+
+def clear_dead(folder: Path) -> None:
+    """Removes what runs left unpublished in a folder when they were killed: those of which that is certain."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if is_dead_work(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
     """A directory to fill, which becomes ``target`` by one rename, or vanishes on any error."""
     with output_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        clear_dead(target.parent)
+        work = make_private(target.with_name(work_name(target.name)))
     try:
         with output_errors(target):
             yield work

@@ -9,7 +9,7 @@ Everything left of a mechanism is exact and private and stays in this function.
 
 from __future__ import annotations
 
-import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hushgram.errors import InputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.exact.keys import as_column
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.private_directory import PrivateDirectory
 from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
@@ -64,8 +65,8 @@ def release(
     """Release the histogram of ``keys`` with user-level privacy (or record-level, where ``users`` is None).
 
     ``users`` and ``keys`` are columns of equal length (Arrow, numpy, lists) of text, bytes or whole numbers. The
-    result is a sketch at ``path``, or in a temporary directory. ``release_key`` reproduces an earlier release of the
-    same data to the byte; whoever has it can subtract the noise.
+    result is a sketch at ``path``, or in a temporary directory that goes with it. ``release_key`` reproduces an
+    earlier release of the same data to the byte; whoever has it can subtract the noise.
 
     >>> params = ReleaseParams(epsilon="1", max_contributions=2)
     >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
@@ -172,9 +173,16 @@ def _write(
     release_key: ReleaseKey,
     name: str,
 ) -> Sketch:
-    target = Path(path) if path is not None else Path(tempfile.mkdtemp(prefix="hushgram-")) / "release.sketch"
-    write_sketch(target, plan, seeds_of(plan, release_key), heavy, blocks, name)
-    return Sketch.open(target)
+    if path is not None:
+        return Sketch.open(write_sketch(path, plan, seeds_of(plan, release_key), heavy, blocks, name))
+    folder = PrivateDirectory()
+    try:
+        sketch = _write(folder.path / "release.sketch", plan, heavy, blocks, release_key, name)
+    except BaseException:
+        folder.close()
+        raise
+    weakref.finalize(sketch, folder.close)  # with the sketch, or when the process ends
+    return sketch
 
 
 def _checked_counts(counts: Any) -> NDArray[np.int64]:

@@ -25,7 +25,6 @@ Without `dataset` the same calls work with a fresh key and no ledger, and the no
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -146,8 +145,8 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._work is not None and not self._published and "://" not in self._work:
-            shutil.rmtree(self._work, ignore_errors=True)
+        if self._work is not None and not self._published:
+            self._place().discard(self._work)
         self._backing.leave()
 
     def look(self) -> str:

@@ -18,6 +18,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.logs import check_writable
+from hushgram.pipelines.run_directory import temporary_files_of_a_run
 from hushgram.pipelines.table_output import print_lines
 
 __all__ = ["check_job"]
@@ -43,12 +44,15 @@ def check_job(
     config = job.config
     check_writable("--metrics", metrics)
     check_writable("--output", output)
-    options = pipeline_options(list(beam_options), config.workers)
-    told = open_job_budget(job).look()
-    _read_first_blocks(job.source)
-    job.build(new_pipeline(options), f"{config.output.path}.check", ReleaseKey.generate(), LocalResources())
-    lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
-    print_lines(lines, style, output)
+    with temporary_files_of_a_run():
+        options = pipeline_options(list(beam_options), config.workers)
+        told = open_job_budget(job).look()
+        _read_first_blocks(job.source)
+        job.build(
+            new_pipeline(options), f"{config.output.path}.check", ReleaseKey.generate(), LocalResources()
+        )
+        lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
+        print_lines(lines, style, output)
     if style == "table":
         click.echo("ok: nothing was run and no budget was spent")
 

@@ -6,10 +6,13 @@ with its traceback.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 
 import click
 
@@ -77,6 +80,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and ends the process with its exit code."""
+    signals = _end_as_by_ctrl_c()
     try:
         code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
         sys.stdout.flush()
@@ -88,8 +92,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
-        sys.exit(130)
+        sys.exit(128 + (signals or [signal.SIGINT])[0])
     except BrokenPipeError:  # the reader of our output (head, less) has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_as_by_ctrl_c() -> list[int]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, once, so that whatever is under way cleans up behind it.
+
+    Returns a list that will hold the signal.
+    """
+    seen: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # nobody interrupts the cleaning up
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    with contextlib.suppress(ValueError):  # not the main thread: somebody else's process
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
+                signal.signal(number, stop)
+    return seen

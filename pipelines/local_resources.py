@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from hushgram.pipelines.run_directory import run_directory
 from hushgram.pipelines.runners import is_local, worker_count
-from hushgram.pipelines.scratch import scratch_directory
 from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["local_resources"]
@@ -18,9 +18,9 @@ __all__ = ["local_resources"]
 @contextmanager
 def local_resources(options: PipelineOptions) -> Iterator[LocalResources]:
     """A private directory for the shuffle, and a second thread if one process does it all; else nothing."""
-    if not is_local(options):
-        yield LocalResources()
-        return
-    alone = worker_count(options) == 1
-    with scratch_directory() as spill:
-        yield LocalResources(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=spill)
+    with run_directory() as folder:
+        if not is_local(options):
+            yield LocalResources()
+            return
+        alone = worker_count(options) == 1
+        yield LocalResources(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=str(folder))

@@ -2,7 +2,8 @@
 
 A local target appears by one rename of a directory beside it, ".NAME.hushgram-ID.TOKEN": ID is derived from
 the data set and the release id, so that a later run finds and removes what dead runs of the same id left;
-TOKEN is the run's own, so that a run that was thought dead and wakes up cannot touch the files of the next.
+TOKEN is the run's own, so that a run that was thought dead and wakes up cannot touch the files of the next,
+and names its process, so that any later run beside it can remove what a killed one left.
 
 An object store has no rename: files are uploaded first and manifest.json last, and a sketch without a
 manifest is not a sketch. A second upload writes the same bytes to the same names.
@@ -14,13 +15,22 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from hushgram.errors import OutputError
-from hushgram.publishing import make_private, nearest_directory, output_errors, publish, rename_new
+from hushgram.private_directory import PrivateDirectory
+from hushgram.publishing import (
+    clear_dead,
+    is_dead_work,
+    make_private,
+    nearest_directory,
+    output_errors,
+    publish,
+    rename_new,
+    work_name,
+)
 
 __all__ = [
     "LocalPlace",
@@ -59,8 +69,11 @@ class Place(Protocol):
     def publish(self, work: str) -> None:
         """Makes what is in `work` visible, at once; refuses to replace anything."""
 
-    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
-        """Removes what runs of this id left behind; of all of them, or of those whose token is `dead`."""
+    def discard(self, work: str) -> None:
+        """Removes what a run that failed has written to `work`."""
+
+    def clear(self, *, held: bool) -> None:
+        """Removes what killed runs left; with `held`, where nobody else may run this id, all of this id."""
 
 
 def place_for(target: str, label: str, shape: Shape) -> Place:
@@ -74,8 +87,7 @@ class LocalPlace:
     """A path on a file system: published by one rename."""
 
     def __init__(self, target: Path, label: str, shape: Shape) -> None:
-        self.target, self.shape = target, shape
-        self._stem = f".{target.name}.hushgram-{_short_hash(label)}."
+        self.target, self.shape, self._label = target, shape, _short_hash(label)
 
     def exists(self) -> bool:
         return os.path.lexists(self.target)
@@ -89,7 +101,8 @@ class LocalPlace:
         with output_errors(self.target):
             work = None
             try:
-                work = Path(tempfile.mkdtemp(prefix=".hushgram-rehearsal-", dir=above))
+                work = above / work_name("rehearsal")
+                work.mkdir(mode=0o700)
                 (work / "a").write_bytes(b"x")
                 rename_new(work / "a", work / "b")
             except OSError as problem:
@@ -99,7 +112,7 @@ class LocalPlace:
                     shutil.rmtree(work, ignore_errors=True)
 
     def workdir(self, token: str) -> Path:
-        return make_private(self.target.parent / f"{self._stem}{token}")
+        return make_private(self.target.with_name(work_name(self.target.name, self._label, token)))
 
     def workplace(self, token: str) -> str:
         return str(self.workdir(token))
@@ -108,10 +121,19 @@ class LocalPlace:
         workdir = Path(work)
         publish(workdir if self.shape == "directory" else workdir / self.target.name, self.target)
         if self.shape == "file":
-            shutil.rmtree(workdir, ignore_errors=True)
+            self.discard(work)
 
-    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
-        _clear(self.target.parent, self._stem, dead)
+    def discard(self, work: str) -> None:
+        shutil.rmtree(work, ignore_errors=True)
+
+    def clear(self, *, held: bool) -> None:
+        clear_dead(self.target.parent)
+        if held:
+            stem = work_name(self.target.name, self._label, "")
+            with contextlib.suppress(OSError):
+                for path in self.target.parent.iterdir():
+                    if path.name.startswith(stem):
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 class StorePlace:
@@ -123,9 +145,9 @@ class StorePlace:
 
     def __init__(self, target: str, label: str, shape: Shape) -> None:
         self.target, self.shape = target.rstrip("/"), shape
-        parent, _, name = self.target.rpartition("/")
-        self._parent, self._stem = parent, f".{name}.hushgram-{_short_hash(label)}."
-        self._local_stem = f"hushgram-{_short_hash(label + self.target)}."
+        self._parent, _, self._name = self.target.rpartition("/")
+        self._label = _short_hash(label)
+        self._here: PrivateDirectory | None = None
 
     def exists(self) -> bool:
         with _store_errors(self.target):
@@ -137,17 +159,18 @@ class StorePlace:
             return _digest((name.rpartition("/")[2], _pieces(_read(name))) for name in names)
 
     def rehearse(self) -> None:
-        path = f"{self._parent}/.hushgram-rehearsal-{os.getpid()}"
+        path = f"{self._parent}/{work_name('rehearsal')}/a"
         with _store_errors(self.target):
             with _systems().create(path, **_plain()) as sink:
                 sink.write(b"x")
             _systems().delete([path])
 
     def workplace(self, token: str) -> str:
-        return f"{self._parent}/{self._stem}{token}"
+        return f"{self._parent}/{work_name(self._name, self._label, token)}"
 
     def workdir(self, token: str) -> Path:
-        return make_private(Path(tempfile.gettempdir()) / f"{self._local_stem}{token}")
+        self._here = PrivateDirectory()
+        return make_private(self._here.path / "work")
 
     def publish(self, work: str) -> None:
         if self.exists():
@@ -161,15 +184,27 @@ class StorePlace:
                 else:
                     with open(name, "rb") as source, _systems().create(to, **_plain()) as sink:
                         shutil.copyfileobj(source, sink, _CHUNK)
-        self.clear()
+        self.discard(work)
 
-    def clear(self, dead: Callable[[str], bool] | None = None) -> None:
-        _clear(Path(tempfile.gettempdir()), self._local_stem, dead)
-        if dead is None:
-            with contextlib.suppress(Exception):  # litter costs nothing; the next run tries again
-                left = _listed(f"{self._parent}/{self._stem}*/*")
-                if left:
-                    _systems().delete(left)
+    def discard(self, work: str) -> None:
+        if self._here is not None:
+            self._here.close()
+        else:
+            self._delete(lambda folder: folder == work.rpartition("/")[2])
+
+    def clear(self, *, held: bool) -> None:
+        stem = work_name(self._name, self._label, "")
+        self._delete(lambda folder: is_dead_work(folder) or (held and folder.startswith(stem)))
+
+    def _delete(self, goes: Callable[[str], bool]) -> None:
+        with contextlib.suppress(Exception):  # litter is no reason to fail; the next run tries again
+            left = [
+                path
+                for path in _listed(f"{self._parent}/.*.hushgram-*/*")
+                if goes(path.removeprefix(f"{self._parent}/").partition("/")[0])
+            ]
+            if left:
+                _systems().delete(left)
 
 
 def digest_tree(path: Path) -> str:
@@ -212,13 +247,6 @@ def _read(path: str) -> Any:
 
 def _listed(pattern: str) -> list[str]:
     return sorted(found.path for found in _systems().match([pattern])[0].metadata_list)
-
-
-def _clear(folder: Path, stem: str, dead: Callable[[str], bool] | None) -> None:
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            if path.name.startswith(stem) and (dead is None or dead(path.name[len(stem) :])):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _digest(files: Any) -> str:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import hushgram.errors as errors
+from hushgram.pipelines.run_directory import active_directory
 from hushgram.pipelines.runners import is_local
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
@@ -73,7 +74,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._began = self._said = time.monotonic()
-        handle, self._path = tempfile.mkstemp(prefix="hushgram-progress-")
+        handle, self._path = tempfile.mkstemp(prefix="hushgram-progress-", dir=active_directory())
         os.close(handle)
         self._before = os.environ.get(PROGRESS_FILE)
         os.environ[PROGRESS_FILE] = self._path
@@ -263,6 +264,8 @@ def _users_errors() -> Iterator[None]:
     except errors.HushgramError as problem:
         raise type(problem)(str(problem).split(" [while running", 1)[0]) from None
     except Exception as problem:
+        if str(problem).startswith("KeyboardInterrupt [while running"):
+            raise KeyboardInterrupt from None  # Ctrl-C inside of a stage
         found = re.findall(r"hushgram\.errors\.(\w+): (.+?)(?: \[while running|\n|\\n|$)", str(problem))
         if not found:
             raise

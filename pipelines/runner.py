@@ -23,6 +23,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.logs import JobLog, check_writable
+from hushgram.pipelines.run_directory import temporary_files_of_a_run
 from hushgram.pipelines.table_output import print_lines, print_table
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def run_job(
     from hushgram.pipelines.runners import pipeline_options
 
     config = job.config
-    with JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name) as out:
+    log_of_run = JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name)
+    with log_of_run as out, temporary_files_of_a_run():
         check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
         with open_job_budget(job) as run:

@@ -52,7 +52,7 @@ class Untracked:
 
     def enter(self) -> bool:
         if self.place is not None:
-            self.place.clear(Owner.is_dead_mark)
+            self.place.clear(held=False)
         self.look()
         return False
 
@@ -100,7 +100,7 @@ class Tracked:
         self.place: Place | None = None if target is None else place_for(self._target, label, shape)
         self._url, self._inputs = url, inputs
         self._owner = Owner.this()
-        self.token = self._owner.token
+        self.token = self._owner.mark()
         self._request = Request(dataset, release, events, job, parameters, None, self._target, users)
         self._ledger: Ledger | None = None
         self._reservation: Reservation | None = None
@@ -161,7 +161,7 @@ class Tracked:
         reservation = ledger.reserve(self._with_inputs(self._early(ledger)), self._owner)
         self._reservation = reservation
         if self.place is not None:
-            self.place.clear()  # nobody else holds this id: whatever is there was left by a dead run of it
+            self.place.clear(held=True)  # nobody else holds this id: all of it was left by dead runs
         if reservation.done:
             self._closed = True
             self._verify(reservation)

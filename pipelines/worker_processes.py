@@ -43,6 +43,7 @@ from apache_beam.runners.worker.statecache import StateCache
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from hushgram.errors import HushgramError
+from hushgram.pipelines.run_directory import active_directory
 
 __all__ = ["WorkerProcesses"]
 
@@ -83,6 +84,7 @@ class _ProcessHandler(WorkerHandler):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
+                env=os.environ | ({"TMPDIR": str(folder)} if (folder := active_directory()) else {}),
                 stdin=subprocess.PIPE,  # never written to: its end is the sign that the job has ended
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # failures come back in responses

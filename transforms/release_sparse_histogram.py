@@ -87,7 +87,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
         self._local = local or LocalResources()
-        self.target = Target.of(os.fspath(path), self._release_key)
+        self.target = Target.of(os.fspath(path))
 
     def expand(self, records: Any) -> Any:
         parts = records | "Bound" >> self._bounding()  # Histogram

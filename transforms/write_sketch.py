@@ -26,7 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.publishing import check_free, output_errors, publish, put_file
+from hushgram.publishing import check_free, clear_dead, output_errors, publish, put_file, work_name
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
@@ -52,7 +52,7 @@ class Target:
     work: str
 
     @classmethod
-    def of(cls, path: str, release_key: ReleaseKey) -> Target:
+    def of(cls, path: str) -> Target:
         """Refuses what exists; an empty directory is taken as it is."""
         path = os.fspath(path)
         if FileSystems.get_scheme(path) is not None:
@@ -65,10 +65,9 @@ class Target:
         path = os.path.abspath(path)
         if os.path.isdir(path) and not os.listdir(path):
             return cls(path, path)
-        check_free(path)
-        # The same release key means the same release: a rerun takes up the directory of the run that died.
-        mark = release_key.subkey("work-directory").hex()[:16]
-        return cls(path, os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{mark}.tmp"))
+        free = check_free(path)
+        clear_dead(free.parent)
+        return cls(path, str(free.with_name(work_name(free.name))))
 
     @property
     def local(self) -> bool:

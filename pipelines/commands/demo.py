@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from hushgram.private_directory import PrivateDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,8 +64,8 @@ def _folder(keep: str | None) -> Iterator[Path]:
     if keep is not None:
         yield Path(keep)
         return
-    with tempfile.TemporaryDirectory(prefix="hushgram-demo-") as folder:
-        yield Path(folder)
+    with PrivateDirectory() as folder:
+        yield folder
 
 
 def _show(result: DemoResult) -> None:

@@ -240,4 +240,4 @@ def _clear(release: Release) -> None:
     from hushgram.pipelines.output_places import place_for
 
     if release.target:
-        place_for(release.target, f"{release.dataset}\n{release.name}", "directory").clear()
+        place_for(release.target, f"{release.dataset}\n{release.name}", "directory").clear(held=True)

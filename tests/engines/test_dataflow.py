@@ -29,7 +29,7 @@ from hushgram import ReleaseKey, ReleaseParams, release
 from hushgram.inputs.source import Source
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.release_in_memory import bind
+from hushgram.sparse_histogram.steps import key_for
 from hushgram.svt.params import SvtParams
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.sparse_vector import SparseVector
@@ -89,7 +89,7 @@ def proto(store: Path) -> Any:
 
 def test_the_portable_form_builds(proto: Any) -> None:
     names = {t.unique_name for t in proto.components.transforms.values()}
-    assert any("Release/Project" in name for name in names)
+    assert any("Release/Encode" in name for name in names)
     assert len(dict(payloads(proto))) > 15
     images = [e.payload for e in proto.components.environments.values()]
     assert any(b"hushgram/worker:0.1.0" in image for image in images)
@@ -118,7 +118,7 @@ def not_shown(proto: Any, key: bytes, text: str) -> None:
 def test_the_key_is_in_the_code_alone(proto: Any) -> None:
     """It travels in the pickled stages, which the engine's operators can read; nowhere that is shown or
     logged."""
-    bound = bind(SECRET, ReleaseParams(epsilon="1", max_contributions=3))
+    bound = key_for(ReleaseParams(epsilon="1", max_contributions=3), SECRET)
     code = b"".join(pickles(payload) for _, payload in payloads(proto))
     for release_key in (SECRET, bound):
         key, text = bytes.fromhex(release_key.hex()), release_key.hex()

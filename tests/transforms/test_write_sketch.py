@@ -9,10 +9,12 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from hushgram import ReleaseKey, Sketch
+from hushgram import Sketch
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.exact.histogram import Histogram
+from hushgram.processes import Owner
+from hushgram.publishing import work_name
 from hushgram.release_in_memory import encoded_blocks
 from hushgram.sketch import manifest, reader, writer
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
@@ -52,7 +54,7 @@ def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch:
     expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
     if place == "empty directory":
         (tmp_path / "job").mkdir()
-    target = Target.of(str(tmp_path / "job"), KEY)
+    target = Target.of(str(tmp_path / "job"))
     assert write(target) == [str(tmp_path / "job")]
     assert contents(tmp_path / "job") == contents(expected)
     assert len(contents(expected)) > 4
@@ -65,7 +67,7 @@ def test_on_an_object_store_the_manifest_is_last(tmp_path: Path, monkeypatch: py
     (tmp_path / "store").mkdir()
     monkeypatch.setattr(StoreFileSystem, "root", str(tmp_path / "store"))
     monkeypatch.setattr(StoreFileSystem, "created", [])
-    target = Target.of("store://bucket/day/urls.sketch/", KEY)
+    target = Target.of("store://bucket/day/urls.sketch/")
     assert write(target) == ["store://bucket/day/urls.sketch"]
     assert StoreFileSystem.created[-1] == "store://bucket/day/urls.sketch/manifest.json"
     stored = {name.split("|")[-1]: content for name, content in contents(tmp_path / "store").items()}
@@ -73,7 +75,7 @@ def test_on_an_object_store_the_manifest_is_last(tmp_path: Path, monkeypatch: py
     discard_work(target)
     assert len(contents(tmp_path / "store")) == len(stored)
     with pytest.raises(OutputError, match="holds a sketch already"):
-        Target.of("store://bucket/day/urls.sketch", KEY)
+        Target.of("store://bucket/day/urls.sketch")
 
 
 def test_what_exists_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -85,16 +87,20 @@ def test_what_exists_is_refused_before_anything_runs(tmp_path: Path) -> None:
         with pytest.raises(
             OutputError, match="exists already; a release is never overwritten: remove it or choose"
         ):
-            Target.of(str(tmp_path / name), KEY)
+            Target.of(str(tmp_path / name))
     with pytest.raises(OutputError, match="no file system for nope://"):
-        Target.of("nope://bucket/x.sketch", KEY)
+        Target.of("nope://bucket/x.sketch")
 
 
-def test_the_hidden_directory_follows_the_key_and_keeps_it(tmp_path: Path) -> None:
-    one, again = Target.of(str(tmp_path / "a"), KEY), Target.of(str(tmp_path / "a"), KEY)
-    other = Target.of(str(tmp_path / "a"), ReleaseKey(bytes(32)))
-    assert one == again != other
-    assert KEY.hex()[:8] not in one.work
+def test_the_hidden_directory_is_the_runs_own_and_goes_with_a_dead_run(tmp_path: Path) -> None:
+    one, again = Target.of(str(tmp_path / "a")), Target.of(str(tmp_path / "a"))
+    assert one.work != again.work
+    dead = tmp_path / work_name("b", mark=f"{Owner.this().mark().partition('-')[0]}-99999999-1-x")
+    for path in (dead, Path(one.work), tmp_path / ".c.hushgram-else"):
+        path.mkdir()
+        (path / "heavy.parquet").write_text("x")
+    Target.of(str(tmp_path / "a"))
+    assert sorted(os.listdir(tmp_path)) == sorted([Path(one.work).name, ".c.hushgram-else"])
 
 
 def publisher(target: Target, name: str = "urls") -> Any:
@@ -113,7 +119,7 @@ def files_of(target: Target) -> list[Any]:
 
 
 def test_publishing_twice_is_publishing_once(tmp_path: Path) -> None:
-    target = Target.of(str(tmp_path / "a"), KEY)
+    target = Target.of(str(tmp_path / "a"))
     written = files_of(target)
     assert not (tmp_path / "a").exists()
     assert list(publisher(target).process(PLAN, written)) == [target.path]
@@ -123,7 +129,7 @@ def test_publishing_twice_is_publishing_once(tmp_path: Path) -> None:
 
 
 def test_another_sketch_is_never_replaced(tmp_path: Path) -> None:
-    target = Target.of(str(tmp_path / "a"), KEY)
+    target = Target.of(str(tmp_path / "a"))
     written = files_of(target)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / manifest.MANIFEST_NAME).write_text("{}")
@@ -136,7 +142,7 @@ def test_another_sketch_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_seen_here_is_an_error(tmp_path: Path) -> None:
-    target = Target.of(str(tmp_path / "a"), KEY)
+    target = Target.of(str(tmp_path / "a"))
     written = files_of(target)
     os.unlink(f"{target.work}/{manifest.HEAVY_NAME}")
     with pytest.raises(OutputError, match="is not visible here; give a path that all workers share"):
@@ -147,8 +153,8 @@ def test_a_file_that_is_not_seen_here_is_an_error(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match=r"/file/b/a cannot be written: .*/file is not a directory"):
-        Target.of(str(tmp_path / "file" / "b" / "a"), KEY)
-    target = Target.of(str(tmp_path / "folder" / "a"), KEY)
+        Target.of(str(tmp_path / "file" / "b" / "a"))
+    target = Target.of(str(tmp_path / "folder" / "a"))
     (tmp_path / "folder").write_text("x")
     with pytest.raises(OutputError, match=r"cannot be written: .*/folder is not a directory"):
         list(sketch_sink._WriteHeavy(target.work).process((0, enumerate(HEAVY))))

@@ -51,7 +51,10 @@ class SpillWriter:
     """Appends batches to a file of its own in ``directory``."""
 
     def __init__(self, directory: str) -> None:
-        self._handle, self._path = tempfile.mkstemp(prefix="spill-", dir=directory)
+        try:
+            self._handle, self._path = tempfile.mkstemp(prefix="spill-", dir=directory)
+        except OSError as error:
+            raise _cannot(directory, error) from None
         self._end = 0
 
     def put(self, buffers: Sequence[Any]) -> SpilledBatch:
@@ -64,10 +67,7 @@ class SpillWriter:
                 while written < size:
                     written += os.write(self._handle, rest[written:])
         except OSError as error:
-            folder = os.path.dirname(self._path)
-            raise OutputError(
-                f"temporary directory {folder} cannot be written: {error.strerror}; set TMPDIR elsewhere"
-            ) from None
+            raise _cannot(os.path.dirname(self._path), error) from None
         batch = SpilledBatch(self._path, self._end, size)
         self._end += size
         return batch
@@ -75,3 +75,9 @@ class SpillWriter:
     def close(self) -> None:
         """Nothing more will be written."""
         os.close(self._handle)
+
+
+def _cannot(directory: str, error: OSError) -> OutputError:
+    return OutputError(
+        f"temporary directory {directory} cannot be written: {error.strerror}; set TMPDIR to another place"
+    )
