@@ -12,7 +12,7 @@ from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
 from hushgram.pipelines.progress import human_bytes
-from hushgram.pipelines.scratch import scratch_directory
+from hushgram.pipelines.run_directory import run_directory
 from hushgram.planner import Population, predict
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -53,7 +53,7 @@ def population_of(
 def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tuple[str, str]]:
     """(name, text) of what a release of this config is likely to be worth, for ``--check``."""
     population = population_of(config, None, None, None)
-    with scratch_directory() as folder:
+    with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction.sketch"))
     how = (
         "as stated"

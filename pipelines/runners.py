@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from hushgram.errors import ParameterError
 from hushgram.pipelines.engine_options import check_engine
+from hushgram.pipelines.run_directory import active_directory
 from hushgram.pipelines.worker_processes import WorkerProcesses
 
 __all__ = ["LOCAL", "is_local", "new_pipeline", "pipeline_options", "worker_count"]
@@ -37,6 +39,14 @@ _LOCAL_NAMES = {"", "direct", "directrunner", "fnapirunner", "switchingdirectrun
 
 def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """A pipeline on the runner that `options` (see `pipeline_options`) name."""
+    pipeline = _pipeline(options)
+    if (folder := active_directory()) is not None:
+        os.rmdir(pipeline.local_tempdir)
+        pipeline.local_tempdir = tempfile.mkdtemp(prefix="beam-", dir=folder)
+    return pipeline
+
+
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     if not is_local(options):
         return beam.Pipeline(options=options)
     direct = options.view_as(DirectOptions)
