@@ -17,8 +17,8 @@ from hushgram.exact.histogram import Histogram
 from hushgram.noise import sampling
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.release_in_memory import encoded_blocks
-from hushgram.sparse_histogram.plan import make_plan
-from hushgram.sparse_histogram.sizing import Tally, release_sizes
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.steps import plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
 KEYS = 222_722
@@ -47,9 +47,9 @@ def samplers(report: Report) -> None:
 
 def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
     """The ALP part alone: rounding, hashing and randomized response of all columns."""
-    sizes = release_sizes(Tally.of(histogram), Fraction(1, 50), 1, KEY)
-    plan = make_plan(params, sizes)
-    return sum(len(block.content) for block in encoded_blocks(histogram.shards(), plan, KEY))
+    shards = histogram.shards()
+    planned = plan_release(Survey.of(enumerate(shards)), params, KEY)
+    return sum(len(block.content) for block in encoded_blocks(shards, planned, KEY))
 
 
 def projection(report: Report) -> None:

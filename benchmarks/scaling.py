@@ -48,7 +48,7 @@ def count(cls):
         return out
     cls.encode = encode
 for cls in (
-    coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.TallyCoder,
+    coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.SurveyCoder,
     blocks.BlockPartCoder, blocks.EncodedBlockCoder,
 ):
     count(cls)

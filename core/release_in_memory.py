@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
@@ -27,24 +28,21 @@ from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import (
-    Plan,
-    check_params,
-    expected_sizes,
-    make_plan,
-    make_public_plan,
-)
-from hushgram.sparse_histogram.sizing import Tally, release_sizes
+from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
+from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import (
+    PlannedRelease,
     apart,
     block_parts,
     heavy_of_list,
     heavy_of_shard,
     key_for,
     only_public_keys,
+    plan_release,
     public_key_table,
     released_block,
     seeds_of,
+    unit_of,
 )
 from hushgram.sparse_histogram.threshold import Heavy
 
@@ -84,7 +82,7 @@ def release(
         rows = Contributions.of(users, keys, release_key, texts=texts)
         kept = apart(params, release_key)
         histogram = rows.bounded(params.max_contributions, params.max_per_key, kept)
-    return _release(histogram, params, path, release_key, name)
+    return _release(histogram, params, path, release_key, name, unit_of(users))
 
 
 def release_histogram(
@@ -95,8 +93,12 @@ def release_histogram(
     *,
     release_key: ReleaseKey | None = None,
     name: str = "",
+    unit: Unit = "user",
 ) -> Sketch:
-    """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise."""
+    """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise.
+
+    ``unit`` says whose contributions were bounded so: those of a user, or of a single record.
+    """
     check_params(params)
     if encoding_named(params.encoding).classes(params.noise, params.max_contributions) is not None:
         raise ParameterError(
@@ -110,7 +112,7 @@ def release_histogram(
     if len(column) != len(numbers):
         raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
     histogram = Histogram.of_counts(column, numbers, texts=params.delta != 0)
-    return _release(histogram, params, path, key_for(params, release_key), name)
+    return _release(histogram, params, path, key_for(params, release_key), name, unit)
 
 
 def release_public(
@@ -132,7 +134,7 @@ def release_public(
     if path is not None:
         check_free(path)
     table = public_key_table(public_keys)
-    plan = make_public_plan(params, len(table.texts))
+    plan = make_public_plan(params, len(table.texts), unit_of(users))
     rows, of_users = only_public_keys(keys, users, table)
     if of_users is None:
         histogram = Histogram.of_column(rows, texts=True)
@@ -144,25 +146,30 @@ def release_public(
 
 
 def _release(
-    histogram: Histogram, params: ReleaseParams, path: str | Path | None, release_key: ReleaseKey, name: str
+    histogram: Histogram,
+    params: ReleaseParams,
+    path: str | Path | None,
+    release_key: ReleaseKey,
+    name: str,
+    unit: Unit,
 ) -> Sketch:
-    sizes = expected_sizes(params)
-    if sizes is None:
-        sizes = release_sizes(Tally.of(histogram), params.split.size, params.max_contributions, release_key)
-    plan = make_plan(params, sizes)
-    plan.guarantee()
     shards = histogram.shards()
-    heavy = Heavy.concat([heavy_of_shard(i, part, plan, release_key) for i, part in enumerate(shards)])
-    return _write(path, plan, heavy, encoded_blocks(shards, plan, release_key), release_key, name)
+    planned = plan_release(Survey.of(enumerate(shards)), params, release_key, unit)
+    heavy = Heavy.concat([heavy_of_shard(i, part, planned, release_key) for i, part in enumerate(shards)])
+    blocks = encoded_blocks(shards, planned, release_key)
+    return _write(path, planned.plan, heavy, blocks, release_key, name)
 
 
-def encoded_blocks(shards: list[Histogram], plan: Plan, release_key: ReleaseKey) -> Iterator[EncodedBlock]:
+def encoded_blocks(
+    shards: list[Histogram], planned: PlannedRelease, release_key: ReleaseKey
+) -> Iterator[EncodedBlock]:
     """Every block of the encoding, in order. Released."""
-    assert plan.space is not None
-    parts = dict(block_parts(enumerate(shards), plan, release_key))
-    for block in range(plan.space.blocks):
+    space = planned.plan.space
+    assert space is not None
+    parts = dict(block_parts(enumerate(shards), planned, release_key))
+    for block in range(space.blocks):
         found = parts.pop(block, None)
-        yield released_block(block, [] if found is None else [found], plan, release_key)
+        yield released_block(block, [] if found is None else [found], planned, release_key)
 
 
 def _write(

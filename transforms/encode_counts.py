@@ -1,6 +1,6 @@
 """The complete histogram in the encoding of the release: all blocks, with noise on every cell.
 
-In:  (group, Histogram) of all groups, exact and private; the plan as a side input.
+In:  (group, Histogram) of all groups, exact and private; the planned release as a side input.
 Out: `EncodedBlock` for every block, also where nothing was counted. Released: as private as the encoding says, see
      `hushgram.encodings`.
 
@@ -18,8 +18,7 @@ import apache_beam as beam
 from hushgram.encodings import EncodedBlock
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.plan import Plan
-from hushgram.sparse_histogram.steps import block_parts, released_block
+from hushgram.sparse_histogram.steps import PlannedRelease, block_parts, released_block
 from hushgram.transforms.shuffle.blocks import BlockPart
 from hushgram.transforms.shuffle.sharding import noise_parts
 
@@ -29,16 +28,16 @@ __all__ = ["EncodeCounts"]
 class EncodeCounts(beam.PTransform):
     """Complete histogram → all released blocks."""
 
-    def __init__(self, plan: Any, release_key: ReleaseKey, *, groups: int) -> None:
+    def __init__(self, planned: Any, release_key: ReleaseKey, *, groups: int) -> None:
         super().__init__()
-        self._plan, self._release_key, self._groups = plan, release_key, groups
+        self._planned, self._release_key, self._groups = planned, release_key, groups
 
     def expand(self, shards: Any) -> Any:
         held = tuple[int, BlockPart]
-        plan = beam.pvalue.AsSingleton(self._plan)
-        project = beam.ParDo(_Project(self._release_key, self._groups), plan=plan)
-        release = beam.ParDo(_Release(self._release_key), plan=plan)
-        every = self._plan | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(held)
+        planned = beam.pvalue.AsSingleton(self._planned)
+        project = beam.ParDo(_Project(self._release_key, self._groups), planned=planned)
+        release = beam.ParDo(_Release(self._release_key), planned=planned)
+        every = self._planned | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(held)
         some = shards | "PlaceInBlocks" >> project.with_output_types(held)
         return (
             (some, every)
@@ -48,9 +47,9 @@ class EncodeCounts(beam.PTransform):
         )
 
 
-def _empty_blocks(plan: Plan) -> Iterator[tuple[int, BlockPart]]:
-    assert plan.space is not None
-    for block in range(plan.space.blocks):
+def _empty_blocks(planned: PlannedRelease) -> Iterator[tuple[int, BlockPart]]:
+    assert planned.plan.space is not None
+    for block in range(planned.plan.space.blocks):
         yield block, BlockPart(())
 
 
@@ -60,9 +59,13 @@ class _Project(beam.DoFn):
     def __init__(self, release_key: ReleaseKey, groups: int) -> None:
         self._release_key, self._groups = release_key, groups
 
-    def process(self, shard: tuple[int, Histogram], plan: Plan) -> Iterator[tuple[int, BlockPart]]:
+    def process(
+        self, shard: tuple[int, Histogram], planned: PlannedRelease
+    ) -> Iterator[tuple[int, BlockPart]]:
         group, histogram = shard
-        for block, part in block_parts(noise_parts(group, self._groups, histogram), plan, self._release_key):
+        for block, part in block_parts(
+            noise_parts(group, self._groups, histogram), planned, self._release_key
+        ):
             yield block, BlockPart(part)
 
 
@@ -72,7 +75,9 @@ class _Release(beam.DoFn):
     def __init__(self, release_key: ReleaseKey) -> None:
         self._release_key = release_key
 
-    def process(self, group: tuple[int, Iterable[BlockPart]], plan: Plan) -> Iterator[EncodedBlock]:
+    def process(
+        self, group: tuple[int, Iterable[BlockPart]], planned: PlannedRelease
+    ) -> Iterator[EncodedBlock]:
         block, parts = group
         held = (part.arrays for part in parts if part.arrays)
-        yield released_block(block, held, plan, self._release_key)
+        yield released_block(block, held, planned, self._release_key)

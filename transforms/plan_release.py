@@ -1,89 +1,80 @@
-"""Sizing: from the complete histogram to the plan of the release.
+"""The barrier: from the complete histogram to the plan of the release, and to the digest that keys its noise.
 
 In:  (group, Histogram) of all groups. Exact and private.
-Out: one `Plan`. Released: it follows from the parameters and from sizes with noise (ε-DP, see
-     `hushgram.sparse_histogram.sizing`), or from the parameters alone where they state the sizes.
+Out: one `PlannedRelease`. Its plan is released: it follows from the parameters and from sizes with noise (ε-DP, see
+     `hushgram.sparse_histogram.sizing`), or from the parameters alone where they state the sizes. Its digest of all
+     data is private and goes to the stages that draw noise, nowhere else.
 
-The noise is drawn where the last tallies are added, so no exact total leaves the combine step.
+The noise of the sizes is drawn where the last surveys are added, so no exact total leaves the combine step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 
+from hushgram.accounting.guarantee import Unit
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.params import ReleaseParams, Split
-from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
-from hushgram.sparse_histogram.sizing import Tally, release_sizes
+from hushgram.numbers import show
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle.sharding import noise_parts
 
-__all__ = ["PlanFromTallies", "PlanRelease", "checked_plan"]
+__all__ = ["PlanFromSurveys", "PlanRelease"]
 
 
 class PlanRelease(beam.PTransform):
-    """Complete histogram → the plan, by a noisy size unless ``params`` state the sizes."""
+    """Complete histogram → the planned release."""
 
-    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
+    def __init__(
+        self, params: ReleaseParams, release_key: ReleaseKey, *, groups: int, unit: Unit = "user"
+    ) -> None:
         super().__init__()
-        self._params, self._release_key = params, release_key
+        self._params, self._groups = params, groups
+        self._plan = PlanFromSurveys(params, release_key, unit)
 
     def expand(self, shards: Any) -> Any:
-        sizes = expected_sizes(self._params)
-        if sizes is not None:
-            plan = checked_plan(make_plan(self._params, sizes))
-            return shards.pipeline | "Expected" >> beam.Create([plan], reshuffle=False).with_output_types(
-                Plan
-            )
         return (
             shards
-            | "Tally" >> beam.ParDo(_Tally()).with_output_types(Tally)
+            | "Survey" >> beam.ParDo(_Survey(self._groups)).with_output_types(Survey)
             | "ReleaseSizes"
-            >> beam.CombineGlobally(PlanFromTallies(self._params, self._release_key))
-            .without_defaults()
-            .with_output_types(Plan)
+            >> beam.CombineGlobally(self._plan).without_defaults().with_output_types(PlannedRelease)
         )
 
     def display_data(self) -> dict[str, Any]:
-        split: Split = self._params.split
-        return {"epsilon_size": str(split.size)}
+        return {"epsilon_size": show(self._params.split.size)}
 
 
-def checked_plan(plan: Plan) -> Plan:
-    """The plan, if its privacy maps hold: raises before any further noise is drawn."""
-    plan.guarantee()
-    return plan
+class _Survey(beam.DoFn):
+    """Exact sizes and digests of a group."""
+
+    def __init__(self, groups: int) -> None:
+        self._groups = groups
+
+    def process(self, shard: tuple[int, Histogram]) -> Iterator[Survey]:
+        group, histogram = shard
+        yield Survey.of(noise_parts(group, self._groups, histogram))
 
 
-class _Tally(beam.DoFn):
-    """Exact n and N_t of a group."""
+class PlanFromSurveys(beam.CombineFn):
+    """Surveys → the planned release. The sum is exact and stays inside."""
 
-    def process(self, shard: tuple[int, Histogram]) -> Iterator[Tally]:
-        yield Tally.of(shard[1])
+    def __init__(self, params: ReleaseParams, release_key: ReleaseKey, unit: Unit = "user") -> None:
+        self._params, self._release_key, self._unit = params, release_key, unit
 
+    def create_accumulator(self) -> Survey:
+        return Survey.of([])
 
-class PlanFromTallies(beam.CombineFn):
-    """Tallies → plan. The sum is exact and stays inside; noise depends on it alone."""
-
-    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
-        self._params, self._release_key = params, release_key
-
-    def create_accumulator(self) -> Tally:
-        return Tally.zero()
-
-    def add_input(self, total: Tally, part: Tally) -> Tally:
+    def add_input(self, total: Survey, part: Survey) -> Survey:
         return total + part
 
-    def merge_accumulators(self, totals: Any) -> Tally:
-        out = Tally.zero()
-        for total in totals:
-            out = out + total
-        return out
+    def merge_accumulators(self, totals: Iterable[Survey]) -> Survey:
+        return sum(totals, self.create_accumulator())
 
-    def extract_output(self, total: Tally) -> Plan:
-        split: Split = self._params.split
-        sizes = release_sizes(total, split.size, self._params.max_contributions, self._release_key)
-        return checked_plan(make_plan(self._params, sizes))
+    def extract_output(self, total: Survey) -> PlannedRelease:
+        return plan_release(total, self._params, self._release_key, self._unit)

@@ -16,13 +16,14 @@ from typing import Any
 
 import apache_beam as beam
 
+from hushgram.accounting.guarantee import Unit
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
-from hushgram.sparse_histogram.steps import apart, key_for, public_key_table
+from hushgram.sparse_histogram.steps import PlannedRelease, apart, key_for, public_key_table, unit_of
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
@@ -99,18 +100,26 @@ class ReleaseSparseHistogram(beam.PTransform):
         """Any key at all: threshold and encoding, under a plan from noisy sizes."""
         params, release_key, groups = self._params, self._release_key, self._shards.groups
         shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
-        plan = shards | "PlanSizes" >> PlanRelease(params, release_key)  # one Plan
-        heavy = shards | "Threshold" >> ReleaseThreshold(plan, release_key, groups=groups)  # (group, Heavy)
-        blocks = shards | "Encode" >> EncodeCounts(plan, release_key, groups=groups)  # EncodedBlock
+        plans = PlanRelease(params, release_key, groups=groups, unit=self._unit)
+        planned = shards | "PlanSizes" >> plans  # one PlannedRelease
+        heavy = shards | "Threshold" >> ReleaseThreshold(
+            planned, release_key, groups=groups
+        )  # (group, Heavy)
+        blocks = shards | "Encode" >> EncodeCounts(planned, release_key, groups=groups)  # EncodedBlock
+        plan = planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan)
         return {"heavy": heavy, "blocks": blocks, "plan": plan}
 
     def _public(self, parts: Any, table: KeyTable) -> dict[str, Any]:
         """A list that is known beforehand: noise on every key of it, and nothing else."""
-        plan = make_public_plan(self._params, len(table.texts))
+        plan = make_public_plan(self._params, len(table.texts), self._unit)
         shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
         heavy = shards | "Laplace" >> ReleasePublicList(table, plan, self._release_key)  # (0, Heavy)
         made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
         return {"heavy": heavy, "plan": made}
+
+    @property
+    def _unit(self) -> Unit:
+        return unit_of(self._user)
 
     @property
     def _texts(self) -> bool:
@@ -146,3 +155,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             "key": self._key,
             "path": self.target.path,
         }
+
+
+def _plan_of(planned: PlannedRelease) -> Plan:
+    return planned.plan

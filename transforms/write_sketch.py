@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
@@ -27,15 +26,17 @@ from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.publishing import check_free, clear_dead, output_errors, publish, put_file, work_name
+from hushgram.sketch.heavy import heavy_bytes
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
+    INDEX_NAME,
     MANIFEST_NAME,
     FileEntry,
     Manifest,
-    bits_name,
+    blocks_name,
 )
-from hushgram.sketch.writer import heavy_bytes
+from hushgram.sketch.writer import BlockFile, added_up
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.steps import seeds_of
 from hushgram.sparse_histogram.threshold import Heavy
@@ -113,11 +114,12 @@ class WriteSketch(beam.PTransform):
 
 @dataclass(frozen=True)
 class _Written:
-    """A file that was written: its entry, rows of the threshold part, and its share of the released sums."""
+    """A file that was written: its entry, and what the manifest and the index need of it."""
 
     entry: FileEntry
-    rows: int
-    sums: tuple[int, ...]
+    rows: int = 0
+    sums: tuple[int, ...] = ()
+    index: bytes = b""
 
 
 class _WriteHeavy(beam.DoFn):
@@ -126,7 +128,7 @@ class _WriteHeavy(beam.DoFn):
 
     def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]]) -> Iterator[_Written]:
         heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
-        yield _Written(_put(self._work, HEAVY_NAME, heavy_bytes(heavy)), len(heavy), ())
+        yield _Written(_put(self._work, HEAVY_NAME, heavy_bytes(heavy)), rows=len(heavy))
 
 
 class _WriteBlocks(beam.DoFn):
@@ -134,11 +136,10 @@ class _WriteBlocks(beam.DoFn):
         self._work = work
 
     def process(self, group: tuple[int, Iterable[EncodedBlock]]) -> Iterator[_Written]:
-        index, parts = group
-        blocks = sorted(parts, key=lambda block: block.index)
-        sums = np.sum([block.sums for block in blocks], axis=0)
-        content = b"".join(block.content.tobytes() for block in blocks)
-        yield _Written(_put(self._work, bits_name(index), content), 0, tuple(sums.tolist()))
+        number, blocks = group
+        file = BlockFile.of(number, sorted(blocks, key=lambda block: block.index))
+        entry = _put(self._work, blocks_name(number), file.content)
+        yield _Written(entry, sums=file.sums, index=file.index)
 
 
 class _Publish(beam.DoFn):
@@ -148,16 +149,17 @@ class _Publish(beam.DoFn):
         self._target, self._release_key, self._name = target, release_key, name
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
-        parts = [file.sums for file in written if file.sums]
-        sums = tuple(map(sum, zip(*parts, strict=True)))
-        # heavy.parquet first, then the bits files by number: the order of the library
-        entries = sorted(
-            (file.entry for file in written), key=lambda entry: (entry.name != HEAVY_NAME, entry.name)
-        )
-        rows = sum(file.rows for file in written)
+        # heavy.parquet first, then the files of blocks by number: the order of the library
+        heavy, *files = sorted(written, key=lambda file: (file.entry.name != HEAVY_NAME, file.entry.name))
+        entries, sums = [file.entry for file in (heavy, *files)], added_up(file.sums for file in files)
+        index = b"".join(file.index for file in files)
+        if plan.space is not None:
+            entries.insert(1, FileEntry.of(INDEX_NAME, index))
         seeds = seeds_of(plan, self._release_key)
-        content = Manifest(plan, seeds, sums, rows, tuple(entries), self._name).to_bytes()
+        content = Manifest(plan, seeds, sums, heavy.rows, tuple(entries), self._name).to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
+            if plan.space is not None:
+                _put(self._target.work, INDEX_NAME, index)
             self._check(entries)
             _sweep(self._target.work)
             _put(self._target.work, MANIFEST_NAME, content)

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
-from hushgram.errors import ParameterError
+from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
@@ -123,7 +123,7 @@ def round_shard(
     shard: int, part: Histogram, *, cap: int, width: Fraction, levels: int, release_key: ReleaseKey
 ) -> NDArray[np.int64]:
     """Algorithm 1, step 1: y for each key of a noise shard. Private: it goes on to be hashed alone."""
-    source = release_key.source("round", shard, digest(part.fingerprints, part.counts))
+    source = release_key.source("round", shard, part.digest())
     return np.minimum(rand_round(np.minimum(part.counts, cap), width, source), levels)
 
 
@@ -234,12 +234,18 @@ class AlpSpace(Space):
     def release_block(self, block: int, cells: NDArray[np.uint8], release_key: ReleaseKey) -> EncodedBlock:
         packed = np.packbits(cells, bitorder="little")
         content = randomize_block(block, packed, self.flip, release_key)
-        return EncodedBlock(block, content, self.check_block(block, content))
+        return EncodedBlock(block, content, AlpSpace.block_sums(self, block, content))
 
-    def block_length(self, block: int) -> int:
-        return self._column_of(block)[2] // 8
+    def block_lengths(self) -> NDArray[np.int64]:
+        out = np.full(self.blocks, BLOCK_BITS // 8)
+        out[self._firsts[1:] - 1] -= (-np.array(self.column_sizes, np.int64) % BLOCK_BITS) // 8
+        return out
 
-    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def check_sums(self, sums: tuple[int, ...]) -> None:
+        if any(not 0 <= ones <= size for ones, size in zip(sums, self.column_sizes, strict=True)):
+            raise FormatError("manifest field 'sums': a column has more ones than bits")
+
+    def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         sums = np.zeros(self.levels, np.int64)
         sums[self._column_of(block)[0]] = int(np.bitwise_count(content).sum())
         return sums
@@ -265,6 +271,8 @@ class AlpSpace(Space):
     def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
         from hushgram.decoding import AlpEvidence
 
+        if released.bound != self.cap:
+            raise FormatError("manifest: the cap of encoding alp-1 is not the threshold")
         sizes = np.array(self.column_sizes, np.int64)
         return AlpEvidence(released, flip=float(self.flip), width=float(self.width), sizes=sizes, ones=sums)
 
@@ -311,7 +319,9 @@ class Alp(Encoding):
             raise ParameterError(f"AlpSpace: alpha must be from 0.01 to 1000, got {show(alpha)}")
         if not 1 <= width <= 1 << 62:
             raise ParameterError(f"AlpSpace: width must be from 1 to 2^62, got {show(width)}")
-        cap = integer(text["cap"], "cap", "AlpSpace", low=0, high=1 << 62)
+        # no more levels than a count can reach
+        lowest = int((len(sizes) - 1) * width) + 1 if sizes else 1
+        cap = integer(text["cap"], "cap", "AlpSpace", low=lowest, high=1 << 62)
         return AlpSpace(alpha, cap, width, tuple(sizes))
 
 

@@ -128,12 +128,16 @@ class Space(ABC):
         """Noise on every cell of a block. Released."""
 
     @abstractmethod
-    def block_length(self, block: int) -> int | None:
-        """Bytes of a released block, or None where they depend on its content."""
+    def block_lengths(self) -> NDArray[np.int64] | None:
+        """Bytes of each released block, or None where they depend on the content."""
 
     @abstractmethod
-    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The sums of a released block, from its bytes; raises FormatError where these cannot be right."""
+
+    @abstractmethod
+    def check_sums(self, sums: tuple[int, ...]) -> None:
+        """Raises FormatError where no release could have these sums."""
 
     @abstractmethod
     def look_up(

@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from hushgram.errors import InputError
 from hushgram.exact.hashing import column_positions, mix
 from hushgram.exact.keys import as_column, canonical, encode, hash_bytes, user_tokens
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey, digest
 
-__all__ = ["NOISE_SHARDS", "Apart", "Contributions", "Histogram", "KeyTable"]
+__all__ = ["NOISE_SHARDS", "Apart", "Contributions", "Histogram", "KeyTable", "text_buffers"]
 
 #: Noise is drawn for each of these many ranges of the fingerprint, however the runner groups them.
 NOISE_SHARDS = 256
@@ -160,7 +160,7 @@ class Contributions:
         return self.cut(most_keys, apart) if 4 * kept <= 3 * len(self.keys) else self
 
     def bounded(self, max_contributions: int, max_per_key: int, apart: Apart | None = None) -> Histogram:
-        """The histogram that these users may add: at most ``most`` a user and ``most_per_key`` a user and key."""
+        """The histogram that these users may add: at most C in all, and L∞ to one key, each."""
         rows, first_of_user = self._ordered(apart)
         counts = np.minimum(rows.counts, max_per_key)
         before = np.cumsum(counts) - counts
@@ -302,6 +302,12 @@ class Histogram:
         counts = np.add.reduceat(self.counts, starts) if len(starts) else self.counts
         return Histogram(cells[starts], counts)
 
+    def digest(self) -> bytes:
+        """SHA-256 of the keys and counts."""
+        if self.texts is None:
+            return digest(self.fingerprints, self.counts)
+        return digest(self.fingerprints, self.counts, *text_buffers(self.texts))
+
     def listed(self, wanted: U64) -> I64:
         """The count of each of the ``wanted`` fingerprints, 0 where there is none."""
         at = np.searchsorted(self.fingerprints, wanted)
@@ -312,6 +318,14 @@ class Histogram:
 
     def __len__(self) -> int:
         return len(self.fingerprints)
+
+
+def text_buffers(texts: pa.LargeBinaryArray) -> tuple[I64, NDArray[np.uint8]]:
+    """Lengths and bytes of a slice of texts, without what lies around it."""
+    if not len(texts):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.diff(offsets), np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:

@@ -4,11 +4,15 @@ Beam may compute any collection twice. If a second computation drew fresh noise 
 results got out, the stated ε would be wrong. So noise is a function here, not an event: every noisy step
 draws from
 
-    AES-256-CTR(HMAC-SHA256(release key, step ‖ shard ‖ digest of the exact input))
+    AES-256-CTR(HMAC-SHA256(key of the release on its data, step ‖ shard ‖ digest of the exact input of the step))
 
-and the same data give the same noise on every retry, runner and worker count, while different data give
-noise that is independent (up to the strength of HMAC and AES). The release key is 256 random bits, fresh
-for each release, and a secret: whoever has it can subtract the noise.
+where the key of a sparse histogram on its data is derived from the release key, the parameters and a digest of
+*all* exact data (`for_parameters`, `for_data`). The same data give the same noise on every retry, runner and worker
+count; any change of the data, in any shard, changes all noise. The digest of the step's own input stays beside it:
+should an input change while a job runs, no two inputs of a step meet the same draws.
+
+What the proofs rely on: that HMAC-SHA256 and AES-256-CTR are pseudorandom, that a release key is fresh for each
+release, and that it stays secret: whoever has it can subtract the noise.
 
 Nothing else in hushgram draws random bits; a test looks for other imports of randomness.
 """
@@ -111,6 +115,10 @@ class ReleaseKey:
         """
         text = json.dumps(parameters, sort_keys=True)
         return ReleaseKey(self._derive(b"bind", "context", 0, digest(job, text)))
+
+    def for_data(self, data_digest: bytes) -> ReleaseKey:
+        """The key under which all noise on these data is drawn; ``data_digest`` is of all of them."""
+        return ReleaseKey(self._derive(b"bind", "data", 0, data_digest))
 
     def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
         name = step.encode()

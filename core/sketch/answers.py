@@ -7,6 +7,7 @@ records once each user was held to its most.
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -279,13 +280,13 @@ def _match_texts(
     names: pa.LargeBinaryArray,
     texts: pa.LargeBinaryArray,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """At δ > 0 a key is listed only if its very text is: step over other texts with the same fingerprint."""
+    """A key is listed only if its very text is: texts with one fingerprint are sorted, so look among them."""
     at, listed = at.copy(), listed.copy()
     for i in np.flatnonzero(listed):
-        place, text = int(at[i]), texts[int(i)].as_py()
-        while place < len(heavy) and heavy[place] == heavy[at[i]] and names[place].as_py() != text:
-            place += 1
-        listed[i] = place < len(heavy) and heavy[place] == heavy[at[i]]
+        text, first = texts[int(i)].as_py(), int(at[i])
+        end = int(np.searchsorted(heavy, heavy[first], side="right"))
+        place = bisect_left(range(end), text, first, end, key=lambda j: names[j].as_py())
+        listed[i] = place < end and names[place].as_py() == text
         at[i] = min(place, len(heavy) - 1)
     return at, listed
 

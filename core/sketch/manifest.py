@@ -1,13 +1,15 @@
-"""The manifest of a sketch, version 1: what FORMAT.md specifies, and nothing else, is here.
+"""The manifest of a sketch: what FORMAT.md specifies, and nothing else, is here.
 
 A reader trusts no size before it is checked against the file, never unpickles, and names the field that is wrong.
+Version 2 is written; version 1 is read by way of `version1`, which says the same in the words of version 2.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,34 +18,45 @@ from numpy.typing import NDArray
 
 from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import FormatError, HushgramError
-from hushgram.numbers import show
+from hushgram.numbers import integer, show
+from hushgram.sketch import version1
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
     "BLOCKS_PER_FILE",
     "FORMAT",
     "HEAVY_NAME",
+    "INDEX_ENTRY",
+    "INDEX_NAME",
+    "LARGEST_MANIFEST",
     "MANIFEST_NAME",
     "VERSION",
     "FileEntry",
     "Manifest",
-    "bits_name",
+    "blocks_name",
 ]
 
 FORMAT = "hushgram-sketch"
-VERSION = 1
+VERSION = 2
 MANIFEST_NAME = "manifest.json"
 HEAVY_NAME = "heavy.parquet"
-#: Blocks of 2^20 bits in one bits file: 128 MiB.
+INDEX_NAME = "blocks.index"
+#: Blocks in one file: 128 MiB of ALP's.
 BLOCKS_PER_FILE = 1024
+#: Bytes of a block in the index: its length (8), its SHA-256 (32).
+INDEX_ENTRY = 40
 KEY_CANON = "text as UTF-8, bytes as they are, whole numbers as decimal text"
 KEY_HASH = "MurmurHash3 x64 128, seed 0, first 64 bits little-endian"
-_LARGEST_MANIFEST = 64 << 20
+#: No manifest needs more.
+LARGEST_MANIFEST = 4 << 20
+_LARGEST_FILE = 1 << 50
+_SUM = 1 << 62
+_HEX = re.compile(r"[0-9a-f]+")
 
 
-def bits_name(index: int) -> str:
-    """Name of a file of column bits."""
-    return f"bits-{index:05d}.bin"
+def blocks_name(index: int) -> str:
+    """Name of a file of blocks."""
+    return f"blocks-{index:05d}.bin"
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,7 @@ class Manifest:
     heavy_rows: int
     files: tuple[FileEntry, ...]
     release: str = ""
+    version: int = VERSION
 
     def to_bytes(self) -> bytes:
         """The file's content: canonical JSON with a checksum of itself."""
@@ -82,20 +96,19 @@ class Manifest:
         return {
             "format": FORMAT,
             "version": VERSION,
-            "encoding": "alp-1" if self.plan.space is None else self.plan.space.encoding,
             "release": self.release,
-            "keys": {"canonical": KEY_CANON, "hash": KEY_HASH},
+            "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH},
             "guarantee": {
                 "epsilon": show(guarantee.epsilon),
                 "delta": show(guarantee.delta),
+                "unit": guarantee.unit,
+                "relation": guarantee.relation,
                 "parts": {part.name: [show(part.epsilon), show(part.delta)] for part in guarantee.parts},
                 "sentence": guarantee.sentence(),
             },
-            "plan": (plan := self.plan.as_text()),
-            "columns": [
-                {"bits": bits, "ones": ones, "seeds": [f"{int(seed):016x}" for seed in seeds]}
-                for bits, ones, seeds in zip(plan["column_sizes"], self.sums, self.seeds, strict=True)
-            ],
+            "plan": self.plan.as_text(),
+            "seeds": [[f"{int(seed):016x}" for seed in row] for row in self.seeds],
+            "sums": list(self.sums),
             "heavy": {"rows": self.heavy_rows},
             "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in self.files],
         }
@@ -103,79 +116,111 @@ class Manifest:
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Manifest:
         """Read and check; ``where`` is named in errors."""
-        if len(content) > _LARGEST_MANIFEST:
-            raise FormatError(f"{where}: manifest has {len(content)} bytes, more than any sketch needs")
         try:
-            body = json.loads(content)
+            body = json.loads(content.decode())
         except (ValueError, RecursionError):
             raise FormatError(
                 f"{where}: manifest is not valid JSON; the file is damaged, copy the sketch again"
             ) from None
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise FormatError(f"{where}: this is not a hushgram sketch (field 'format')")
-        if body.get("version") != VERSION:
+        version = body.get("version")
+        if version not in (1, VERSION) or type(version) is not int:
             raise FormatError(
-                f"{where}: format version {body.get('version')!r} is not known here (version {VERSION} is);"
+                f"{where}: format version {str(version)[:40]!r} is not known here (1 and {VERSION} are);"
                 " update hushgram to read it"
             )
-        if body.get("encoding") not in ENCODINGS:
-            raise FormatError(
-                f"{where}: encoding {body.get('encoding')!r} is not known here ({', '.join(ENCODINGS)} can be read);"
-                " update hushgram"
-            )
-        if body.pop("checksum", None) != _checksum(body):
+        try:
+            stated, found = body.pop("checksum", None), _checksum(body)
+        except (UnicodeEncodeError, RecursionError):
+            stated = found = None
+        if found is None or stated != found:
             raise FormatError(
                 f"{where}: manifest does not match its checksum; it was altered or damaged, copy the sketch again"
             )
         try:
-            return cls._from_body(body, where)
-        except FormatError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, HushgramError) as error:
-            raise FormatError(f"{where}: manifest field {_shortly(error)} is missing or wrong") from None
+            return cls._from_body(version1.upgraded(body) if version == 1 else body, version, where)
+        except FormatError as error:
+            raise FormatError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+        except HushgramError as error:
+            raise FormatError(f"{where}: a number in the manifest is wrong: {error}") from None
+        except KeyError as error:
+            raise FormatError(f"{where}: manifest field {error} is missing") from None
+        except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
+            raise FormatError(f"{where}: a field of the manifest is wrong: {_shortly(error)}") from None
 
     @classmethod
-    def _from_body(cls, body: Mapping[str, Any], where: str) -> Manifest:
-        plan = Plan.from_text(body["plan"], body["encoding"])
-        sizes = plan.as_text()["column_sizes"]
-        columns: Sequence[Mapping[str, Any]] = body["columns"]
-        if [column["bits"] for column in columns] != sizes:
-            raise FormatError(f"{where}: manifest field 'columns' disagrees with 'plan.column_sizes'")
-        seeds = np.array([[int(seed, 16) for seed in column["seeds"]] for column in columns], dtype=np.uint64)
-        ones = tuple(int(column["ones"]) for column in columns)
-        if any(not 0 <= one <= size for one, size in zip(ones, sizes, strict=True)):
-            raise FormatError(f"{where}: manifest field 'columns.ones' is larger than its column")
-        files = tuple(FileEntry(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in body["files"])
+    def _from_body(cls, body: Mapping[str, Any], version: int, where: str) -> Manifest:
+        encoding = body["plan"]["encoding"]
+        if encoding is not None and encoding not in ENCODINGS:
+            raise FormatError(
+                f"{where}: encoding {str(encoding)[:40]!r} is not known here ({', '.join(ENCODINGS)} can be"
+                " read); update hushgram"
+            )
+        plan = Plan.from_text(body["plan"])
+        space = plan.space
+        release = body["release"]
+        if not isinstance(release, str):
+            raise FormatError(f"{where}: manifest field 'release' must be text")
         manifest = cls(
             plan,
-            seeds.reshape(len(columns), 3),
-            ones,
-            int(body["heavy"]["rows"]),
-            files,
-            str(body["release"]),
+            _seeds(body["seeds"], 0 if space is None else space.hashes),
+            _sums(body["sums"], 0 if space is None else space.sums),
+            integer(body["heavy"]["rows"], "rows", "heavy", low=0, high=1 << 40),
+            tuple(_entry(file) for file in body["files"]),
+            release,
+            version,
         )
-        expected = manifest.expected_files()
-        if [f.name for f in files] != list(expected):
-            raise FormatError(f"{where}: manifest field 'files' must name {', '.join(expected)}")
-        for entry in files:
-            if expected[entry.name] not in (None, entry.size):
-                raise FormatError(
-                    f"{where}: manifest says {entry.size} bytes for {entry.name},"
-                    f" the columns need {expected[entry.name]}"
-                )
+        if space is not None:
+            space.check_sums(manifest.sums)
+        manifest._check_files(where)
         return manifest
+
+    def _check_files(self, where: str) -> None:
+        expected = self.expected_files()
+        if [file.name for file in self.files] != list(expected):
+            raise FormatError(f"{where}: manifest field 'files' must name {', '.join(expected)[:200]}")
+        for file in self.files:
+            if expected[file.name] not in (None, file.size):
+                raise FormatError(
+                    f"{where}: manifest says {file.size} bytes for {file.name},"
+                    f" the encoding needs {expected[file.name]}"
+                )
 
     def expected_files(self) -> dict[str, int | None]:
         """Names, and sizes where the encoding fixes them, of all files but the manifest."""
         out: dict[str, int | None] = {HEAVY_NAME: None}
         space = self.plan.space
-        for start in range(0, 0 if space is None else space.blocks, BLOCKS_PER_FILE):
-            assert space is not None
-            blocks = range(start, min(start + BLOCKS_PER_FILE, space.blocks))
-            lengths = [space.block_length(block) for block in blocks]
-            known = [length for length in lengths if length is not None]
-            out[bits_name(start // BLOCKS_PER_FILE)] = sum(known) if len(known) == len(lengths) else None
+        if space is None:
+            return out
+        name = blocks_name if self.version > 1 else version1.blocks_name
+        if self.version > 1:
+            out[INDEX_NAME] = space.blocks * INDEX_ENTRY
+        lengths = space.block_lengths()
+        for start in range(0, space.blocks, BLOCKS_PER_FILE):
+            size = None if lengths is None else int(lengths[start : start + BLOCKS_PER_FILE].sum())
+            out[name(start // BLOCKS_PER_FILE)] = size
         return out
+
+
+def _seeds(rows: Any, hashes: int) -> NDArray[np.uint64]:
+    good = isinstance(rows, list) and len(rows) == hashes and all(len(row) == 3 for row in rows)
+    if not good or not all(len(seed) == 16 and _HEX.fullmatch(seed) for row in rows for seed in row):
+        raise ValueError(f"'seeds': {hashes} rows of three 16-digit hexadecimal numbers are needed")
+    return np.array([[int(seed, 16) for seed in row] for row in rows], np.uint64).reshape(hashes, 3)
+
+
+def _sums(numbers: Any, count: int) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or len(numbers) != count:
+        raise ValueError(f"'sums': {count} whole numbers are needed")
+    return tuple(integer(number, "sums", "manifest", low=-_SUM, high=_SUM) for number in numbers)
+
+
+def _entry(file: Mapping[str, Any]) -> FileEntry:
+    name, sha256 = file["name"], file["sha256"]
+    if not isinstance(name, str) or not isinstance(sha256, str):
+        raise ValueError("'files': names and digests are text")
+    return FileEntry(name, integer(file["size"], "size", "files", low=0, high=_LARGEST_FILE), sha256)
 
 
 def _checksum(body: Mapping[str, Any]) -> str:
@@ -185,4 +230,4 @@ def _checksum(body: Mapping[str, Any]) -> str:
 
 
 def _shortly(error: BaseException) -> str:
-    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

@@ -6,54 +6,48 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hushgram.encodings import EncodedBlock
 from hushgram.publishing import check_free, new_directory, put_file
+from hushgram.sketch.heavy import heavy_bytes
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
+    INDEX_NAME,
     MANIFEST_NAME,
     FileEntry,
     Manifest,
-    bits_name,
+    blocks_name,
 )
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["heavy_bytes", "write_sketch"]
-
-_ROWS_PER_GROUP = 1 << 17
+__all__ = ["BlockFile", "added_up", "write_sketch"]
 
 
-def heavy_bytes(heavy: Heavy) -> bytes:
-    """The threshold part as Parquet: sorted fingerprints as packed differences, values packed, texts at δ > 0."""
-    columns: dict[str, pa.Array] = {
-        "fingerprint": pa.array(heavy.fingerprints.astype(np.uint64), pa.uint64()),
-        "value": pa.array(heavy.values.astype(np.int64), pa.int64()),
-    }
-    encodings = {"fingerprint": "DELTA_BINARY_PACKED", "value": "DELTA_BINARY_PACKED"}
-    if heavy.texts is not None:
-        columns["key"] = heavy.texts.cast(pa.binary())
-        encodings["key"] = "DELTA_BYTE_ARRAY"
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table(columns),
-        sink,
-        use_dictionary=False,
-        column_encoding=encodings,
-        compression="zstd",
-        write_statistics=False,
-        row_group_size=_ROWS_PER_GROUP,
-        store_schema=False,
-    )
-    return bytes(sink.getvalue())
+@dataclass(frozen=True)
+class BlockFile:
+    """One file of blocks: its content, its part of the index, and its share of the released sums."""
+
+    number: int
+    content: bytes
+    index: bytes
+    sums: tuple[int, ...]
+
+    @classmethod
+    def of(cls, number: int, blocks: Sequence[EncodedBlock]) -> BlockFile:
+        """The file that holds these blocks, in their order."""
+        contents = [block.content.tobytes() for block in blocks]
+        index = (len(content).to_bytes(8, "little") + sha256(content).digest() for content in contents)
+        sums = np.sum([block.sums for block in blocks], axis=0)
+        return cls(number, b"".join(contents), b"".join(index), tuple(sums.tolist()))
 
 
 def write_sketch(
@@ -68,26 +62,34 @@ def write_sketch(
     target = check_free(path)
     with new_directory(target) as work:
         files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
-        sums = np.zeros(0 if plan.space is None else plan.space.sums, np.int64)
-        for index, content in _block_files(blocks, sums):
-            files.append(_put(work, bits_name(index), content))
-        manifest = Manifest(plan, seeds, tuple(sums.tolist()), len(heavy), tuple(files), release)
+        index: list[bytes] = []
+        sums: list[tuple[int, ...]] = []
+        for file in _block_files(blocks):
+            files.append(_put(work, blocks_name(file.number), file.content))
+            index.append(file.index)
+            sums.append(file.sums)
+        if plan.space is not None:
+            files.insert(1, _put(work, INDEX_NAME, b"".join(index)))
+        manifest = Manifest(plan, seeds, added_up(sums), len(heavy), tuple(files), release)
         _put(work, MANIFEST_NAME, manifest.to_bytes())
     return target
 
 
-def _block_files(blocks: Iterable[EncodedBlock], sums: NDArray[np.int64]) -> Iterator[tuple[int, bytes]]:
-    """Contents of the files of blocks in order, adding up the released sums on the way."""
-    held: list[bytes] = []
-    index = 0
+def added_up(sums: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sums of all files together."""
+    return tuple(map(sum, zip(*sums, strict=True)))
+
+
+def _block_files(blocks: Iterable[EncodedBlock]) -> Iterator[BlockFile]:
+    held: list[EncodedBlock] = []
+    number = 0
     for block in blocks:
-        sums += block.sums
-        held.append(block.content.tobytes())
+        held.append(block)
         if len(held) == BLOCKS_PER_FILE:
-            yield index, b"".join(held)
-            held, index = [], index + 1
+            yield BlockFile.of(number, held)
+            held, number = [], number + 1
     if held:
-        yield index, b"".join(held)
+        yield BlockFile.of(number, held)
 
 
 def _put(work: Path, name: str, content: bytes) -> FileEntry:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.noises import Noise
+from hushgram.numbers import integer
 from hushgram.sparse_histogram import threshold
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -45,6 +46,12 @@ class Kind:
         _, delta = noise.split_delta(params.delta)
         return None, threshold.text_threshold(delta, noise, scale, params.sensitivity)
 
+    def checked_domain(self, domain_bits: object) -> int | None:
+        """Bits of the domain as a manifest states them."""
+        if domain_bits is not None:
+            raise ParameterError(f"Plan: domain_bits must be null where kind is {self.word}")
+        return None
+
     def cells(self, part: Histogram, domain_bits: int | None) -> Histogram:
         """The exact histogram over what is told apart."""
         return part
@@ -71,6 +78,9 @@ class _Pure(Kind):
         allowed = params.false_keys if params.false_keys >= 1 else params.false_keys * keys
         return bits, threshold.pure_threshold(bits, max(allowed, Fraction(1, 1000)), noise, scale)
 
+    def checked_domain(self, domain_bits: object) -> int | None:
+        return integer(domain_bits, "domain_bits", "Plan", low=8, high=64)
+
     def cells(self, part: Histogram, domain_bits: int | None) -> Histogram:
         assert domain_bits is not None
         return part.reduced(domain_bits)
@@ -87,7 +97,7 @@ class _Public(Kind):
     def threshold(
         self, params: ReleaseParams, keys: int, noise: Noise, scale: Fraction
     ) -> tuple[int | None, int]:
-        return 64, 0
+        return None, 0
 
 
 TEXT, PURE, PUBLIC = Kind(), _Pure(), _Public()

@@ -20,6 +20,7 @@ from hushgram.numbers import Number, integer, rational, show
 __all__ = ["ReleaseParams", "Split"]
 
 _OWNER = "ReleaseParams"
+_PARTS = ("size", "threshold", "encoding")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MOST_EPSILON = 100
 _MOST_CONTRIBUTIONS = 1 << 20
@@ -222,17 +223,14 @@ class ReleaseParams:
     def _named_split(self, shares: Mapping[str, Number]) -> Split:
         """From shares by name; the encoding's goes by its own word or by "encoding"."""
         named = {"encoding" if name == self.encoding else name: share for name, share in shares.items()}
-        unknown = set(named) - {"size", "threshold", "encoding"}
+        unknown = set(named) - set(_PARTS)
         if unknown or len(named) < len(shares):
             wrong = sorted(unknown)[0] if unknown else self.encoding
             raise ParameterError(
                 f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {self.encoding}"
             )
         return Split(
-            *(
-                self.epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER)
-                for name in ("size", "threshold", "encoding")
-            )
+            *(self.epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER) for name in _PARTS)
         )
 
     @property
@@ -295,11 +293,9 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("encoding", "noise") and value == field.default:
-                continue
             if isinstance(value, Split):
                 parts = (value.size, value.threshold, value.encoding)
-                value = dict(zip(("size", "threshold", self.encoding), map(show, parts), strict=True))
+                value = dict(zip(_PARTS, map(show, parts), strict=True))
             out[field.name] = show(value) if isinstance(value, Fraction) else value
         return out
 
@@ -312,6 +308,5 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
         parts = values.get("split")
         if isinstance(parts, Mapping):
-            names = ("size", "threshold", values.get("encoding", "alp"))
-            values["split"] = Split(*(rational(parts[name], f"split.{name}", _OWNER) for name in names))
+            values["split"] = Split(*(rational(parts[name], f"split.{name}", _OWNER) for name in _PARTS))
         return cls(**values)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hushgram.accounting.guarantee import Guarantee, Part
+from hushgram.accounting.guarantee import UNITS, Guarantee, Part, Unit
 from hushgram.encodings import Demand, Encoding, Space, encoding_named, encoding_of
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import Noise, noise_of
-from hushgram.numbers import rational, show
+from hushgram.numbers import integer, rational, show
 from hushgram.sparse_histogram import sizing, threshold
 from hushgram.sparse_histogram.kinds import PUBLIC, PURE, TEXT, Kind, kind_of
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -24,6 +24,9 @@ from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 __all__ = ["Plan", "check_params", "expected_sizes", "make_plan", "make_public_plan"]
 
 _LEAST_KEYS = 16
+_LARGEST_SCALE = 1 << 50
+# No threshold is further out than so many scales: the tail there is below 10^-80 for either noise.
+_MOST_SCALES = 200
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,17 @@ class Plan:
     #: from this noisy count on a key is heavy
     threshold: int
     scale: Fraction
+    #: the word of the noise
+    noise_word: str
     #: of the encoded counts; None where a public list is all that is released
     space: Space | None
+    #: who is protected
+    unit: Unit = "user"
 
     @property
     def noise(self) -> Noise:
         """The noise on the counts of heavy keys."""
-        return noise_of(self.params.noise)
+        return noise_of(self.noise_word)
 
     @property
     def demand(self) -> Demand:
@@ -65,55 +72,53 @@ class Plan:
             max_contributions=self.params.max_contributions,
             max_per_key=self.params.max_per_key,
             subject="The sketch is",
+            unit=self.unit,
         )
 
     def as_text(self) -> dict[str, Any]:
         """JSON-ready form."""
-        space = {"width": "1", "column_sizes": []} if self.space is None else self.space.as_text()
         return {
+            "unit": self.unit,
             "params": self.params.as_text(),
             "sizes": self.sizes.as_text(),
             "keys": self.keys,
-            "domain_bits": self.domain_bits,
-            "bound": self.threshold,
-            "scale": show(self.scale),
-            "width": space["width"],
-            "column_sizes": space["column_sizes"],
             "kind": self.kind.word,
+            "domain_bits": self.domain_bits,
+            "threshold": self.threshold,
+            "noise": self.noise_word,
+            "scale": show(self.scale),
+            "encoding": None if self.space is None else self.space.encoding,
+            "space": None if self.space is None else self.space.as_text(),
         }
 
     @classmethod
-    def from_text(cls, text: Mapping[str, Any], encoding: str = "alp-1") -> Plan:
-        """The plan that `as_text` wrote."""
-        sizes = text["sizes"]
-        bits = text["domain_bits"]
-        whole = [
-            text["keys"],
-            text["bound"],
-            sizes["records"],
-            sizes["keys"],
-            *sizes["profile"],
-            bits or 0,
-        ]
-        if not all(type(number) is int for number in whole):
-            raise ParameterError("Plan: keys, bound and sizes must be whole numbers")
-        kind = kind_of(text["kind"])
+    def from_text(cls, text: Mapping[str, Any]) -> Plan:
+        """The plan that `as_text` wrote; ParameterError where a number is out of range."""
+        kind, unit = kind_of(text["kind"]), text["unit"]
+        if unit not in UNITS:
+            raise ParameterError(f"Plan: unit must be one of {', '.join(UNITS)}, got {str(unit)[:40]!r}")
         params = ReleaseParams.from_text(text["params"])
-        space = {**text, "alpha": show(params.alpha), "cap": text["bound"]}
+        scale = rational(text["scale"], "scale", "Plan")
+        if not 0 < scale <= _LARGEST_SCALE:
+            raise ParameterError(f"Plan: scale must be above 0 and at most 2^50, got {show(scale)[:60]}")
+        highest = int(_MOST_SCALES * scale) + params.max_contributions + 100
         return cls(
             params=params,
-            sizes=Sizes(
-                sizes["records"],
-                sizes["keys"],
-                tuple(sizes["profile"]),
-                rational(sizes["scale"], "scale", "Sizes"),
-            ),
-            keys=text["keys"],
+            sizes=Sizes.from_text(text["sizes"]),
+            keys=integer(text["keys"], "keys", "Plan", low=1, high=1 << 62),
             kind=kind,
-            domain_bits=text["domain_bits"],
-            threshold=text["bound"],
-            scale=rational(text["scale"], "scale", "Plan"),
-            space=encoding_of(encoding).read_space(space) if kind.sparse else None,
+            domain_bits=kind.checked_domain(text["domain_bits"]),
+            threshold=integer(
+                text["threshold"],
+                "threshold",
+                "Plan",
+                low=int(kind.sparse),
+                high=highest if kind.sparse else 0,
+            ),
+            scale=scale,
+            noise_word=noise_of(text["noise"]).id,
+            space=encoding_of(text["encoding"]).read_space(text["space"]) if kind.sparse else None,
+            unit=unit,
         )
 
 
@@ -124,7 +129,7 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
     return Sizes(params.expected_records, params.expected_keys, (), Fraction(0))
 
 
-def make_plan(params: ReleaseParams, sizes: Sizes) -> Plan:
+def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
     """Domain, threshold and space of the encoding for these parameters and sizes."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
     keys = max(sizes.keys, _ceil(sizes.scale), _LEAST_KEYS)
@@ -132,16 +137,16 @@ def make_plan(params: ReleaseParams, sizes: Sizes) -> Plan:
     scale, of_space = _scales(params)
     domain_bits, heavy_from = kind.threshold(params, keys, noise_of(params.noise), scale)
     space = _encoding(params).plan(_demand(params, sizes, keys, heavy_from, of_space))
-    return Plan(params, sizes, keys, kind, domain_bits, heavy_from, scale, space)
+    return Plan(params, sizes, keys, kind, domain_bits, heavy_from, scale, params.noise, space, unit)
 
 
-def make_public_plan(params: ReleaseParams, listed: int) -> Plan:
+def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> Plan:
     """For a public list of keys: all of ε goes to noise on every one of them; nothing is encoded, δ = 0."""
     if params.delta != 0:
         raise ParameterError("ReleaseParams: a public list of keys needs no delta; set delta to 0")
-    sizes = Sizes(0, listed, (), Fraction(0))
+    sizes = Sizes(0, keys, (), Fraction(0))
     (scale,) = noise_of(params.noise).scales((params.epsilon,), Fraction(0), params.sensitivity)
-    return Plan(params, sizes, listed, PUBLIC, 64, 0, scale, None)
+    return Plan(params, sizes, keys, PUBLIC, None, 0, scale, params.noise, None, unit)
 
 
 def check_params(params: ReleaseParams) -> None:

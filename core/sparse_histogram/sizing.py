@@ -17,6 +17,7 @@ Sundararajan 2009 for its discrete form.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -24,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.exact.histogram import Histogram
+from hushgram.errors import ParameterError
+from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
-from hushgram.numbers import show
+from hushgram.numbers import integer, rational, show
 
-__all__ = ["PROFILE_GRID", "Sizes", "Tally", "privacy", "release_sizes", "sensitivity"]
+__all__ = ["PROFILE_GRID", "Sizes", "Survey", "privacy", "release_sizes", "sensitivity"]
 
 
 def _grid() -> tuple[int, ...]:
@@ -39,29 +41,37 @@ def _grid() -> tuple[int, ...]:
 
 
 PROFILE_GRID = _grid()
+_LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Exact n and N_t of a part of the histogram; tallies of disjoint parts add up."""
+class Survey:
+    """Exact n and N_t of some noise shards, and a digest of each; surveys of different shards add up. Private."""
 
     records: int
     profile: NDArray[np.int64]
+    digests: tuple[tuple[int, bytes], ...]
 
     @classmethod
-    def of(cls, histogram: Histogram) -> Tally:
-        """Of one part, whose keys are complete."""
-        ordered = np.sort(histogram.counts)
+    def of(cls, shards: Iterable[tuple[int, Histogram]]) -> Survey:
+        """Of noise shards by number, each complete."""
+        held = list(shards)
+        ordered = np.sort(np.concatenate([part.counts for _, part in held] or [np.zeros(0, np.int64)]))
         profile = len(ordered) - np.searchsorted(ordered, np.array(PROFILE_GRID, np.int64), side="left")
-        return cls(int(ordered.sum()), profile.astype(np.int64))
+        digests = tuple((shard, part.digest()) for shard, part in held)
+        return cls(int(ordered.sum()), profile.astype(np.int64), digests)
 
-    @classmethod
-    def zero(cls) -> Tally:
-        """Of nothing."""
-        return cls(0, np.zeros(len(PROFILE_GRID), np.int64))
+    def __add__(self, other: Survey) -> Survey:
+        return Survey(
+            self.records + other.records, self.profile + other.profile, self.digests + other.digests
+        )
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.records + other.records, self.profile + other.profile)
+    def data_digest(self) -> bytes:
+        """Of all data, whatever the order and grouping in which their shards came."""
+        shards, digests = zip(*sorted(self.digests), strict=True)
+        if shards != tuple(range(NOISE_SHARDS)):
+            raise AssertionError(f"a survey needs each of the {NOISE_SHARDS} noise shards once")
+        return digest("all shards", *digests)
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,20 @@ class Sizes:
             "scale": show(self.scale),
         }
 
+    @classmethod
+    def from_text(cls, text: Mapping[str, Any]) -> Sizes:
+        """What `as_text` wrote; ParameterError where a number is out of range."""
+        grid, profile = text["profile_at"], text["profile"]
+        if grid not in ([], list(PROFILE_GRID)) or not isinstance(profile, list) or len(profile) != len(grid):
+            raise ParameterError("Sizes: profile must be empty or have a number for each t of the grid")
+        low, high = -_LARGEST, _LARGEST
+        numbers = [integer(n, "profile", "Sizes", low=low, high=high) for n in profile]
+        records, keys = (integer(text[n], n, "Sizes", low=low, high=high) for n in ("records", "keys"))
+        scale = rational(text["scale"], "scale", "Sizes")
+        if not 0 <= scale <= 1 << 36 or (scale == 0) != (not numbers):
+            raise ParameterError(f"Sizes: scale must be from 0 to 2^36, got {show(scale)[:60]}")
+        return cls(records, keys, tuple(numbers), scale)
+
 
 def sensitivity(max_contributions: int) -> int:
     """L1 sensitivity of (n, N_t for all t)."""
@@ -97,10 +121,12 @@ def privacy(scale: Fraction, max_contributions: int) -> Fraction:
     return sensitivity(max_contributions) / scale
 
 
-def release_sizes(tally: Tally, epsilon: Fraction, max_contributions: int, release_key: ReleaseKey) -> Sizes:
+def release_sizes(
+    survey: Survey, epsilon: Fraction, max_contributions: int, release_key: ReleaseKey
+) -> Sizes:
     """n̂ and N̂_t with noise of scale 2C/ε."""
     scale = sensitivity(max_contributions) / epsilon
-    exact = np.concatenate([[tally.records], tally.profile]).astype(np.int64)
+    exact = np.concatenate([[survey.records], survey.profile]).astype(np.int64)
     noise = discrete_laplace(scale, len(exact), release_key.source("size", 0, digest(exact)))
     released = (exact + noise).tolist()
     return Sizes(records=released[0], keys=released[1], profile=tuple(released[1:]), scale=scale)

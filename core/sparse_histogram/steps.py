@@ -7,6 +7,7 @@ released.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,33 +16,72 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram import laplace_mechanism as laplace
+from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.encodings.encoding import Part
 from hushgram.errors import InputError
 from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Apart, Histogram, KeyTable
 from hushgram.exact.keys import as_column, encode
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.sizing import Survey, release_sizes
 from hushgram.sparse_histogram.threshold import Heavy, release_shard
 
 __all__ = [
+    "PlannedRelease",
     "apart",
     "block_parts",
     "heavy_of_list",
     "heavy_of_shard",
     "key_for",
     "only_public_keys",
+    "plan_release",
     "public_key_table",
     "released_block",
     "seeds_of",
+    "unit_of",
 ]
 
 
 def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey:
     """The key under which a release with these parameters draws; a fresh one where none is given."""
     return (release_key or ReleaseKey.generate()).for_parameters("release", params.as_text())
+
+
+def unit_of(users: object) -> Unit:
+    """Who is protected: a user where there are users (a column, or its name), else a record."""
+    return "record" if users is None else "user"
+
+
+@dataclass(frozen=True)
+class PlannedRelease:
+    """The plan, which is public, and the digest of all exact data, which is not: what all later steps need."""
+
+    plan: Plan
+    data_digest: bytes
+
+    def noise_key(self, release_key: ReleaseKey) -> ReleaseKey:
+        """The key of all noise of this release on these data."""
+        return release_key.for_data(self.data_digest)
+
+
+def plan_release(
+    survey: Survey, params: ReleaseParams, release_key: ReleaseKey, unit: Unit = "user"
+) -> PlannedRelease:
+    """From the survey of all shards to the plan, by noisy sizes unless ``params`` state them.
+
+    Raises where a privacy map does not hold, before anything else is drawn.
+    """
+    data_digest = survey.data_digest()
+    sizes = expected_sizes(params)
+    if sizes is None:
+        noise_key = release_key.for_data(data_digest)
+        sizes = release_sizes(survey, params.split.size, params.max_contributions, noise_key)
+    plan = make_plan(params, sizes, unit)
+    plan.guarantee()
+    return PlannedRelease(plan, data_digest)
 
 
 def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
@@ -55,8 +95,9 @@ def apart(params: ReleaseParams, release_key: ReleaseKey) -> Apart | None:
     return None if count is None else Apart(draw_seeds(release_key, 1)[0], count)
 
 
-def heavy_of_shard(shard: int, part: Histogram, plan: Plan, release_key: ReleaseKey) -> Heavy:
+def heavy_of_shard(shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey) -> Heavy:
     """Threshold release of one noise shard. Released."""
+    plan = planned.plan
     return release_shard(
         shard,
         plan.kind.cells(part, plan.domain_bits),
@@ -64,26 +105,30 @@ def heavy_of_shard(shard: int, part: Histogram, plan: Plan, release_key: Release
         noise=plan.noise,
         scale=plan.scale,
         domain_bits=plan.domain_bits,
-        release_key=release_key,
+        release_key=planned.noise_key(release_key),
     )
 
 
 def block_parts(
-    shards: Iterable[tuple[int, Histogram]], plan: Plan, release_key: ReleaseKey
+    shards: Iterable[tuple[int, Histogram]], planned: PlannedRelease, release_key: ReleaseKey
 ) -> Iterator[tuple[int, Part]]:
     """What noise shards add to each block of the encoding. Exact and private until released."""
+    plan = planned.plan
     assert plan.space is not None
     cells = ((shard, plan.kind.cells(part, plan.domain_bits)) for shard, part in shards)
-    return plan.space.project(cells, seeds_of(plan, release_key), release_key)
+    return plan.space.project(cells, seeds_of(plan, release_key), planned.noise_key(release_key))
 
 
-def released_block(block: int, parts: Iterable[Part], plan: Plan, release_key: ReleaseKey) -> EncodedBlock:
+def released_block(
+    block: int, parts: Iterable[Part], planned: PlannedRelease, release_key: ReleaseKey
+) -> EncodedBlock:
     """All parts of a block together, with noise on every cell. Released."""
-    assert plan.space is not None
-    cells = plan.space.empty_block(block)
+    space = planned.plan.space
+    assert space is not None
+    cells = space.empty_block(block)
     for part in parts:
-        plan.space.add(cells, part)
-    return plan.space.release_block(block, cells, release_key)
+        space.add(cells, part)
+    return space.release_block(block, cells, planned.noise_key(release_key))
 
 
 # --- a public list ----------------------------------------------------------------------------------------------
@@ -115,5 +160,6 @@ def heavy_of_list(histogram: Histogram, table: KeyTable, plan: Plan, release_key
         places = pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)
         counts[places] = histogram.counts
     settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
-    released = laplace.release_listed(table.texts.to_pylist(), counts, settings, release_key)
+    noise_key = release_key.for_data(digest("public list", counts))
+    released = laplace.release_listed(table.texts.to_pylist(), counts, settings, noise_key)
     return Heavy(table.fingerprints, released.counts, table.texts)

@@ -36,7 +36,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.intervals import enclose
 from hushgram.noise.noises import Noise, Sensitivity
 from hushgram.noise.sampling import successes
@@ -157,7 +157,7 @@ def release_shard(
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others.
     """
-    source = release_key.source("threshold", shard, _digest(part))
+    source = release_key.source("threshold", shard, part.digest())
     noisy = part.counts + noise.sample(scale, len(part), source)
     kept = np.flatnonzero(noisy >= threshold)
     if domain_bits is None:
@@ -170,10 +170,3 @@ def release_shard(
     found = np.concatenate([part.fingerprints[kept], zeros[free]])
     order = np.argsort(found)
     return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order])
-
-
-def _digest(part: Histogram) -> bytes:
-    if part.texts is None:
-        return digest(part.fingerprints, part.counts)
-    lengths = np.array([len(text) for text in part.texts.to_pylist()], dtype=np.int64)
-    return digest(part.fingerprints, part.counts, lengths, b"".join(part.texts.to_pylist()))

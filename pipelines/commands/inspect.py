@@ -27,7 +27,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
     opened = Sketch.open(sketch)
     plan, guarantee = opened.plan, opened.guarantee
     if style == "json":
-        body = json.loads(opened.manifest.to_bytes())
+        body = opened.manifest_json
         write_output(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False) + "\n", output)
         return
     lines = [

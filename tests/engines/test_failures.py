@@ -36,7 +36,7 @@ THROWN = [
     failure("read_records._ReadItem", "after", "throw"),
     failure("merge_histograms._Split", "before", "throw"),
     failure("merge_histograms.SumHistograms", "after", "throw"),
-    failure("plan_release.PlanFromTallies", "after", "throw"),
+    failure("plan_release.PlanFromSurveys", "after", "throw"),
     failure("release_threshold._Release", "after", "throw"),
     failure("encode_counts._Project", "before", "throw"),
     failure("encode_counts._Release", "after", "throw"),
@@ -53,7 +53,7 @@ WORKERS = [
 ]
 MANAGERS = [
     failure("read_records._ReadItem", "after", "die"),
-    failure("plan_release.PlanFromTallies", "after", "die"),
+    failure("plan_release.PlanFromSurveys", "after", "die"),
     failure("encode_counts._Project", "after", "die"),
     failure("write_sketch._WriteHeavy", "after", "die"),
     failure("write_sketch._Publish", "before", "die"),

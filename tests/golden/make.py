@@ -1,4 +1,4 @@
-"""Writes the golden sketches: `python -m tests.golden.make DIRECTORY`. Committed ones are never written again.
+"""Writes the golden sketches: `python -m tests.golden.make tests/golden/vN`. Committed ones are never written again.
 
 A golden sketch pins the format: every later version must read it and give the answers recorded beside it.
 """

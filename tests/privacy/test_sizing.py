@@ -7,13 +7,13 @@ import numpy as np
 
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.sizing import PROFILE_GRID, Tally, privacy, release_sizes, sensitivity
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Survey, privacy, release_sizes, sensitivity
 from tests.statistics import fits, laplace_pmf
 
 
 def numbers(x):
     held = np.array([c for c in x if c], np.int64)
-    tally = Tally.of(Histogram(np.arange(len(held), dtype=np.uint64), held))
+    tally = Survey.of(enumerate([Histogram(np.arange(len(held), dtype=np.uint64), held)]))
     return np.concatenate([[tally.records], tally.profile])
 
 
@@ -55,7 +55,7 @@ def test_brute_force_rejects_non_cumulative_profile():
 
 
 def test_noise_has_the_stated_scale():
-    tally = Tally.of(Histogram(np.arange(3, dtype=np.uint64), np.array([1, 2, 30])))
+    tally = Survey.of(enumerate([Histogram(np.arange(3, dtype=np.uint64), np.array([1, 2, 30]))]))
     epsilon, most = Fraction(1, 2), 3
     seen = []
     for i in range(300):

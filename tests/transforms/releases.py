@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
@@ -40,6 +42,11 @@ def bounded(table: pa.Table, chosen: ReleaseParams) -> Histogram:
     """The bounded histogram by the library."""
     rows = Contributions.of(table["user"], table["url"], KEY, texts=chosen.delta != 0)
     return rows.bounded(chosen.max_contributions, chosen.max_per_key)
+
+
+def planned(histogram: Histogram, chosen: ReleaseParams) -> PlannedRelease:
+    """The library's plan for this histogram."""
+    return plan_release(Survey.of(enumerate(histogram.shards())), chosen, KEY)
 
 
 def pieces(table: pa.Table, sizes: Sequence[int]) -> list[pa.RecordBatch]:

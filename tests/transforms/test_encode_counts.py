@@ -8,10 +8,10 @@ import pytest
 from hushgram.encodings import EncodedBlock, alp
 from hushgram.exact.histogram import Histogram
 from hushgram.release_in_memory import encoded_blocks
-from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.shuffle.sharding import split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, params, records
+from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
 
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 4, False), ("1e-6", 1, False), ("0", 2, True)])
@@ -22,19 +22,19 @@ def test_the_stage_gives_the_librarys_blocks(
     chosen = params(delta, **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
-    plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
+    plan = planned(histogram, chosen)
     shards = {group: Histogram.empty(texts=texts) for group in range(groups)} | dict(
         split_groups(histogram, groups)
     )
 
     def build(p: beam.Pipeline) -> beam.PCollection:
         made = p | "Shards" >> beam.Create(list(shards.items())).with_output_types(tuple[int, Histogram])
-        side = p | "Plan" >> beam.Create([plan]).with_output_types(Plan)
+        side = p | "Plan" >> beam.Create([plan]).with_output_types(PlannedRelease)
         return made | EncodeCounts(side, KEY, groups=groups)
 
     found: list[EncodedBlock] = sorted(collect(build), key=lambda block: block.index)
     expected = list(encoded_blocks(histogram.shards(), plan, KEY))
-    assert len(expected) > plan.space.hashes  # type: ignore[union-attr]
+    assert len(expected) > plan.plan.space.hashes  # type: ignore[union-attr]
     for block, other in zip(found, expected, strict=True):
         assert block.index == other.index
         assert block.content.tolist() == other.content.tolist()

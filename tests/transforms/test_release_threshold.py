@@ -6,15 +6,14 @@ import apache_beam as beam
 import pytest
 
 from hushgram.exact.histogram import Histogram
-from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
-from hushgram.sparse_histogram.steps import heavy_of_shard
+from hushgram.sparse_histogram.steps import PlannedRelease, heavy_of_shard
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.sharding import split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, params, records
+from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
 
 
-def library(histogram: Histogram, plan: Plan) -> Heavy:
+def library(histogram: Histogram, plan: PlannedRelease) -> Heavy:
     return Heavy.concat([heavy_of_shard(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
 
 
@@ -23,14 +22,14 @@ def test_the_stage_gives_the_librarys_rows(delta: str, groups: int, empty: bool)
     chosen = params(delta, epsilon="20", false_keys="0.5", **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
-    plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
+    plan = planned(histogram, chosen)
     shards = {group: Histogram.empty(texts=texts) for group in range(groups)} | dict(
         split_groups(histogram, groups)
     )
 
     def build(p: beam.Pipeline) -> beam.PCollection:
         made = p | "Shards" >> beam.Create(list(shards.items())).with_output_types(tuple[int, Histogram])
-        side = p | "Plan" >> beam.Create([plan]).with_output_types(Plan)
+        side = p | "Plan" >> beam.Create([plan]).with_output_types(PlannedRelease)
         return made | ReleaseThreshold(side, KEY, groups=groups)
 
     found = sorted(collect(build), key=lambda pair: pair[0])

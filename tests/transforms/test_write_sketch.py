@@ -16,21 +16,22 @@ from hushgram.exact.histogram import Histogram
 from hushgram.processes import Owner
 from hushgram.publishing import work_name
 from hushgram.release_in_memory import encoded_blocks
-from hushgram.sketch import manifest, reader, writer
-from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sketch import manifest, storage, writer
+from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.steps import heavy_of_shard, seeds_of
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms import write_sketch as sketch_sink
 from hushgram.transforms.write_sketch import Target, WriteSketch, discard_work
-from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records
+from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, planned, records
 from tests.transforms.stores import StoreFileSystem
 
 CHOSEN = params(**SMALL)
-PLAN = make_plan(CHOSEN, expected_sizes(CHOSEN))  # type: ignore[arg-type]
+PLANNED = planned(bounded(records(), CHOSEN), CHOSEN)
+PLAN = PLANNED.plan
 SEEDS = seeds_of(PLAN, KEY)
 SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
-HEAVY = [heavy_of_shard(i, part, PLAN, KEY) for i, part in enumerate(SHARDS)]
-BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLAN, KEY))
+HEAVY = [heavy_of_shard(i, part, PLANNED, KEY) for i, part in enumerate(SHARDS)]
+BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLANNED, KEY))
 
 
 def write(target: Target, name: str = "urls") -> list[str]:
@@ -49,7 +50,7 @@ def write(target: Target, name: str = "urls") -> list[str]:
 
 @pytest.mark.parametrize("place", ["new", "empty directory"])
 def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (manifest, writer, reader, sketch_sink):  # several files of bits
+    for module in (manifest, writer, storage, sketch_sink):  # several files of bits
         monkeypatch.setattr(module, "BLOCKS_PER_FILE", 2)
     expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
     if place == "empty directory":

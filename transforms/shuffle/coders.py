@@ -19,9 +19,10 @@ import pyarrow as pa
 from apache_beam import coders
 from numpy.typing import NDArray
 
-from hushgram.exact.histogram import Contributions, Histogram, KeyTable
+from hushgram.exact.histogram import Contributions, Histogram, KeyTable, text_buffers
 from hushgram.sparse_histogram.plan import Plan
-from hushgram.sparse_histogram.sizing import Tally
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
@@ -30,7 +31,8 @@ __all__ = [
     "HeavyCoder",
     "HistogramCoder",
     "PlanCoder",
-    "TallyCoder",
+    "PlannedReleaseCoder",
+    "SurveyCoder",
     "pack_arrays",
     "pack_buffers",
     "unpack_arrays",
@@ -91,15 +93,8 @@ def _widen(values: Array, rows: int) -> NDArray[np.int64]:
 
 
 def _pack_texts(texts: pa.LargeBinaryArray) -> list[Array]:
-    """Lengths and bytes of a slice, without what lies around it."""
-    offsets = np.frombuffer(texts.buffers()[1] or bytes(8), np.int64)[
-        texts.offset : texts.offset + len(texts) + 1
-    ]
-    if not len(texts):
-        return [np.zeros(0, "<u4"), np.zeros(0, "<u1")]
-    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
-    lengths = np.diff(offsets)
-    return [lengths.astype("<u4") if lengths.max() < 1 << 32 else lengths.astype("<u8"), data]
+    lengths, data = text_buffers(texts)
+    return [lengths.astype("<u8" if len(lengths) and lengths.max() >= 1 << 32 else "<u4"), data]
 
 
 def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
@@ -180,16 +175,20 @@ class HeavyCoder(ArraysCoder):
         return Heavy(prints, _widen(values, len(prints)), _unpack_texts(*texts) if texts else None)
 
 
-class TallyCoder(ArraysCoder):
-    """Exact n and N_t of a part."""
+class SurveyCoder(ArraysCoder):
+    """Exact sizes and digests of a part."""
 
-    kind = Tally
+    kind = Survey
 
-    def to_arrays(self, value: Tally) -> list[Array]:
-        return [np.array([value.records], "<i8"), value.profile.astype("<i8", copy=False)]
+    def to_arrays(self, value: Survey) -> list[Array]:
+        shards = np.array([shard for shard, _ in value.digests], "<u2")
+        digests = np.frombuffer(b"".join(digest for _, digest in value.digests), np.uint8)
+        return [np.array([value.records], "<i8"), value.profile.astype("<i8", copy=False), shards, digests]
 
-    def from_arrays(self, arrays: list[Array]) -> Tally:
-        return Tally(int(arrays[0][0]), arrays[1])
+    def from_arrays(self, arrays: list[Array]) -> Survey:
+        records, profile, shards, digests = arrays
+        each = (row.tobytes() for row in digests.reshape(len(shards), -1))
+        return Survey(int(records[0]), profile, tuple(zip(shards.tolist(), each, strict=True)))
 
 
 class PlanCoder(coders.Coder):
@@ -208,6 +207,22 @@ class PlanCoder(coders.Coder):
         return Plan
 
 
+class PlannedReleaseCoder(coders.Coder):
+    """The digest, then the plan."""
+
+    def encode(self, value: PlannedRelease) -> bytes:
+        return value.data_digest + PlanCoder().encode(value.plan)
+
+    def decode(self, encoded: bytes) -> PlannedRelease:
+        return PlannedRelease(PlanCoder().decode(encoded[32:]), encoded[:32])
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> type:
+        return PlannedRelease
+
+
 def _index(values: Array) -> Array:
     return values.astype("<u4") if not len(values) or values.max() < 1 << 32 else values
 
@@ -216,7 +231,8 @@ for _kind, _coder in (
     (Contributions, ContributionsCoder),
     (Histogram, HistogramCoder),
     (Heavy, HeavyCoder),
-    (Tally, TallyCoder),
+    (Survey, SurveyCoder),
     (Plan, PlanCoder),
+    (PlannedRelease, PlannedReleaseCoder),
 ):
     coders.registry.register_coder(_kind, _coder)

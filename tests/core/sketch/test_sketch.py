@@ -1,5 +1,6 @@
 """The sketch on disk: round trips, golden files, and every kind of damage, each refused in one line."""
 
+import hashlib
 import json
 import os
 import resource
@@ -12,13 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushgram as hg
-from hushgram.errors import FormatError, HushgramError, InputError, OutputError
+from hushgram.errors import FormatError, InputError, OutputError
 from hushgram.exact.hashing import column_positions
 from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
 
-GOLDEN = Path(golden.__file__).parent / "v1"
+GOLDEN = Path(golden.__file__).parent / "v2"
+VERSION_1 = Path(golden.__file__).parent / "v1"
 KEY = hg.ReleaseKey(bytes(range(32)))
+FILES = ["heavy.parquet", "blocks.index", "blocks-00000.bin", "manifest.json"]
 
 
 @pytest.fixture
@@ -39,10 +42,11 @@ def refused(path, words, verify=False):
 
 
 @pytest.mark.parametrize("name", golden.SETTINGS)
-def test_golden_sketches_are_read_and_answer_as_recorded(name):
-    sketch = hg.Sketch.open(GOLDEN / f"{name}.sketch")
+@pytest.mark.parametrize("home", [VERSION_1, GOLDEN], ids=lambda path: path.name)
+def test_golden_sketches_are_read_and_answer_as_recorded(name, home):
+    sketch = hg.Sketch.open(home / f"{name}.sketch")
     sketch.verify()
-    recorded = json.loads((GOLDEN / f"{name}.json").read_text())
+    recorded = json.loads((home / f"{name}.json").read_text())
     found = golden.answers(sketch)
     assert found["unbiased"] == pytest.approx(recorded.pop("unbiased"), abs=1e-5)
     found.pop("unbiased")
@@ -71,24 +75,36 @@ def test_golden_sketches_are_written_again_to_the_byte(name, tmp_path):
     )
 
 
-def test_bits_are_where_the_format_says():
+@pytest.mark.parametrize("version", [1, 2])
+def test_bits_are_where_the_format_says(version):
     """Independent of the reader: position and bit order straight from FORMAT.md."""
-    sketch = hg.Sketch.open(GOLDEN / "pure.sketch")
-    body = json.loads((GOLDEN / "pure.sketch/manifest.json").read_text())
-    raw = (GOLDEN / "pure.sketch/bits-00000.bin").read_bytes()
-    f = int(hg.Sketch.open(GOLDEN / "pure.sketch").heavy(all=True)["fingerprint"][0].as_py())
+    home = (VERSION_1, GOLDEN)[version - 1] / "pure.sketch"
+    sketch = hg.Sketch.open(home)
+    body = json.loads((home / "manifest.json").read_text())
+    raw = (home / ("bits-00000.bin", "blocks-00000.bin")[version - 1]).read_bytes()
+    f = int(sketch.heavy(all=True)["fingerprint"][0].as_py())
+    if version == 1:
+        columns = [(column["bits"], column["seeds"]) for column in body["columns"]]
+    else:
+        columns = list(zip(body["plan"]["space"]["column_sizes"], body["seeds"], strict=True))
+        index = (home / "blocks.index").read_bytes()
+        assert len(index) == 40 * len(columns)  # each column is one block here
     start = 0
-    for i, column in enumerate(body["columns"]):
-        a1, a2, c = (int(seed, 16) for seed in column["seeds"])
+    for i, (bits, seeds) in enumerate(columns):
+        a1, a2, c = (int(seed, 16) for seed in seeds)
         h = ((a1 + f % 2**32) * (a2 + (f >> 32)) + c) % 2**64
-        position = ((h >> 32) * column["bits"]) >> 32
-        assert position == int(
-            column_positions(np.array([f], np.uint64), sketch.manifest.seeds[i], column["bits"])[0]
-        )
+        position = ((h >> 32) * bits) >> 32
+        assert position == int(column_positions(np.array([f], np.uint64), sketch.manifest.seeds[i], bits)[0])
         byte = raw[start // 8 + position // 8]
-        found = sketch.plan.space.look_up(np.array([f], np.uint64), sketch.manifest.seeds, sketch._block)
+        found = sketch.plan.space.look_up(
+            np.array([f], np.uint64), sketch.manifest.seeds, sketch._storage.block
+        )
         assert bool(byte >> (position % 8) & 1) == bool(found[0, i])
-        start += column["bits"]
+        if version == 2:
+            part = raw[start // 8 : (start + bits) // 8]
+            digest = hashlib.sha256(part).digest()
+            assert index[40 * i : 40 * i + 40] == len(part).to_bytes(8, "little") + digest
+        start += bits
 
 
 def test_same_key_same_bytes_and_one_record_changes_the_noise(tmp_path):
@@ -118,7 +134,7 @@ def test_one_key_with_other_parameters_draws_other_noise():
     assert sum(x != y for x, y in zip(seeds[0][1], seeds[1][1], strict=True)) > 100
 
 
-@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_truncated_files(sketch, name):
     content = (sketch / name).read_bytes()
     for size in (0, 1, len(content) // 2, len(content) - 2):
@@ -126,7 +142,7 @@ def test_truncated_files(sketch, name):
         refused(sketch, name, verify=True)
 
 
-@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_flipped_bits_are_found(sketch, name):
     content = bytearray((sketch / name).read_bytes())
     for at in range(0, len(content), max(len(content) // 40, 1)):
@@ -135,9 +151,11 @@ def test_flipped_bits_are_found(sketch, name):
         (sketch / name).write_bytes(damaged)
         with pytest.raises(FormatError):
             hg.Sketch.open(sketch).verify()
+        with pytest.raises(FormatError):  # and no lookup answers from it
+            hg.Sketch.open(sketch).estimate(["a", *map(str, range(500))])
 
 
-@pytest.mark.parametrize("name", ["heavy.parquet", "bits-00000.bin", "manifest.json"])
+@pytest.mark.parametrize("name", FILES)
 def test_missing_files(sketch, name):
     (sketch / name).unlink()
     refused(sketch, name)
@@ -177,28 +195,44 @@ def put(*path_and_value):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (put("version", 2), "version 2 is not known here"),
-        (put("encoding", "alp-9"), "encoding 'alp-9'"),
-        (put("columns", 0, "bits", 1 << 60), "columns"),
-        (put("plan", "column_sizes", [1 << 40]), "column_sizes"),
+        (put("version", 3), "version '3' is not known here"),
+        (put("version", True), "is not known here"),
+        (put("plan", "encoding", "alp-9"), "encoding 'alp-9'"),
+        (put("plan", "encoding", None), "encoding"),
+        (put("plan", "noise", "magic"), "noise 'magic'"),
+        (put("plan", "unit", "cat"), "unit"),
+        (put("plan", "space", "column_sizes", [1 << 40]), "column_sizes"),
+        (put("plan", "space", "column_sizes", [1 << 62]), "column_sizes"),
+        (put("plan", "space", "column_sizes", [64] * 63), "column_sizes"),
+        (put("plan", "space", "width", "1/1000"), "width"),
+        (put("plan", "space", "cap", 1), "cap"),
+        (put("plan", "space", "alpha", "1e9"), "alpha"),
+        (put("plan", "domain_bits", 2**40), "domain_bits"),
+        (put("plan", "domain_bits", None), "domain_bits"),
+        (put("plan", "scale", "1e90"), "scale"),
+        (put("plan", "threshold", 10**18), "threshold"),
+        (put("plan", "sizes", "keys", 10**30), "keys"),
+        (put("release", 7), "release"),
         (put("heavy", "rows", 10**12), "rows"),
         (put("files", 0, "name", "../../etc/passwd"), "files"),
-        (put("files", 0, "size", -1), "bytes"),
+        (put("files", 0, "size", -1), "size"),
         (put("files", 1, "size", 10**15), "bytes"),
-        (put("columns", 0, "ones", 10**9), "ones"),
-        (put("columns", 0, "seeds", ["zz", "1", "2"]), "manifest field"),
-        (put("plan", "scale", "1/0"), "manifest field"),
-        (put("plan", "params", "epsilon", "nan"), "manifest field"),
-        (put("plan", "kind", "magic"), "manifest field"),
-        (put("plan", "bound", "x"), ""),
+        (put("sums", 0, 10**9), "sums"),
+        (put("sums", [1]), "sums"),
+        (put("seeds", 0, ["zz", "1", "2"]), "seeds"),
+        (put("seeds", []), "seeds"),
+        (put("plan", "scale", "1/0"), "scale"),
+        (put("plan", "params", "epsilon", "nan"), "epsilon"),
+        (put("plan", "kind", "magic"), "kind"),
+        (put("plan", "threshold", "x"), "threshold"),
         (lambda body: body.pop("plan"), "manifest field"),
-        (lambda body: body["plan"].pop("width"), "manifest field"),
-        (put("plan", "sizes", "profile", None), "manifest field"),
+        (lambda body: body["plan"]["space"].pop("width"), "manifest field"),
+        (put("plan", "sizes", "profile", None), "profile"),
     ],
 )
 def test_absurd_manifests(sketch, change, words):
     rewrite(sketch, change)
-    with pytest.raises(HushgramError) as caught:
+    with pytest.raises(FormatError) as caught:
         hg.Sketch.open(sketch).estimate(["a"])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -214,7 +248,7 @@ def test_heavy_file_of_another_kind(sketch):
         body["heavy"]["rows"] = 1
 
     rewrite(sketch, change)
-    refused(sketch, "column 'fingerprint'")
+    refused(sketch, "heavy.parquet: column 'fingerprint'")
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -322,7 +356,7 @@ def test_no_exact_number_in_the_manifest():
         bodies.append(json.loads((sketch.path / "manifest.json").read_text()))
     for field in ("records", "keys"):
         assert bodies[0]["plan"]["sizes"][field] != bodies[1]["plan"]["sizes"][field]
-    assert bodies[0]["columns"][0]["ones"] != bodies[1]["columns"][0]["ones"]
+    assert bodies[0]["sums"] != bodies[1]["sums"]
 
 
 def test_no_keys_are_no_rows():

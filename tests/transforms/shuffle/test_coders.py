@@ -17,7 +17,8 @@ from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
-from hushgram.sparse_histogram.sizing import Tally
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.sparse_histogram.threshold import Heavy
 from hushgram.transforms.shuffle.background import OrderedPool
 from hushgram.transforms.shuffle.blocks import BlockPart
@@ -26,7 +27,7 @@ from hushgram.transforms.shuffle.coders import (
     HeavyCoder,
     HistogramCoder,
     PlanCoder,
-    TallyCoder,
+    SurveyCoder,
 )
 from hushgram.transforms.shuffle.columns import RowBuffer, columns_of
 from hushgram.transforms.shuffle.sharding import Shards, noise_parts, shards_for, split_groups
@@ -77,16 +78,19 @@ def test_released_values_below_zero_come_back() -> None:
 
 
 def test_tally_and_plan_come_back() -> None:
-    tally = Tally.of(bounded(records(300), params()))
-    back = TallyCoder().decode(TallyCoder().encode(tally))
-    assert (back.records, back.profile.tolist()) == (tally.records, tally.profile.tolist())
+    survey = Survey.of(enumerate(bounded(records(300), params()).shards()))
+    back = SurveyCoder().decode(SurveyCoder().encode(survey))
+    assert (back.records, back.profile.tolist()) == (survey.records, survey.profile.tolist())
+    assert back.digests == survey.digests
     chosen = params("1e-6", **SMALL)
     plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
     assert PlanCoder().decode(PlanCoder().encode(plan)) == plan
+    ready, coder = PlannedRelease(plan, bytes(range(32))), registry.get_coder(PlannedRelease)
+    assert coder.decode(coder.encode(ready)) == ready
 
 
 def test_types_choose_their_coders() -> None:
-    kinds = (Contributions, Histogram, Heavy, Tally, Plan, BlockPart, EncodedBlock)
+    kinds = (Contributions, Histogram, Heavy, Survey, Plan, PlannedRelease, BlockPart, EncodedBlock)
     for kind in kinds:
         coder = registry.get_coder(kind)
         assert coder.to_type_hint() is kind
