@@ -25,7 +25,7 @@ def run(path: Path) -> dict[str, bytes]:
     return contents(path)
 
 
-@pytest.mark.parametrize("name", ["bits-00000.bin.4711.part", "manifest.json.4711.part", "heavy.parquet"])
+@pytest.mark.parametrize("name", ["blocks-00000.bin.4711.part", "manifest.json.4711.part", "heavy.parquet"])
 def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
     clean = run(tmp_path / "clean")
     target = tmp_path / "again"
@@ -44,5 +44,5 @@ def test_the_sweep_is_what_keeps_them_out(tmp_path: Path, monkeypatch: pytest.Mo
     release = build_release(PARAMS, views(), user="user", key="url", path=target, release_key=SECRET)
     work = Path(release.target.work)
     work.mkdir()
-    (work / "bits-00000.bin.4711.part").write_bytes(b"half of a fi")
-    assert "bits-00000.bin.4711.part" in run(target)
+    (work / "blocks-00000.bin.4711.part").write_bytes(b"half of a fi")
+    assert "blocks-00000.bin.4711.part" in run(target)

@@ -42,7 +42,7 @@ def answers(bench: Bench) -> bytes:
 
 
 def test_local_runner(bench: Bench, by_library: dict[str, bytes]) -> None:
-    assert set(by_library) >= {"manifest.json", "heavy.parquet", "bits-00000.bin"}
+    assert set(by_library) >= {"manifest.json", "heavy.parquet", "blocks-00000.bin"}
     assert bench.release("local") == by_library
 
 

@@ -419,7 +419,7 @@ def test_object_stores_get_the_manifest_last(job: Job, how: str, monkeypatch: py
             if not run.done:
                 run.key
                 where = getattr(run, how)
-                for name in ("manifest.json", "bits-00000.bin", "heavy.parquet"):
+                for name in ("manifest.json", "blocks-00000.bin", "heavy.parquet"):
                     opened = FileSystems.create(f"{where}/{name}") if how == "output" else None
                     with opened or open(where / name, "wb") as file:
                         file.write(name.encode())
@@ -438,7 +438,7 @@ def test_object_stores_get_the_manifest_last(job: Job, how: str, monkeypatch: py
     assert published[-1].endswith("/manifest.json")
     folder = job.folder / "bucket"
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    names = ("bits-00000.bin", "heavy.parquet", "manifest.json")
+    names = ("blocks-00000.bin", "heavy.parquet", "manifest.json")
     assert files == [f"daily/urls.sketch/{name}" for name in names]
     assert "verified, nothing to do" in run().notes[-1]
     (job.folder / "bucket/daily/urls.sketch/heavy.parquet").write_text("other")

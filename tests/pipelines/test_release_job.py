@@ -137,7 +137,7 @@ def test_file_sizes_tell_nothing_of_the_data(tmp_path: Path) -> None:
     one, two = (
         library(tmp_path / str(i), table, chosen) for i, table in enumerate((TABLE, EDGES["nothing"]))
     )
-    assert len(one["bits-00000.bin"]) == len(two["bits-00000.bin"])
+    assert len(one["blocks-00000.bin"]) == len(two["blocks-00000.bin"])
 
 
 def numbers(value: Any) -> set[int]:
