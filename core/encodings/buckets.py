@@ -162,14 +162,17 @@ class BucketsSpace(Space):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def block_length(self, block: int) -> None:
+    def block_lengths(self) -> None:
         return None
+
+    def check_sums(self, sums: tuple[int, ...]) -> None:
+        """Any sum is possible: buckets have noise of either sign."""
 
     def levels(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         """(noisy sum)/step, rounded, of every bucket of a block."""
         return integer_code.decode(content, self.length(block))
 
-    def check_block(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         return np.array([self.levels(block, content).sum()], np.int64)
 
     def look_up(
