@@ -69,7 +69,7 @@ def release(
     >>> params = ReleaseParams(epsilon="1", max_contributions=2)
     >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
     >>> sketch.estimate(["/a"]).column_names
-    ['key', 'estimate', 'low', 'high', 'source']
+    ['key', 'estimate', 'low', 'high', 'above_zero', 'source']
     """
     release_key = key_for(params, release_key)
     check_params(params)

@@ -60,7 +60,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     ...     views = pipeline | beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
     ...     sketch = views | ReleaseSparseHistogram(params, user="user", key="url", path=path)
     >>> Sketch.open(path).estimate(["/a"]).column_names
-    ['key', 'estimate', 'low', 'high', 'source']
+    ['key', 'estimate', 'low', 'high', 'above_zero', 'source']
     """
 
     def __init__(
