@@ -23,9 +23,8 @@ from hushgram.pipelines.jobs import JOBS
 
 __all__ = ["cli", "main"]
 
-# name → (module, one line for `hushgram --help`)
+# Beside the jobs: name → (module, one line for `hushgram --help`)
 _COMMANDS = {
-    **JOBS,
     "query": ("hushgram.pipelines.commands.query", "Look keys up in a sketch."),
     "total": ("hushgram.pipelines.commands.total", "Sum over many keys of a sketch, with an interval."),
     "heavy": ("hushgram.pipelines.commands.heavy", "List the heavy keys of a sketch."),
@@ -53,15 +52,15 @@ class LazyGroup(click.Group):
     """A group whose commands are modules, loaded by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [*JOBS, *_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _RENAMED:
             raise ParameterError(f"hushgram {cmd_name} is now hushgram {_RENAMED[cmd_name]}")
-        if cmd_name not in _COMMANDS:
-            return None
         if cmd_name in JOBS and cmd_name not in _OWN_COMMANDS:
             return job_command(cmd_name)
+        if cmd_name not in self.list_commands(ctx):
+            return None
         command = import_module(_OWN_COMMANDS.get(cmd_name) or _COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command
@@ -69,7 +68,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table above: help must not import Beam either."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in {**JOBS, **_COMMANDS}.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

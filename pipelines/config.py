@@ -74,6 +74,8 @@ NEUTRAL: dict[str, Any] = {
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 _DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+# What strftime gives alike on every machine.
+_DATE_FORM = re.compile(r"(?:[^%\x00\ud800-\udfff]|%[YymdjaAbBUWVGu%])+")
 
 
 def refuse(location: Location, message: str) -> PydanticCustomError:
@@ -96,7 +98,7 @@ def _name(value: Any) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not _NAME.fullmatch(text):
         raise ValueError(
-            f"must be a name of letters, digits and . _ : @ + - (at most 200), got {text!r}; "
+            f"must be a name of letters, digits and . _ : @ + - (at most 200), got {text!r:.80}; "
             "such as urls-daily or urls-{date}"
         )
     return text
@@ -337,6 +339,12 @@ def _substitute_date(document: Document, date: datetime.date | None) -> None:
                 f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date}}; "
                 "say which with --date YYYY-MM-DD (or today, yesterday)"
             )
+        for form in _DATE.findall(text):
+            if form and not _DATE_FORM.fullmatch(form):
+                raise ConfigError(
+                    f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date:{form[:40]}}}; use "
+                    "%Y, %m, %d, %y, %j, %a, %b, %U, %V, %G, %u and text"
+                )
         _replace(
             document.data,
             location,

@@ -272,6 +272,10 @@ def _short_hash(label: str) -> str:
 
 @contextlib.contextmanager
 def _store_errors(target: str) -> Iterator[None]:
+    from hushgram.transforms.files import missing_file_system
+
+    if (missing := missing_file_system(target)) is not None:
+        raise OutputError(f"output {target} cannot be written: {missing}")
     try:
         with output_errors(target):
             yield

@@ -41,20 +41,21 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9][0-9_]{0,299}$"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\.[0-9]{1,300}|[0-9][0-9_]{0,299}(?:\.[0-9]{0,300})?)(?:[eE][-+]?[0-9]{1,6})?$"),
-    list("-+.0123456789"),
-)
+# tag → (what a value of it looks like, how it may begin)
+_FORMS = {
+    "null": (re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    "int": (re.compile(r"^[-+]?[0-9][0-9_]{0,299}$"), list("-+0123456789")),
+    "float": (
+        re.compile(
+            r"^[-+]?(?:\.[0-9]{1,300}|[0-9][0-9_]{0,299}(?:\.[0-9]{0,300})?)(?:[eE][-+]?[0-9]{1,6})?$"
+        ),
+        list("-+.0123456789"),
+    ),
+}
+_TAG = "tag:yaml.org,2002:"
+for _name, (_form, _first) in _FORMS.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", _form, _first)
 
 
 @dataclass
@@ -189,6 +190,7 @@ def _convert(node: yaml.Node, location: Location, document: Document) -> Any:
         )
     if location:
         document.origins[location] = f"{document.source}:{node.start_mark.line + 1}"
+    _check_tag(node, document)
     if isinstance(node, yaml.MappingNode):
         return _fields(node, location, document)
     if isinstance(node, yaml.SequenceNode):
@@ -214,15 +216,27 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
     return fields
 
 
+def _check_tag(node: yaml.Node, document: Document) -> None:
+    """Refuses tags that say something else than the value: they are of no use in a config."""
+    name = node.tag.removeprefix(_TAG)
+    kind = {"mapping": ("map",), "sequence": ("seq",), "scalar": ("str", *_FORMS)}[node.id]
+    fits = name in kind and (name not in _FORMS or _FORMS[name][0].match(node.value))
+    if not fits:
+        shown = f"!!{name}" if node.tag.startswith(_TAG) else node.tag
+        raise ConfigError(
+            f"{document.source}:{node.start_mark.line + 1}: the tag {shown[:60]} does not fit its value; leave it out"
+        )
+
+
 def _scalar(node: yaml.Node) -> Any:
     text: str = node.value
-    match node.tag:
-        case "tag:yaml.org,2002:null":
+    match node.tag.removeprefix(_TAG):
+        case "null":
             return None
-        case "tag:yaml.org,2002:bool":
+        case "bool":
             return text.lower() == "true"
-        case "tag:yaml.org,2002:int":
+        case "int":
             return int(text.replace("_", ""))
-        case "tag:yaml.org,2002:float":
+        case "float":
             return Decimal(text.replace("_", ""))
     return text

@@ -30,7 +30,7 @@ from apache_beam.metrics import Metrics
 
 from hushgram.errors import InputError
 from hushgram.inputs import InputFile, InputPlan, Source, WorkItem, plan_inputs, read_item
-from hushgram.transforms.files import open_file, reason
+from hushgram.transforms.files import missing_file_system, open_file, reason
 
 __all__ = [
     "PROGRESS_FILE",
@@ -86,15 +86,12 @@ def _base(path: str) -> str:
 def _match(path: str) -> list[InputFile]:
     # Beam finds nothing for a pattern without a folder.
     here = "./" if "/" not in path and _WILDCARD.search(path) else ""
+    if (missing := missing_file_system(path)) is not None:
+        raise InputError(f"input.path {path!r} cannot be listed: {missing}")
     try:
         listed = FileSystems.match([here + path])[0].metadata_list
-    except (BeamIOError, OSError) as problem:
+    except (BeamIOError, OSError, ValueError) as problem:
         raise InputError(f"input.path {path!r} cannot be listed: {reason(problem)}") from None
-    except ValueError:
-        scheme = path.split("://", 1)[0]
-        extra = {"gs": "gcp", "s3": "aws", "azfs": "azure"}.get(scheme)
-        remedy = f"; install apache-beam[{extra}]" if extra else ""
-        raise InputError(f"input.path {path!r}: no file system for {scheme}:// here{remedy}") from None
     local = FileSystems.get_scheme(path) is None
     return [
         InputFile(m.path.removeprefix(here), m.size_in_bytes)

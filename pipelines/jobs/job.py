@@ -15,6 +15,7 @@ files that it names (queries, key lists) in `resolve`, with the input's columns 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import pyarrow as pa
 
 from hushgram.accounting import Event, Guarantee
+from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan
 from hushgram.pipelines.config import NEUTRAL, JobConfig
 
@@ -108,11 +110,23 @@ class Job(ABC, Generic[C]):
         config = self.config.input
         plan = plan_config(config, [name for name in self.columns() if name not in config.columns])
         self.check_schema(plan.schema)
+        self._check_bad_records([file.path for file in plan.files])
         return plan
 
     def open_inputs(self) -> InputPlan:
         """`source`, as the step of a run that it is."""
         return self.source
+
+    def _check_bad_records(self, inputs: Iterable[str]) -> None:
+        """Records set aside are written when all else is done: what cannot be written shows now."""
+        from hushgram.pipelines.output_places import place_for
+
+        path = self.config.input.bad_records
+        if path is None:
+            return
+        if os.path.realpath(path) in map(os.path.realpath, inputs) or os.path.isdir(path):
+            raise ParameterError(f"input.bad_records {path} is part of the input; give a file of its own")
+        place_for(path, "bad records", "file").rehearse()
 
     def guarantee(self) -> Guarantee:
         """What is promised, to whom: every sentence about it comes from here."""

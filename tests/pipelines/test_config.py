@@ -147,7 +147,7 @@ def test_a_ledger_url_is_never_repeated(file: Path) -> None:
         ("release: a\nrelease: b\n", "urls.yaml:2: release is given twice (first at urls.yaml:1); keep one"),
         ("a: &x [*x]\n", "urls.yaml"),
         ("[a]: 1\n", "urls.yaml:1: a field name must be plain text"),
-        ("a: !!python/object:os.system 1\n", "urls.yaml: "),
+        ("a: !!python/object:os.system 1\n", "urls.yaml:1: the tag"),
     ],
 )
 def test_files_that_are_no_config(file: Path, text: str, expected: str) -> None:

@@ -1,0 +1,84 @@
+"""Every job says in one sentence who is protected, against what, at what cost: the same wherever it is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushgram.pipelines.runner import load_job
+from tests.pipelines.six_jobs import JOBS, call, exit_code, write_home
+
+CHANGED = (
+    "for the secret bits of one record changed; public columns and the number of records are not protected."
+)
+USER = "for one user added or removed, where each user counts at most {} in all and 1 for one key."
+RECORD = "for one record added or removed."
+SUBJECTS = {
+    "release": "The sketch is",
+    "sparse-vector": "All answers together are",
+    "clip": "Bound, sum, count and average together are",
+    "answer": "Answers and hypothesis together are",
+    "randomized-response": "The table is",
+    "top": "The chosen keys are",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HUSHGRAM_LEDGER", raising=False)
+    write_home(tmp_path)
+    return tmp_path
+
+
+def sentences(value: Any) -> list[str]:
+    """Every sentence about a guarantee in a released JSON document."""
+    if isinstance(value, dict):
+        return [found for inner in value.values() for found in sentences(inner)]
+    if isinstance(value, list):
+        return [found for inner in value for found in sentences(inner)]
+    return [value] if isinstance(value, str) and "differentially private" in value else []
+
+
+def expected(job: str, unit: str) -> str:
+    if job == "randomized-response":
+        return f"The table is 1-locally differentially private {CHANGED}"
+    rest = USER.format(1 if job == "clip" else 2) if unit == "user" else RECORD
+    return f"{SUBJECTS[job]} 1-differentially private {rest}"
+
+
+@pytest.mark.parametrize("unit", ["user", "record"])
+@pytest.mark.parametrize("job", JOBS)
+def test_one_sentence_everywhere(home: Path, job: str, unit: str) -> None:
+    # without a user, and without bounds that only users have
+    changes = (
+        ["--set", "input.user=null", "--set", "privacy.max_contributions=null"] if unit == "record" else []
+    )
+    sentence = expected(job, unit)
+    assert load_job(job, f"{job}.yaml", changes[1::2]).guarantee().sentence() == sentence
+    assert sentence in " ".join(call(job, "--check", *changes).output.split())
+    ran = call(job, *changes)
+    assert exit_code(ran) == 0, ran.exception
+    assert sentence in " ".join(ran.output.split())
+    from hushgram.sparse_histogram.plan import Plan
+
+    if "unit" not in Plan.__dataclass_fields__:
+        return
+    path = home / "out/result"
+    text = (path / "manifest.json" if path.is_dir() else path).read_text()
+    documents = [json.loads(text)] if path.is_dir() or job == "clip" else map(json.loads, text.splitlines())
+    assert set(sentences(list(documents))) == {sentence}
+    if job == "release":
+        shown = call_inspect("out/result")
+        assert sentence in " ".join(shown.split())
+
+
+def call_inspect(path: str) -> str:
+    from click.testing import CliRunner
+
+    from hushgram.pipelines.cli import cli
+
+    return CliRunner().invoke(cli, ["inspect", path], catch_exceptions=False).output
