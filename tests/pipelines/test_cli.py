@@ -56,7 +56,10 @@ def test_help_names_every_job_and_imports_no_beam(module: str) -> None:
     done = run("--help", module=module)
     assert done.returncode == 0
     assert all(job in done.stdout for job in JOBS)
-    script = "import sys; from hushgram.pipelines.cli import cli\ntry: cli(['top', '--help'])\nfinally: print('apache_beam' in sys.modules)"
+    script = (
+        "import sys; from hushgram.pipelines.cli import cli\n"
+        "try: cli(['top', '--help'])\nfinally: print('apache_beam' in sys.modules)"
+    )
     told = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
     )
