@@ -219,8 +219,10 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
 def _check_tag(node: yaml.Node, document: Document) -> None:
     """Refuses tags that say something else than the value: they are of no use in a config."""
     name = node.tag.removeprefix(_TAG)
-    kind = {"mapping": ("map",), "sequence": ("seq",), "scalar": ("str", *_FORMS)}[node.id]
-    fits = name in kind and (name not in _FORMS or _FORMS[name][0].match(node.value))
+    kinds: tuple[str, ...] = ("str", *_FORMS)
+    if not isinstance(node, yaml.ScalarNode):
+        kinds = ("map",) if isinstance(node, yaml.MappingNode) else ("seq",)
+    fits = name in kinds and (name not in _FORMS or _FORMS[name][0].match(node.value))
     if not fits:
         shown = f"!!{name}" if node.tag.startswith(_TAG) else node.tag
         raise ConfigError(
