@@ -7,13 +7,12 @@ drawn, spent or left behind.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
 
-from hushgram.inputs import InputPlan, read_item
+from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.jobs.job import Job, Line
@@ -22,10 +21,6 @@ from hushgram.pipelines.run_directory import temporary_files_of_a_run
 from hushgram.pipelines.table_output import print_lines
 
 __all__ = ["check_job"]
-
-# Files whose first block is parsed; where there are more, so many of them are, spread over all.
-_MOST_FILES = 64
-_BLOCK_BYTES = 1 << 20
 
 
 def check_job(
@@ -47,7 +42,7 @@ def check_job(
     with temporary_files_of_a_run():
         options = pipeline_options(list(beam_options), config.workers)
         told = open_job_budget(job).look()
-        _read_first_blocks(job.source)
+        job.open_inputs()
         job.build(
             new_pipeline(options), f"{config.output.path}.check", ReleaseKey.generate(), LocalResources()
         )
@@ -73,14 +68,3 @@ def _input_lines(plan: InputPlan) -> Iterator[Line]:
     rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
     yield "input", f"{files}, {human_bytes(plan.bytes)}{rows}"
     yield "columns", ", ".join(f"{field.name} {field.type}" for field in plan.schema)
-
-
-def _read_first_blocks(plan: InputPlan) -> None:
-    """Parses the beginning of the files: what cannot be read at all shows here."""
-    from hushgram.transforms.files import open_file
-
-    first = {item.path: item for item in sorted(plan.items, key=lambda item: -item.start)}
-    paths = sorted(first)
-    small = dataclasses.replace(plan, source=dataclasses.replace(plan.source, block_bytes=_BLOCK_BYTES))
-    for path in paths[:: max(1, -(-len(paths) // _MOST_FILES))]:
-        next(iter(read_item(first[path], small, open_file)), None)

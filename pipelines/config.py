@@ -39,6 +39,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from hushgram.errors import ParameterError
+from hushgram.inputs import Limits
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
 from hushgram.numbers import rational
@@ -69,7 +70,7 @@ NEUTRAL: dict[str, Any] = {
     "output": True,
     "workers": True,
     "shards": True,
-    "input": {"path", "bad_records"},
+    "input": {"path", "bad_records", "max_bad_share", "min_rows"},
 }
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
@@ -126,6 +127,12 @@ class InputFields(Model):
     bad_records: str | None = Field(
         default=None, description="where to write the records set aside (private: for you alone)"
     )
+    max_bad_share: Exact = Field(
+        default=Fraction(1, 20), description="refuse input of which a larger share would be set aside"
+    )
+    min_rows: int = Field(
+        default=1, ge=0, description="refuse input with fewer records; 0 where it may be empty"
+    )
 
     @field_validator("path", mode="before")
     @classmethod
@@ -140,6 +147,13 @@ class InputFields(Model):
                 f"must be a path, a pattern such as data/*.parquet, or a list of them, got {value!r}"
             )
         return tuple(paths)
+
+    @field_validator("max_bad_share")
+    @classmethod
+    def _share(cls, value: Fraction) -> Fraction:
+        if not 0 <= value <= 1:
+            raise ValueError(f"must be from 0 to 1, got {value}; 0.05 is the default")
+        return value
 
     @field_validator("key", "user")
     @classmethod
@@ -172,6 +186,11 @@ class InputFields(Model):
         values = {f.name: getattr(owner, f.name) for f in dataclasses.fields(format.options)}
         given = values.keys() & owner.model_fields_set or (format.flat and self.format == format.name)
         return format.options(**values) if given else None
+
+    @property
+    def limits(self) -> Limits:
+        """What the input must be like."""
+        return Limits(self.max_bad_share, self.min_rows)
 
     @property
     def options(self) -> tuple[Any, ...]:

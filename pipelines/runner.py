@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hushgram.errors import HushgramError, ParameterError
+from hushgram.inputs import check_counts
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import Job, Line
@@ -100,6 +101,7 @@ def run_job(
             finished = run_stages(
                 job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"
             )
+            _check_read(job, finished)
             run.publish()
             out.result(run.summary)
         if style != "table":
@@ -107,6 +109,15 @@ def run_job(
         elif not quiet and log == "text":
             print_lines(_closing(job, finished), output=output)
     return True
+
+
+def _check_read(job: Job[Any], finished: Finished) -> None:
+    """Refuses to publish what came of too many bad records, or too few good ones, where the runner tells."""
+    exact = finished.exact
+    if "rows" in exact or "bad" in exact:
+        reasons = {name[5:]: count for name, count in exact.items() if name.startswith("bad: ")}
+        limits = job.config.input.limits
+        check_counts(exact.get("rows", 0), exact.get("bad", 0), reasons, limits, job.source)
 
 
 def run_stages(
@@ -157,7 +168,7 @@ def open_job_budget(job: Job[Any]) -> Run:
         ledger=config.ledger,
         release=job.name,
         parameters=job.parameters(),
-        inputs=lambda: [file.path for file in job.source.files],
+        inputs=lambda: [file.path for file in job.open_inputs().files],
         users=config.user_partition,
         shape=job.shape,
     )

@@ -16,11 +16,12 @@ import pyarrow as pa
 from hushgram.errors import InputError
 from hushgram.inputs.source import MAX_LINE_BYTES, Opener, Rejects, WorkItem, first_line
 
-__all__ = ["BOM", "COMPRESSIONS", "Block", "line_blocks", "open_text", "read_head"]
+__all__ = ["BOM", "COMPRESSIONS", "HEAD_BYTES", "Block", "line_blocks", "open_text", "read_head"]
 
 COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES = 1 << 20
+HEAD_BYTES = 1 << 20
+_MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ"}
 _TOO_LONG = "line is too long"
 
 
@@ -46,12 +47,15 @@ def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
     try:
         stream, raw = open_text(path, compression, opener)
         with raw, stream:
-            head = bytes(stream.read(_HEAD_BYTES))
+            head = bytes(stream.read(HEAD_BYTES))
     except (pa.ArrowException, OSError, EOFError) as problem:
         kind = f"as {compression} " if compression else ""
         raise InputError(f"{path}: cannot be read {kind}({first_line(problem)})") from None
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{path}: is UTF-16 text; convert it to UTF-8")
+    for ending, magic in _MAGIC.items():
+        if head.startswith(magic):
+            raise InputError(f"{path}: is compressed; give it the ending {ending}, or unpack it")
     if head[:4] == b"PAR1":
         raise InputError(f"{path}: is a Parquet file; set input.format to parquet or give it that ending")
     return head.removeprefix(BOM)

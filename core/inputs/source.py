@@ -162,18 +162,19 @@ class Rejects:
         self._rows += other._rows[:room]
         self.shown += min(room, len(other._rows))
 
-    def take(self) -> tuple[dict[str, int], pa.RecordBatch | None]:
-        """What came together since the last call."""
+    def take(self) -> tuple[dict[str, int], pa.RecordBatch | None, dict[str, int]]:
+        """What came together since the last call: counts, records, and the first place of each reason."""
         counts, rows = self.counts, self._rows
         self.counts, self._rows = {}, []
+        places = {reason: self.examples[reason] for reason in counts}
         if not rows:
-            return counts, None
+            return counts, None, places
         at, reasons, records = zip(*rows, strict=True)
         arrays = [
             pa.array([self.path] * len(rows)), pa.array(at, pa.int64()), pa.array(reasons),
             pa.array(records, pa.binary()),
         ]  # fmt: skip
-        return counts, pa.RecordBatch.from_arrays(arrays, schema=BAD_SCHEMA)
+        return counts, pa.RecordBatch.from_arrays(arrays, schema=BAD_SCHEMA), places
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Chunk:
     size: int  # bytes of input behind it, for progress
     rejected: dict[str, int] = field(default_factory=dict)
     bad: pa.RecordBatch | None = None
+    places: dict[str, int] = field(default_factory=dict)  # where the first of each reason in the item begins
 
 
 def open_local(path: str) -> pa.NativeFile:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
-from hushgram.inputs import InputPlan
+from hushgram.inputs import InputPlan, check_first_blocks
 from hushgram.pipelines.config import NEUTRAL, JobConfig
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Job(ABC, Generic[C]):
 
     def __init__(self, config: C) -> None:
         self.config = config
+        self._opened = False
         self.resolve()
 
     # What a job says
@@ -114,7 +115,12 @@ class Job(ABC, Generic[C]):
         return plan
 
     def open_inputs(self) -> InputPlan:
-        """`source`, as the step of a run that it is."""
+        """`source`, whose first blocks were looked at: what cannot be meant is refused before it is charged."""
+        from hushgram.transforms.files import open_file
+
+        if not self._opened:
+            check_first_blocks(self.source, self.config.input.limits, open_file)
+            self._opened = True
         return self.source
 
     def _check_bad_records(self, inputs: Iterable[str]) -> None:

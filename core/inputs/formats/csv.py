@@ -10,7 +10,7 @@ An empty field is a missing value: CSV has no other way to say so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,8 @@ class CsvOptions:
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
     head = read_head(file.path, compression, opener)
     header = _header(file.path, head, source)
+    if not set(source.names) <= set(header) and head.strip():
+        _look_for_delimiter(file.path, head, source)
     types = _infer(head, header, source) if set(source.names) <= set(header) else {}
     whole = source.option(CsvOptions).records.spans
     return plan_lines(
@@ -95,6 +97,25 @@ def _header(path: str, head: bytes, source: Source) -> tuple[str, ...]:
             f"{path}: column {twice!r} occurs {names.count(twice)} times in the header; rename one"
         )
     return names
+
+
+def _look_for_delimiter(path: str, head: bytes, source: Source) -> None:
+    """Says so where another delimiter makes the columns of the first line that are looked for."""
+    options = source.option(CsvOptions)
+    if options.header is not True:
+        return
+    for sign in ("\t", ";", "|", ",", ":", " "):
+        if sign not in (options.delimiter, options.quote):
+            other = replace(options, delimiter=sign)
+            others = tuple(given for given in source.options if not isinstance(given, CsvOptions))
+            try:
+                names = _header(path, head, replace(source, options=(other, *others)))
+            except InputError:
+                continue
+            if set(source.names) <= set(names):
+                raise InputError(
+                    f"{path}: its columns are separated by {sign!r}; set csv.delimiter to {sign!r}"
+                )
 
 
 def _infer(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 from numpy.typing import NDArray
 
+from hushgram.errors import InputError
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good, to_id
 from hushgram.inputs.formats.format import FilePlan, Format
@@ -41,6 +42,10 @@ _SLOW_BYTES = 1 << 17
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
     head = read_head(file.path, compression, opener)
+    if head.lstrip(_BLANKS + b"\n").startswith(b"["):
+        raise InputError(
+            f"{file.path}: is a JSON array; write one object a line, as jq -c '.[]' does, or use another format"
+        )
     columns, types = _infer(head, source)
     numbers = tuple(name for name in source.ids if types.pop(name, None) == pa.int64())
     return plan_lines(

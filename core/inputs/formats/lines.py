@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from hushgram.inputs.blocks import BOM, HEAD_BYTES
 from hushgram.inputs.formats.format import FilePlan
 from hushgram.inputs.source import InputFile, Source, WorkItem
 
@@ -26,6 +27,8 @@ def plan_lines(
     numbers: tuple[str, ...] = (),
 ) -> FilePlan:
     """A file of lines as byte ranges; one range where it is compressed, or must be read `whole`."""
+    if not head.strip() and len(head) < HEAD_BYTES - len(BOM):  # that was all of it
+        return FilePlan(columns, types, empty=True)
     step = max(file.size, 1) if whole or compression is not None else source.item_bytes
     items = []
     for start in range(0, file.size, step):
@@ -34,4 +37,4 @@ def plan_lines(
             file.path, format, compression, start, stop, stop - start, header=header, numbers=numbers
         )
         items.append(item)
-    return FilePlan(columns, types, items, empty=not head.strip())
+    return FilePlan(columns, types, items)

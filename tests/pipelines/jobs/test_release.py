@@ -126,11 +126,12 @@ def test_the_same_records_give_the_same_bytes_from_every_format(home: Path) -> N
 def test_dates_and_bad_records(home: Path) -> None:
     (home / "2026-11-15.csv").write_text("user_id,url\nu1,/a\n,/b\nu2\n")
     dated = ["release=urls-{date}", "input.path={date}.csv", "output.path=out/{date}.sketch"]
+    dated += ["input.bad_records=bad.jsonl", "input.max_bad_share=0.7"]
     arguments = [part for text in dated for part in ("--set", text)]
-    result = call("urls.yaml", "--date", "2026-11-15", *arguments, "--set", "input.bad_records=bad.jsonl")
+    result = call("urls.yaml", "--date", "2026-11-15", *arguments)
     assert result.exit_code == 0, result.exception
     assert (
-        "2 bad records (exact, not for publication): N fields instead of N: 1; user_id is null: 1"
+        "2 bad records (exact, not for publication): 1 fields instead of 2: 1; user_id is null: 1"
         in " ".join(result.stdout.split())
     )
     assert len((home / "bad.jsonl").read_text().splitlines()) == 2
@@ -174,7 +175,8 @@ def test_the_real_command_prints_one_line_and_its_exit_code(home: Path) -> None:
 def test_empty_input_json_log_and_beam_options(home: Path) -> None:
     """An empty input releases noise; a JSON log has no progress and no summary beside it."""
     (home / "empty.jsonl").write_text("")
-    arguments = ["--log", "json", "--set", "input.path=empty.jsonl", "--", "--runner=DirectRunner"]
+    arguments = ["--log", "json", "--set", "input.path=empty.jsonl"]
+    arguments += ["--set", "input.min_rows=0", "--", "--runner=DirectRunner"]
     result = call("urls.yaml", *arguments)
     assert result.exit_code == 0, result.exception
     assert result.stdout == ""
