@@ -1,7 +1,7 @@
 """Linear queries: multiplicative weights, noisy max, randomized response, and which of them to use.
 
     python -m benchmarks.answers              all bars, and the figure docs/figures/choosing.png
-    python -m benchmarks.answers pmw          one part: pmw, prior, max, top, responses or choosing
+    python -m benchmarks.answers pmw          one part: pmw, offline, prior, max, top, responses or choosing
 
 The privacy bars are tests: tests/privacy/test_{pmw,noisy_max,linear,laplace}.py.
 """
@@ -24,7 +24,18 @@ import hushgram as hg
 from benchmarks.bars import Report, best_of
 from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pmw import GRID, HALTED, MEASURED, OnlinePMW, PmwParams, Workload, prior_weights
+from hushgram.pmw import (
+    GRID,
+    HALTED,
+    MEASURED,
+    OfflineParams,
+    OfflinePMW,
+    OnlinePMW,
+    PmwParams,
+    Workload,
+    offline_after,
+    prior_weights,
+)
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
 from hushgram.selection import SelectionParams, choose, top
 from hushgram.selection.permute_and_flip import distribution
@@ -125,6 +136,30 @@ def _time_bar(report: Report, counts: I64, queries: Workload, params: PmwParams)
     report.note("the same as int64 products of numpy, ms", f"{plain * 1e3:.1f}")
     report.bar(
         "PMW, time over these two products alone", taken / min(alone, plain), 10, at_most=True, unit="x"
+    )
+
+
+def offline_bars(report: Report) -> None:
+    """All queries given: offline against online at the same ε, and after it (the footnote's way)."""
+    counts, queries = zipf(), random_queries(QUERIES)
+    truth = queries.exact(counts)
+    online, offline = [], []
+    for i in range(3):
+        stream = OnlinePMW(counts, PmwParams(1), key(i))
+        online.append(worst(stream.answer(queries).scaled, truth))
+        offline.append(worst(OfflinePMW(counts, OfflineParams(1), key(i)).answer(queries).scaled, truth))
+    report.note("online, pure epsilon 1, worst error, median of 3", f"{np.median(online):.4f}")
+    report.bar(
+        "offline, worst error (worst of 3) over online's best", max(offline) / min(online), 1, at_most=True
+    )
+    report.note("offline, median of 3", f"{np.median(offline):.4f}")
+    relaxed = OfflinePMW(counts, OfflineParams(1, delta="1e-6", rounds=400), KEY).answer(queries)
+    report.note("offline at delta 1e-6, 400 rounds", f"{worst(relaxed.scaled, truth):.4f}")
+    half = OnlinePMW(counts, PmwParams("1/2"), KEY)
+    first = worst(half.answer(queries).scaled, truth)
+    after = offline_after(half, OfflineParams("1/2", total=half.total), key(9)).finish().estimate(queries)
+    report.note(
+        "online at 1/2, then offline at 1/2: before; after", f"{first:.4f}; {worst(after, truth):.4f}"
     )
 
 
@@ -375,6 +410,7 @@ def _draw(sizes: list[int], figures: dict[str, list[float]]) -> None:
 
 PARTS: dict[str, tuple[str, Callable[[Report], None]]] = {
     "pmw": ("Private multiplicative weights", pmw_bars),
+    "offline": ("Offline multiplicative weights", offline_bars),
     "prior": ("A sketch as prior", prior_bars),
     "max": ("Report noisy max", max_bars),
     "top": ("The c largest", top_bars),

@@ -1,4 +1,4 @@
-"""Online private multiplicative weights as a stage: exact counts of a domain in, released answers out.
+"""Private multiplicative weights as a stage, online or offline: exact counts of a domain in, released answers out.
 
 In:  exact counts of the domain, a cell each (`CountDomain`), private; vectors of parts are added up first.
 Out: one `Outcome`: an answer to each query in order, and the hypothesis. Public; `params.guarantee()`-DP.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hushgram.domains import FiniteDomain
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pmw.mechanism import OnlinePMW, PmwParams
+from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
 from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
 from hushgram.transforms.shuffle.vectors import SumParts
 
@@ -33,7 +33,7 @@ class AnswerLinear(beam.PTransform):
         self,
         domain: FiniteDomain,
         queries: Sequence[LinearQuery],
-        params: PmwParams,
+        params: PmwParams | OfflineParams,
         *,
         release_key: ReleaseKey,
         prior: NDArray[np.int64] | None = None,
@@ -54,7 +54,7 @@ class AnswerLinear(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         epsilon, delta = self._params.guarantee()
-        shown = {"epsilon": show(epsilon), "delta": show(delta), "max_updates": self._params.max_updates}
+        shown = {"epsilon": show(epsilon), "delta": show(delta)}
         return {"cells": len(self._domain), "queries": len(self._queries), **shown}
 
 
@@ -62,10 +62,16 @@ def _answer(
     counts: NDArray[np.int64],
     domain: FiniteDomain,
     queries: list[LinearQuery],
-    params: PmwParams,
+    params: PmwParams | OfflineParams,
     release_key: ReleaseKey,
     prior: NDArray[np.int64] | None,
 ) -> Outcome:
-    pmw = OnlinePMW(counts, params, release_key, prior=prior)
-    parts = [pmw.answer(work) for work in workloads(queries, domain)]
+    batches = workloads(queries, domain)
+    pmw: OnlinePMW | OfflinePMW
+    if isinstance(params, OfflineParams):
+        pmw = OfflinePMW(counts, params, release_key, prior=prior)
+        parts = [pmw.answer(Workload(np.concatenate([work.grid for work in batches])))]
+    else:
+        pmw = OnlinePMW(counts, params, release_key, prior=prior)
+        parts = [pmw.answer(work) for work in batches]
     return outcome_of(pmw.finish(), parts, pmw.updates)

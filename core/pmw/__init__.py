@@ -14,6 +14,7 @@ from hushgram.pmw.mechanism import (
     Workload,
     prior_weights,
 )
+from hushgram.pmw.offline import OfflineParams, OfflinePMW, offline_after
 
 __all__ = [
     "FROM_HYPOTHESIS",
@@ -21,9 +22,12 @@ __all__ = [
     "HALTED",
     "MEASURED",
     "Domain",
+    "OfflinePMW",
+    "OfflineParams",
     "OnlinePMW",
     "PmwAnswers",
     "PmwParams",
     "Workload",
+    "offline_after",
     "prior_weights",
 ]

@@ -29,10 +29,14 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import digest
 from hushgram.pmw.workload import GRID, Workload
 
-__all__ = ["MOST_TOTAL", "Hypothesis", "repeatable_exp"]
+__all__ = ["LAST_REPLAY", "MOST_REPLAYED", "MOST_TOTAL", "Hypothesis", "repeatable_exp"]
 
 # n is cut here: n·GRID·2^shift must stay an exact float64.
 MOST_TOTAL = (1 << 36) - 1
+# The replay keeps one row for each answer; beyond this its whole numbers would leave float64's exact range.
+MOST_REPLAYED = 1 << 12
+# Steps over all answers at the end: the hypothesis is all there is from then on.
+LAST_REPLAY = 60
 _UNITS = 36
 # Fixed-point scales of the replay; with up to 2^12 answers and 2^20 cells all sums stay below 2^53.
 _RESIDUAL = float(1 << 22)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,9 +39,9 @@ from numpy.typing import ArrayLike, NDArray
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import check_scale, positive
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
-from hushgram.pmw.hypothesis import MOST_TOTAL, Hypothesis
+from hushgram.pmw.counts import TOTAL_SHARE, clipped_counts, released_total
+from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, MOST_TOTAL, Hypothesis
 from hushgram.pmw.workload import GRID, Domain, Workload
 from hushgram.svt.mechanism import NoiseStream, noise_stream
 from hushgram.svt.params import SvtParams, privacy_loss
@@ -63,12 +64,7 @@ FROM_HYPOTHESIS, MEASURED, HALTED = 0, 1, 2
 # One third of ε for measured answers makes their noise as wide as that of the comparisons (2c/(2ε/3) against
 # c/(ε/3), nearly), which was also the best share in trials.
 _VALUE_SHARE = Fraction(1, 3)
-_TOTAL_SHARE = Fraction(1, 50)
-# The replay keeps one row for each update; beyond this its whole numbers would leave float64's exact range.
-_MOST_REPLAYED = 1 << 12
 _MOST_UPDATES = 10**5
-# Steps over all answers when the update bound is reached: the hypothesis is all there is from then on.
-_LAST_REPLAY = 60
 # Comparisons are made for blocks of queries; a block shrinks when it is cut short by an update.
 _LEAST_BLOCK, _MOST_BLOCK = 4, 2048
 # Weight that a prior leaves to the uniform distribution, so that no cell starts at zero.
@@ -124,7 +120,7 @@ class PmwParams:
             integer(max_contributions, "max_contributions", owner, low=1, high=most),
         )
         put(self, "replay", integer(replay, "replay", owner, low=0, high=1000))
-        most = _MOST_REPLAYED if replay else _MOST_UPDATES
+        most = MOST_REPLAYED if replay else _MOST_UPDATES
         put(self, "max_updates", integer(max_updates, "max_updates", owner, low=1, high=most))
         put(self, "queries", integer(queries, "queries", owner, low=1, high=1 << 40))
         put(self, "total", None if total is None else integer(total, "total", owner, low=1, high=MOST_TOTAL))
@@ -141,7 +137,7 @@ class PmwParams:
     @property
     def total_epsilon(self) -> Fraction:
         """What the noisy total costs; nothing if n is public."""
-        return self.epsilon * _TOTAL_SHARE if self.total is None else Fraction(0)
+        return self.epsilon * TOTAL_SHARE if self.total is None else Fraction(0)
 
     @property
     def svt(self) -> SvtParams:
@@ -186,6 +182,26 @@ class PmwParams:
         compared += float(noise.threshold) * math.log(draws / fail)
         measured = float(noise.value or 0) * math.log(self.max_updates / fail)
         return (compared + 2) / GRID, (measured + 1) / GRID
+
+    def describe(self, queries: int) -> dict[str, Any]:
+        """Public parameters and accuracy for the manifest."""
+        slack, measured = self.slack()
+        threshold = Fraction(self.svt.threshold, GRID)
+        return {
+            "parameters": {
+                "max_updates": self.max_updates,
+                "queries": self.queries,
+                "threshold": show(threshold),
+                "replay": self.replay,
+                "noise": self.svt.describe()["noise"],
+                "grid": GRID,
+            },
+            "accuracy": {
+                "beta": "0.05",
+                "hypothesis": round(float(threshold) + slack, 1),
+                "measured": round(measured, 1),
+            },
+        }
 
     @classmethod
     def from_accuracy(
@@ -286,27 +302,19 @@ class OnlinePMW:
         *,
         prior: NDArray[np.int64] | None = None,
     ) -> None:
-        exact = np.asarray(counts)
-        if exact.ndim != 1 or len(exact) == 0 or exact.dtype.kind not in "iu":
-            raise ParameterError("OnlinePMW: counts must be whole numbers, one for each cell, not empty")
         self.params = params
         self.asked = 0
         self.updates = 0
-        # Cutting counts moves no two neighbours further apart, and keeps every product inside int64.
-        self._counts = np.clip(exact, 0, (1 << 45) // len(exact)).astype(np.int64)
+        self.remembered: list[Workload] = []
+        self._counts = clipped_counts(counts, "OnlinePMW")
         self._key = key
         self._svt = params.svt
         start = digest("pmw", repr(params), self._counts, b"" if prior is None else prior)
-        self.total = params.total if params.total is not None else self._noisy_total(start)
+        self.total = released_total(self._counts, params, key, start)
         rows = params.max_updates if params.replay else 0
-        self.hypothesis = Hypothesis(len(exact), self.total, prior, rows)
+        self.hypothesis = Hypothesis(len(self._counts), self.total, prior, rows)
         self._chain = digest(start, self.hypothesis.digest)
         self._bar: int | None = None
-
-    def _noisy_total(self, context: bytes) -> int:
-        scale = Fraction(self.params.max_contributions) / self.params.total_epsilon
-        noise = int(discrete_laplace(scale, 1, self._key.source("pmw total", 0, context))[0])
-        return min(max(int(self._counts.sum()) + noise, 1), MOST_TOTAL)
 
     def __reduce__(self) -> str:
         raise TypeError("OnlinePMW holds exact counts and is not written; save its hypothesis")
@@ -315,13 +323,18 @@ class OnlinePMW:
         return f"OnlinePMW(cells={len(self._counts)}, asked={self.asked}, updates={self.updates})"
 
     @property
+    def private_counts(self) -> NDArray[np.int64]:
+        """The exact counts: for a further mechanism, never for an output."""
+        return self._counts
+
+    @property
     def halted(self) -> bool:
         """Whether the update bound is reached: from now on the hypothesis alone answers."""
         return self.updates >= self.params.max_updates
 
     def finish(self) -> Hypothesis:
         """The hypothesis after a last fit to all measured answers: what to save when the stream has ended."""
-        self.hypothesis.replay(_LAST_REPLAY)
+        self.hypothesis.replay(LAST_REPLAY)
         return self.hypothesis
 
     def ask(self, weights: ArrayLike) -> tuple[float, int]:
@@ -333,6 +346,7 @@ class OnlinePMW:
         """Answers to the next queries of the stream, in order."""
         self._check(queries)
         self._chain = digest(self._chain, queries.digest)
+        self.remembered.append(queries)  # public, and what `offline_after` answers again
         noise = self._noise()
         out = PmwAnswers(np.zeros(len(queries), np.int64), np.full(len(queries), FROM_HYPOTHESIS, np.int8))
         start = 0
@@ -392,4 +406,4 @@ class OnlinePMW:
         params = self.params
         self.hypothesis.learn(row, answer, replay=params.replay, rate=float(params.eta), sign=sign)
         if self.halted:
-            self.hypothesis.replay(_LAST_REPLAY)
+            self.hypothesis.replay(LAST_REPLAY)

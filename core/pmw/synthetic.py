@@ -15,7 +15,6 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,9 @@ from numpy.typing import NDArray
 from hushgram.accounting import Guarantee
 from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
-from hushgram.numbers import show
 from hushgram.pmw.hypothesis import Hypothesis
 from hushgram.pmw.mechanism import FROM_HYPOTHESIS, HALTED, MEASURED, PmwAnswers, PmwParams
+from hushgram.pmw.offline import OfflineParams
 from hushgram.pmw.workload import GRID, Workload
 
 __all__ = [
@@ -103,31 +102,18 @@ class Outcome:
         self,
         queries: Sequence[LinearQuery],
         domain: FiniteDomain,
-        params: PmwParams,
+        params: PmwParams | OfflineParams,
         name: str,
         guarantee: Guarantee,
     ) -> dict[str, bytes]:
         """The files of the directory; the manifest comes last."""
         out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(domain)}
-        slack, measured = params.slack()
         manifest = {
             "format": _FORMAT,
             "version": _VERSION,
             "name": name,
             "guarantee": {**guarantee.as_json(), "max_contributions": params.max_contributions},
-            "parameters": {
-                "max_updates": params.max_updates,
-                "queries": params.queries,
-                "threshold": show(Fraction(params.svt.threshold, GRID)),
-                "replay": params.replay,
-                "noise": params.svt.describe()["noise"],
-                "grid": GRID,
-            },
-            "accuracy": {
-                "beta": "0.05",
-                "hypothesis": round(params.svt.threshold / GRID + slack, 1),
-                "measured": round(measured, 1),
-            },
+            **params.describe(len(queries)),
             "domain": domain_fields(domain),
             "total": self.total,
             "shift": self.shift,
