@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # both sides of the time bar
 import math
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ from hushgram.pmw import (
     offline_after,
     prior_weights,
 )
+from hushgram.pmw.expected import expected_errors
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
 from hushgram.selection import SelectionParams, choose, top
 from hushgram.selection.permute_and_flip import distribution
@@ -161,6 +163,31 @@ def offline_bars(report: Report) -> None:
     report.note(
         "online at 1/2, then offline at 1/2: before; after", f"{first:.4f}; {worst(after, truth):.4f}"
     )
+    _prediction(report, counts, queries)
+
+
+def _prediction(report: Report, counts: I64, every: Workload) -> None:
+    """Does what `answer --check` expects to be best turn out to be best?"""
+    right = 0
+    for size in (3, 30, 300, 3000):
+        queries = Workload(every.grid[:size])
+        truth = queries.exact(counts)
+        expected = expected_errors(queries, epsilon=Fraction(1), total=RECORDS)
+        stream = PmwParams(1, max_updates=min(400, size), queries=size, total=RECORDS)
+        whole = OfflineParams(1, rounds=min(200, size), total=RECORDS)
+        runs: dict[str, Callable[[ReleaseKey], I64]] = {
+            "online": lambda k, p=stream, q=queries: OnlinePMW(counts, p, k).answer(q).scaled,
+            "offline": lambda k, p=whole, q=queries: OfflinePMW(counts, p, k).answer(q).scaled,
+            "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, k).answer(t, b"prediction"),
+        }
+        measured = {
+            name: float(np.mean([worst(run(key(i)), truth) for i in range(3)])) for name, run in runs.items()
+        }
+        best = min(measured, key=measured.__getitem__)
+        right += measured[expected.best] <= 1.2 * measured[best]
+        shown = ", ".join(f"{name} {error:.5f}" for name, error in measured.items())
+        report.note(f"{size} queries: expected best {expected.best}; measured", shown)
+    report.bar("sizes of 4 where the expected best is (within 20 %) the best", right, 4)
 
 
 def prior_bars(report: Report) -> None:

@@ -7,7 +7,7 @@ Weights", which recalls the offline algorithm (Hardt, Ligett, McSherry 2012, "MW
 In each of at most c rounds, with exact answers f_i = ⟨w_i, x⟩ and those of the hypothesis h_i = ⟨w_i, x̂⟩ (public):
 
 1. choose a query whose |f_i − h_i| is nearly the largest, among those not measured yet;
-2. measure it with Laplace noise; if it is as close to h_i as the noise is wide, several times in a row, return x̂;
+2. measure it with Laplace noise; if it is close to h_i, ten times in a row, return x̂;
 3. otherwise update x̂ by multiplicative weights, over this and all earlier answers.
 
 Privacy. h is a function of released answers, so a user moves each |f_i − h_i| by at most C, in either direction,
@@ -53,8 +53,9 @@ __all__ = ["OfflinePMW", "OfflineParams", "offline_after"]
 
 # Shares of a round for choosing and for measuring: even ones were best in trials.
 _CHOICE_SHARE = Fraction(1, 2)
-# A round that taught nothing may have chosen badly; so many of them in a row end the run.
-_PATIENCE = 3
+# A round that taught nothing may have chosen badly: where choices are noisy, three in a row were seen to end runs that
+# had just begun. So many in a row end it; once nothing is left to learn, 95 of 100 measurements are this small.
+_PATIENCE, _SMALL = 10, 3
 # All queries are held at once.
 _MOST_WEIGHTS = 1 << 28
 _GRID = 1 << 30
@@ -65,7 +66,7 @@ class OfflineParams:
     """Everything public about a run; checked when built.
 
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``stop`` is the error in counts that
-    counts as small; left out, the scale of a measurement. ``total`` is a public n; left out, it is released with
+    counts as small; left out, three scales of a measurement. ``total`` is a public n; left out, it is released with
     one fiftieth of ε. ``replay`` steps over all answers follow each measurement.
 
     >>> OfflineParams(1, rounds=10).guarantee()
@@ -153,7 +154,7 @@ class OfflineParams:
     @property
     def stop_at(self) -> int:
         """The error, in units of 1/GRID, that counts as small."""
-        return math.ceil(self.scale if self.stop is None else self.stop * GRID)
+        return math.ceil(_SMALL * self.scale if self.stop is None else self.stop * GRID)
 
     def guarantee(self) -> tuple[Fraction, Fraction]:
         """(ε, δ) of the whole run, the total included; for δ = 0 from the scales used: the privacy map."""

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,18 @@ from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import heavy_domain, read_bytes, read_key_list, write_bytes
 from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pmw.expected import expected_errors
 from hushgram.pmw.mechanism import PmwParams, prior_weights
-from hushgram.pmw.synthetic import ANSWERS, MANIFEST, LinearQuery, Outcome, SyntheticHistogram, read_queries
+from hushgram.pmw.offline import OfflineParams
+from hushgram.pmw.synthetic import (
+    ANSWERS,
+    MANIFEST,
+    LinearQuery,
+    Outcome,
+    SyntheticHistogram,
+    read_queries,
+    workloads,
+)
 from hushgram.pmw.workload import GRID
 
 if TYPE_CHECKING:
@@ -87,6 +97,14 @@ class QueriesFile(Model):
 class PmwConfig(Model):
     """The mechanism. Left out, thresholds follow from the noise; ``alpha`` takes them from the theorem."""
 
+    mode: Literal["online", "offline"] = Field(
+        default="online",
+        description="online answers in the order of the file; offline corrects the worst first",
+    )
+    rounds: int | None = Field(
+        default=None, ge=1, le=4096, description="measurements of mode offline, such as 200"
+    )
+    stop: Exact | None = Field(default=None, description="error in counts at which mode offline stops early")
     max_updates: int | None = Field(
         default=None, ge=1, le=100_000, description="updates allowed, such as 400"
     )
@@ -104,6 +122,12 @@ class PmwConfig(Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        others = (
+            ("max_updates", "threshold", "eta", "alpha") if self.mode == "offline" else ("rounds", "stop")
+        )
+        for name in others:
+            if getattr(self, name) is not None:
+                raise refuse((name,), f"has no meaning in mode {self.mode}; leave it out or change pmw.mode")
         if self.alpha is None:
             return self
         for name in ("max_updates", "threshold", "replay", "eta"):
@@ -137,9 +161,16 @@ class AnswerConfig(JobConfig):
             )
         return self
 
-    def params(self, cells: int, queries: int) -> PmwParams:
+    def params(self, cells: int, queries: int) -> PmwParams | OfflineParams:
         """The mechanism's parameters for so many cells and queries."""
         privacy, pmw = self.privacy, self.pmw
+        if pmw.mode == "offline":
+            names = ("rounds", "total", "replay", "stop")
+            given = {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
+            given.setdefault("rounds", min(200, queries))
+            return OfflineParams(
+                privacy.epsilon, delta=privacy.delta, max_contributions=privacy.contributions, **given
+            )
         common: dict[str, Any] = {
             "epsilon": privacy.epsilon,
             "delta": privacy.delta,
@@ -148,8 +179,8 @@ class AnswerConfig(JobConfig):
         }
         if pmw.alpha is not None and pmw.total is not None:  # the config checks that both are there
             return PmwParams.from_accuracy(pmw.alpha, cells=cells, total=pmw.total, beta=pmw.beta, **common)
-        names = ("max_updates", "threshold", "total", "replay", "eta")
-        given = {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
+        online = ("max_updates", "threshold", "total", "replay", "eta")
+        given = {name: getattr(pmw, name) for name in online if getattr(pmw, name) is not None}
         return PmwParams(**common, **given)
 
 
@@ -176,7 +207,7 @@ class Answer(Job[AnswerConfig]):
     def events(self) -> list[Event]:
         """The stream, and the total where it is not public."""
         epsilon, delta = self.params.guarantee()
-        details = {"max_updates": str(self.params.max_updates), "cells": str(len(self.cells))}
+        details = {"mode": self.config.pmw.mode, "cells": str(len(self.cells))}
         events = [Event("pmw", epsilon - self.params.total_epsilon, delta, details=details)]
         if self.params.total_epsilon:
             events.append(Event("laplace", self.params.total_epsilon, details={"of": "total"}))
@@ -184,7 +215,7 @@ class Answer(Job[AnswerConfig]):
 
     def resolved(self) -> dict[str, Any]:
         return {
-            "pmw": {**self.params.svt.describe(), "replay": self.params.replay, "total": self.params.total},
+            "pmw": repr(self.params),
             "domain": digest(*self.cells.labels).hex(),
             "queries": digest(*(json.dumps(dict(q.fields)) for q in self.queries)).hex(),
             "prior": None if self.prior is None else digest(self.prior).hex(),
@@ -212,38 +243,59 @@ class Answer(Job[AnswerConfig]):
 
     def check_lines(self) -> Iterator[Line]:
         params, cells, queries = self.params, len(self.cells), len(self.queries)
-        noise, threshold = params.svt.noise, params.svt.threshold / GRID
-        slack, measured = params.slack()
-        yield "queries", f"{queries:,} queries over {cells:,} cells, at most {params.max_updates:,} updates"
+        stated = params.describe(queries)["accuracy"]
+        if isinstance(params, OfflineParams):
+            most, comparing, measuring = params.rounds, 1 / params.rate, params.scale
+            until = "if it stops early"
+        else:
+            noise = params.svt.noise
+            most, comparing, measuring = params.max_updates, noise.query, noise.value or Fraction(0)
+            until = f"while updates last (threshold {params.svt.threshold / GRID:,.1f})"
+        yield "queries", f"{queries:,} queries over {cells:,} cells, at most {most:,} updates"
         yield "start", "a released sketch" if self.prior is not None else "the uniform histogram"
         yield (
             "noise",
-            (
-                f"scales in counts: comparisons {float(noise.query) / GRID:,.1f}, measured answers "
-                f"{float(noise.value or 0) / GRID:,.1f}; threshold {threshold:,.1f}"
-            ),
+            f"scales in counts: {'choices' if self.config.pmw.mode == 'offline' else 'comparisons'} "
+            f"{float(comparing) / GRID:,.1f}, measured answers {float(measuring) / GRID:,.1f}",
         )
         yield (
             "accuracy",
-            (
-                f"with probability 95 %, measured answers are within {measured:,.0f} counts, and answers from the "
-                f"hypothesis within {threshold + slack:,.0f} while updates last"
-            ),
+            f"with probability 95 %, measured answers are within {stated['measured']:,.0f} counts, and answers from "
+            f"the hypothesis within {stated['hypothesis']:,.0f} {until}",
         )
+        yield "expect", self._expected()
         width, tail = float(params.max_contributions / params.epsilon), math.log(40 * queries)
         rival = max(width * math.sqrt(2 * cells) * math.sqrt(2 * tail), width * tail)
         yield (
             "else",
-            (
-                f"a Laplace histogram of the {cells:,} cells would answer all of them within about {rival:,.0f} "
-                "(see docs/choosing.md)"
-            ),
+            f"a Laplace histogram of the {cells:,} cells would answer all of them within about {rival:,.0f} "
+            "(see docs/choosing.md)",
+        )
+
+    def _expected(self) -> str:
+        """Worst errors of online, offline and plain Laplace on made-up counts."""
+        params, queries = self.params, next(workloads(self.queries, self.cells))
+        found = expected_errors(
+            queries,
+            epsilon=self.config.privacy.epsilon,
+            delta=self.config.privacy.delta,
+            max_contributions=params.max_contributions,
+            total=params.total,
+            count=len(self.queries),
+            online=params if isinstance(params, PmwParams) else None,
+            offline=params if isinstance(params, OfflineParams) else None,
+        )
+        return (
+            f"worst error on made-up counts of {found.records:,} records: online {found.online:,.0f}, offline "
+            f"{found.offline:,.0f}, Laplace on each {found.laplace:,.0f}; best: {found.best}"
         )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         manifest = SyntheticHistogram.open(path).manifest
         told = ", ".join(f"{count:,} {words}" for words, count in manifest["answers"].items())
-        yield "answers", f"{told}; {manifest['updates']} of {manifest['parameters']['max_updates']} updates"
+        parameters = manifest["parameters"]
+        most = parameters.get("max_updates", parameters.get("rounds"))
+        yield "answers", f"{told}; {manifest['updates']} of {most} updates"
         if manifest["answers"]["hypothesis alone"]:
             yield "", "the update bound was reached: answers marked «hypothesis alone» carry no error bound"
 
@@ -272,7 +324,9 @@ def _queries(config: QueriesFile) -> list[LinearQuery]:
 
 
 def _write(
-    outcome: Outcome, path: str, told: tuple[tuple[LinearQuery, ...], FiniteDomain, PmwParams, str, Guarantee]
+    outcome: Outcome,
+    path: str,
+    told: tuple[tuple[LinearQuery, ...], FiniteDomain, PmwParams | OfflineParams, str, Guarantee],
 ) -> str:
     from apache_beam.io.filesystems import FileSystems
 

@@ -204,3 +204,44 @@ def test_the_ledger_charges_answers_and_refuses_what_does_not_fit(home, monkeypa
     assert not (home / "out/more").exists()
     shown = CliRunner().invoke(cli, ["ledger", "history", "views", "--ledger", url]).output
     assert "sums" in shown
+
+
+def test_offline_answers_all_queries_from_one_hypothesis(home):
+    result = call("answer.yaml", "--set", "pmw={mode: offline, rounds: 4}")
+    assert result.exit_code == 0, result.exception
+    told = answers(home / "out/answers")
+    assert abs(told["home"]["answer"] - exact({0})) < 60
+    assert abs(told["all"]["answer"] - exact(range(25))) < 60
+    manifest = json.loads((home / "out/answers/manifest.json").read_text())
+    assert manifest["parameters"]["mode"] == "offline"
+    assert manifest["parameters"]["choice"]["mechanism"] == "permute_and_flip"
+    assert "50-differentially private" in manifest["guarantee"]["words"]
+    again = call("answer.yaml", "--set", "pmw={mode: offline, rounds: 4}", "--set", "output.path=out/again")
+    assert again.exit_code == 0
+    for name in ("answers.jsonl", "hypothesis.parquet"):
+        assert (home / "out/again" / name).read_bytes() == (home / "out/answers" / name).read_bytes()
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_check_says_which_way_is_expected_to_be_best(home, mode):
+    result = call("answer.yaml", "--check", "--set", f"pmw={{mode: {mode}}}")
+    assert result.exit_code == 0, result.exception
+    assert "on made-up counts of 1,000,000 records: online" in result.output
+    assert "best: laplace" in result.output  # four queries
+    assert not (home / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("pmw", "message"),
+    [
+        ("{mode: offline, max_updates: 5}", "pmw.max_updates has no meaning in mode offline"),
+        ("{mode: offline, alpha: 0.1}", "pmw.alpha has no meaning in mode offline"),
+        ("{rounds: 5}", "pmw.rounds has no meaning in mode online"),
+        ("{mode: offline, rounds: 5000}", "pmw.rounds"),
+        ("{mode: both}", "pmw.mode"),
+    ],
+)
+def test_options_of_the_other_mode_are_refused(home, pmw, message):
+    result = call("answer.yaml", "--set", f"pmw={pmw}")
+    assert isinstance(result.exception, HushgramError), result.exception
+    assert message in str(result.exception)
