@@ -49,10 +49,11 @@ __all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget", "release_events"]
 
 def release_events(params: ReleaseParams) -> list[Event]:
     """The events of a sketch release: its parts of ε, with δ where keys are listed."""
-    split, listed = params.split, "threshold" if params.noise == "laplace" else params.noise
-    if params.noise != "laplace" and len(params.noisy_parts) == 2:  # list and encoding are one mechanism
-        parts = [Event(listed, sum(params.noisy_parts, Fraction(0)), params.delta)]
+    split, noisy = params.split, params.noisy_parts
+    if len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
+        parts = [Event(params.noise, sum(noisy, Fraction(0)), params.delta)]
     else:
+        listed = "threshold" if params.noise == "laplace" else params.noise
         parts = [Event(listed, split.threshold, params.delta), Event(params.encoding, split.encoding)]
     return [event for event in (Event("sizing", split.size), *parts) if event.epsilon or event.delta]
 

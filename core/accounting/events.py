@@ -33,7 +33,6 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("pmw", 1): "private multiplicative weights, all rounds of one stream",
         ("laplace", 1): "discrete Laplace on a vector of bounded L1 sensitivity",
         ("rr", 1): "randomized response on one secret bit of each user",
-        ("buckets", 1): "discrete Laplace on hashed sums of counts",
         ("noisy_max", 1): "selection of the largest by permute-and-flip",
         ("exponential", 1): "selection of the largest by the exponential mechanism",
         ("laplace_noisy_max", 1): "selection of the largest after Laplace noise on every score",

@@ -16,7 +16,7 @@ from hushgram.errors import ParameterError
 __all__ = ["HOMES", "Demand", "EncodedBlock", "Encoding", "Space", "encoding_named", "encoding_of"]
 
 #: The id of an encoding and the module that holds it; of one word the newest stands last.
-HOMES = {"alp-1": "hushgram.encodings.alp"}
+HOMES = {"alp-1": "hushgram.encodings.alp", "buckets-1": "hushgram.encodings.buckets"}
 
 
 @cache

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
+from hushgram.encodings.profile import monotone
 from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
@@ -284,6 +285,9 @@ class Alp(Encoding):
     """Options: ``alpha``; ``width`` "exact" or "paper"; ``columns`` "tapered" or "flat"; ``bits_per_key``."""
 
     id = "alp-1"
+    # Measured: against one half, the error of posteriors over all keys is 11 to 17 % lower, that of the unbiased
+    # estimate up to a quarter higher (Zipf 0.8 and 1.1, C = 1 and 8).
+    auto_share = Fraction(7, 10)
 
     def check(self, demand: Demand) -> None:
         """Refuse what could need more than `MOST_LEVELS` columns, or more than 64-bit integers."""
@@ -350,22 +354,10 @@ def level_keys(demand: Demand, width: Fraction, levels: int) -> list[Fraction]:
     """
     if not demand.profile:
         return [min(Fraction(demand.keys), demand.records / (width * b)) for b in range(1, levels + 1)]
-    fitted = _monotone(demand.profile, demand.keys)
+    fitted = monotone(demand.profile, demand.keys)
     knots = [(Fraction(t - 1), n) for t, n in zip(demand.profile_at, fitted, strict=True)]
     areas = [_area(knots, width * b) for b in range(levels + 1)]
     return [(high - low) / width for low, high in pairwise(areas)]
-
-
-def _monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
-    """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
-    pools: list[tuple[Fraction, int]] = []
-    for value in profile:
-        mean, weight = Fraction(value), 1
-        while pools and pools[-1][0] < mean:
-            other, count = pools.pop()
-            mean, weight = (mean * weight + other * count) / (weight + count), weight + count
-        pools.append((mean, weight))
-    return [min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight)]
 
 
 def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:

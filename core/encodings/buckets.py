@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from hushgram.encodings import integer_code
 from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
+from hushgram.encodings.profile import monotone
 from hushgram.errors import ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
@@ -52,8 +53,8 @@ __all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsSpace", "classes"]
 BLOCK = 1 << 14
 _LARGEST_SIZE = 1 << 32
 _CLASSES_A_KEY = 128
-# Bits that a bucket takes where the step is half a Laplace scale, or half a standard deviation of Gaussian noise.
-_BITS_A_BUCKET = {"laplace": Fraction(18, 5), "gaussian": Fraction(16, 5)}
+# Bits that noise of one step in scale takes, about: its entropy and what the code adds. One more for each doubling.
+_BITS_OF_NOISE = {"laplace": Fraction(14, 5), "gaussian": Fraction(12, 5)}
 
 
 def classes(max_contributions: int) -> int:
@@ -92,7 +93,7 @@ class BucketsSpace(Space):
 
     @property
     def bits(self) -> int:
-        return int(self.size * _BITS_A_BUCKET[self.noise])
+        return int(self.size * _bits_of_noise(self.noise, self.scale / self.step))
 
     @property
     def sums(self) -> int:
@@ -200,6 +201,16 @@ class Buckets(Encoding):
     id = "buckets-1"
     noisy = True
 
+    def threshold_share(self, *, texts: bool) -> Fraction:
+        """Without sizes: at δ = 0 most for the buckets; at δ > 0 only listed keys have names, so more for the list."""
+        return Fraction(9, 13) if texts else Fraction(2, 5)
+
+    def squared_error(self, space: Space, demand: Demand) -> Fraction:
+        """Of an unbiased estimate: noise, rounding, and the other keys below the threshold in the same bucket."""
+        assert isinstance(space, BucketsSpace)
+        noise = noise_of(space.noise).variance(space.scale)
+        return noise + Fraction(space.step**2, 12) + Fraction(_squares(demand), space.size)
+
     def classes(self, noise: str, max_contributions: int) -> int | None:
         return classes(max_contributions) if noise == "gaussian" else None
 
@@ -209,9 +220,9 @@ class Buckets(Encoding):
     def plan(self, demand: Demand) -> BucketsSpace:
         assert demand.scale is not None
         # An odd step near half the scale raises the variance by 1 or 2 % and saves bits for more buckets.
-        step = max(int(demand.scale / 2) - 1, 0) // 2 * 2 + 1
+        step = int(demand.scale / 4) * 2 + 1
         bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
-        buckets = max(bits / _BITS_A_BUCKET[demand.noise], Fraction(demand.keys, 2))
+        buckets = max(bits / _bits_of_noise(demand.noise, demand.scale / step), Fraction(demand.keys, 2))
         unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
         most = _LARGEST_SIZE // unit
         return BucketsSpace(
@@ -230,21 +241,39 @@ class Buckets(Encoding):
         return BucketsSpace(noise, scale, step, size)
 
 
+def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
+    """About how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
+    doublings = Fraction(int(max(ratio, Fraction(1)) ** 16).bit_length() - 1, 16)
+    return _BITS_OF_NOISE[noise] + doublings
+
+
+def _squares(demand: Demand) -> int:
+    """About the sum of squares of the counts below the threshold, by the released profile or by their mean."""
+    if not demand.profile:
+        return demand.records * min(demand.threshold, 4 * -(-demand.records // demand.keys))
+    reached = monotone(demand.profile, demand.keys)
+    cells = zip(demand.profile_at, demand.profile_at[1:], reached, reached[1:], strict=False)
+    return int(
+        sum((n - further) * low * (high - 1) for low, high, n, further in cells if low < demand.threshold)
+    )
+
+
 def _bits_of_counts(demand: Demand) -> int:
     """About how many bits more the buckets take because of what is in them: two a doubling above the noise.
 
     Keys with a count of at least t = scale·2^i, by the released profile or else by Markov's bound, cost 2 bits each.
     """
     assert demand.scale is not None
-    total, at = 0, demand.scale
+    reached = monotone(demand.profile, demand.keys)
+    total, at = Fraction(0), demand.scale
     for _ in range(40):
         if demand.profile:
-            reached = [n for t, n in zip(demand.profile_at, demand.profile, strict=True) if t >= at]
-            total += 2 * max(min(reached[0] if reached else 0, demand.keys), 0)
+            beyond = [n for t, n in zip(demand.profile_at, reached, strict=True) if t >= at]
+            total += 2 * beyond[0] if beyond else 0
         else:
             total += 2 * min(demand.keys, int(demand.records / at / 4))
         at *= 2
-    return total
+    return int(total)
 
 
 ENCODING = Buckets()

@@ -158,6 +158,17 @@ class Encoding(ABC):
     #: whether its cells have the noise of the release, at a scale that is chosen together with the list's
     noisy = False
 
+    def threshold_share(self, *, texts: bool) -> Fraction:
+        """Of what sizing leaves of ε, the share of the threshold step where none is stated."""
+        return Fraction(1, 2)
+
+    #: the share of the threshold step with `split: auto`; None where the plan finds it by `squared_error`
+    auto_share: Fraction | None = None
+
+    def squared_error(self, space: Space, demand: Demand) -> Fraction:
+        """What `split: auto` makes least: about the mean square error of a key below the threshold. Public."""
+        raise NotImplementedError
+
     def classes(self, noise: str, max_contributions: int) -> int | None:
         """Public classes of keys, of each of which a user may keep one, where the noise needs that; else None."""
         return None

@@ -54,8 +54,6 @@ __all__ = [
     "unit_shift_delta",
 ]
 
-# Ratios σ_1 : σ_2 for which the exact bound takes little time.
-_RATIOS = ((3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3))
 #: Scales are whole multiples of 1/GRID.
 GRID = 64
 _BITS = 320
@@ -65,12 +63,16 @@ _MOST_VARIANCE = 1 << 28
 _LEAST_SPREAD = Fraction(1, 8)
 
 
+# Ratios σ_1 : σ_2 for which the exact bound takes little time.
+_RATIOS = ((3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3))
+
+
 class GaussianNoise(Noise):
     """``scale`` is σ, at most 2^15. A quarter of δ is left for the threshold, which makes that about lowest."""
 
     id = "gaussian"
-    together = True
     most_scale = 1 << 15
+    shares = tuple(Fraction(second**2, first**2 + second**2) for first, second in _RATIOS)
 
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
         return delta * 3 / 4, delta / 4

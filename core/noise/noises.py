@@ -62,8 +62,8 @@ class Noise(ABC):
 
     #: the word in configs and manifests
     id: str
-    #: whether vectors released together are one mechanism, of which no vector has an ε of its own
-    together = False
+    #: how two vectors may divide their ε, by the share of the first: the choices of `split: auto`
+    shares: tuple[Fraction, ...]
     #: the largest scale that samplers and tails take
     most_scale = 1 << 34
 

@@ -59,7 +59,7 @@ class ReleaseParams:
     max_contributions: int
     max_per_key: int
     alpha: Fraction
-    #: the parts of ε for sizing, threshold and encoding
+    #: the parts of ε for sizing, threshold and encoding; with ``fit_split`` the last two are chosen by the plan
     split: Split
     #: public guesses of the number of records and of distinct keys; with both, nothing is spent on sizing
     expected_records: int | None
@@ -78,6 +78,8 @@ class ReleaseParams:
     encoding: str = "alp"
     #: the noise on counts by its word (`hushgram.noise.noises`)
     noise: str = "laplace"
+    #: whether the plan divides what sizing leaves of ε, from the released sizes
+    fit_split: bool = False
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class ReleaseParams:
         max_contributions: int,
         max_per_key: int = 1,
         alpha: Number = 3,
-        split: Mapping[str, Number] | Split | None = None,
+        split: Mapping[str, Number] | Split | str | None = None,
         expected_records: int | None = None,
         expected_keys: int | None = None,
         bits_per_key: Number | None = None,
@@ -97,8 +99,11 @@ class ReleaseParams:
         width: str = "exact",
         encoding: str = "alp",
         noise: str = "auto",
+        fit_split: bool = False,
     ) -> None:
         """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
+
+        "auto" lets the plan choose them for the least error after the sizes are released (`Encoding.shares`).
 
         The encoding's share may go by the encoding's own word too ("alp"). With Gaussian noise on list and buckets
         these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
@@ -121,10 +126,16 @@ class ReleaseParams:
             width=width,
             encoding=encoding,
             noise=noise,
+            fit_split=fit_split,
         )
         self._check_privacy()
         self._check_shape()
-        self._put(split=self._checked_split(split))
+        if isinstance(split, str) and split != "auto":
+            raise ParameterError(f"{_OWNER}: split must be auto or shares by name, got {split[:40]!r}")
+        auto = split == "auto" or (split is None and self._fits_by_default())
+        stated = None if isinstance(split, str) else split
+        self._put(split=self._checked_split(stated, auto))
+        self._put(fit_split=fit_split or (auto and encoding_named(self.encoding).auto_share is None))
         self._put(noise=self._smaller_noise() if self.noise == "auto" else self.noise)
         self._check_noise()
 
@@ -186,15 +197,18 @@ class ReleaseParams:
                 f"{_OWNER}: alpha must be from 0.01 to 1000, got {show(self.alpha)}; 3 is a good choice"
             )
 
-    def _checked_split(self, shares: Mapping[str, Number] | Split | None) -> Split:
+    def _checked_split(self, shares: Mapping[str, Number] | Split | None, auto: bool) -> Split:
         """The parts of ε as exact numbers that add up to it."""
         sized = self.expected_keys is None
         if isinstance(shares, Split):
             parts = shares
         elif shares is None:
-            size = Fraction(2, 100) if sized else Fraction(0)
-            rest = (1 - size) / 2
-            parts = Split(*(self.epsilon * share for share in (size, rest, rest)))
+            size = self.epsilon * 2 / 100 if sized else Fraction(0)
+            rest = self.epsilon - size
+            chosen = encoding_named(self.encoding)
+            share = chosen.auto_share if auto else None
+            listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
+            parts = Split(size, listed, rest - listed)
         else:
             parts = self._named_split(shares)
         if min(parts.threshold, parts.encoding) <= 0 or parts.size < 0:
@@ -219,6 +233,17 @@ class ReleaseParams:
                 f"{_OWNER}: split.size must be 0 where expected_records and expected_keys are given"
             )
         return parts
+
+    def _fits_by_default(self) -> bool:
+        """Whether an encoding is fitted to released sizes unless shares are stated."""
+        return encoding_named(self.encoding).noisy and self.delta == 0 and self.expected_keys is None
+
+    def with_threshold_share(self, share: Fraction) -> ReleaseParams:
+        """The same with this share of what sizing leaves of ε for the threshold."""
+        rest = self.split.threshold + self.split.encoding
+        split = Split(self.split.size, rest * share, rest - rest * share)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ReleaseParams(**{**values, "split": split, "fit_split": False})
 
     def _named_split(self, shares: Mapping[str, Number]) -> Split:
         """From shares by name; the encoding's goes by its own word or by "encoding"."""

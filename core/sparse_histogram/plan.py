@@ -133,11 +133,24 @@ def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
     """Domain, threshold and space of the encoding for these parameters and sizes."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
     keys = max(sizes.keys, _ceil(sizes.scale), _LEAST_KEYS)
+    if params.fit_split:
+        return _fitted(params, sizes, unit)
     kind = _kind(params)
     scale, of_space = _scales(params)
     domain_bits, heavy_from = kind.threshold(params, keys, noise_of(params.noise), scale)
     space = _encoding(params).plan(_demand(params, sizes, keys, heavy_from, of_space))
     return Plan(params, sizes, keys, kind, domain_bits, heavy_from, scale, params.noise, space, unit)
+
+
+def _fitted(params: ReleaseParams, sizes: Sizes, unit: Unit) -> Plan:
+    """The plan with the least error among those that the noise can divide ε for. Sizes are public: this is free."""
+
+    def error(plan: Plan) -> Fraction:
+        assert plan.space is not None
+        return _encoding(params).squared_error(plan.space, plan.demand)
+
+    shares = noise_of(params.noise).shares
+    return min((make_plan(params.with_threshold_share(share), sizes, unit) for share in shares), key=error)
 
 
 def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> Plan:
@@ -215,7 +228,7 @@ def _parts(plan: Plan, space: Space) -> tuple[Part, ...]:
     noisy = params.noisy_parts
     if size > split.size or not plan.noise.holds(scales, noisy, of_noise, params.sensitivity):
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
-    if plan.noise.together and len(noisy) == 2:
+    if len(noisy) == 2:  # the Laplace or Gaussian mechanism on both vectors
         return (Part("size", size), Part(plan.noise.id, sum(noisy, Fraction(0)), params.delta))
     return (
         Part("size", size),

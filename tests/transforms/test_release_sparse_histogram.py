@@ -108,3 +108,22 @@ def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
     two = ReleaseSparseHistogram(other, key="url", path=tmp_path / "a", release_key=KEY)
     assert isinstance(one._release_key, ReleaseKey)
     assert one._release_key != two._release_key
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"encoding": "buckets"},
+        {"encoding": "buckets", "delta": "1e-6", "noise": "laplace"},
+        {"encoding": "buckets", "delta": "1e-6", "noise": "gaussian", "max_contributions": 12},
+        {"encoding": "alp", "delta": "1e-6", "noise": "gaussian", "max_per_key": 1},
+    ],
+    ids=["pure", "text", "gaussian", "gaussian-alp"],
+)
+def test_every_encoding_and_noise_gives_the_librarys_bytes(choice: dict[str, Any], tmp_path: Path) -> None:
+    chosen = params(**choice)
+    release(TABLE["user"], TABLE["url"], chosen, tmp_path / "a", release_key=KEY)
+    step = ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "b", release_key=KEY)
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create(pieces(TABLE, [7, 120])) | step
+    assert contents(tmp_path / "b") == contents(tmp_path / "a")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -205,7 +206,7 @@ def test_paper_setting():
 
 
 def test_level_keys_follow_the_profile():
-    sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(1))
+    sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(800))
     demand = _demand(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 12)
     first, second, third = level_keys(demand, Fraction(4), 3)
     assert first == 100
@@ -226,3 +227,85 @@ def test_public_plan():
     with pytest.raises(ParameterError, match="delta"):
         make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4), 50)
     assert issubclass(ParameterError, HushgramError)
+
+
+# --- noise and shares -----------------------------------------------------------------------------------------------
+
+
+def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
+    def chosen(**changes):
+        return ReleaseParams(**{"epsilon": 1, "delta": "1e-6", "max_contributions": 20, **changes})
+
+    assert chosen().noise == "gaussian"
+    assert chosen(max_contributions=1).noise == "laplace"
+    assert chosen(delta=0).noise == "laplace"
+    assert chosen(max_per_key=20).noise == "laplace"  # one key may take all of C: nothing is gained
+    assert chosen(noise="laplace").noise == "laplace"
+    for params in (chosen(), chosen(noise="laplace"), chosen(encoding="buckets")):
+        assert ReleaseParams.from_text(params.as_text()) == params
+    old = {name: value for name, value in chosen(noise="laplace").as_text().items() if name != "noise"}
+    assert ReleaseParams.from_text(old).noise == "laplace"  # releases from before there was a choice
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"noise": "gaussian", "delta": 0}, "needs delta above 0"),
+        ({"noise": "uniform"}, "noise must be auto or one of laplace, gaussian"),
+        ({"noise": "gaussian", "epsilon": "0.0001", "max_contributions": 1000}, "scale above 32768"),
+        ({"split": "best"}, "split must be auto or shares by name"),
+        ({"encoding": "bucket"}, "encoding must be one of alp, buckets"),
+        ({"encoding": "buckets", "split": {"size": "0.02", "threshold": "0.5", "alp": "0.48"}}, "alp"),
+    ],
+)
+def test_mistakes_about_noise_and_shares(changes, words):
+    with pytest.raises(ParameterError, match=words):
+        ReleaseParams(**{"epsilon": 1, "delta": "1e-6", "max_contributions": 20, **changes})
+
+
+def test_split_auto_follows_the_released_sizes():
+    params = ReleaseParams(epsilon=1, max_contributions=8, encoding="buckets")
+    assert params.fit_split
+    few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
+    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 300 else 0 for t in PROFILE_GRID), Fraction(800))
+    shares = []
+    for sizes in (few, many):
+        plan = make_plan(params, sizes)
+        assert not plan.params.fit_split
+        split = plan.params.split
+        assert split.size + split.threshold + split.encoding == 1
+        assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
+        plan.guarantee()
+        shares.append(split.threshold)
+    assert shares[0] < shares[1]  # where many keys are just below the threshold, a lower one is worth more
+
+
+def test_split_auto_of_alp_and_stated_shares_of_buckets():
+    params = ReleaseParams(epsilon=1, max_contributions=8, split="auto")
+    assert not params.fit_split
+    assert params.split.threshold == Fraction(98, 100) * Fraction(7, 10)
+    stated = ReleaseParams(
+        epsilon=1,
+        max_contributions=8,
+        encoding="buckets",
+        split={"size": "0.02", "threshold": "0.5", "buckets": "0.48"},
+    )
+    assert not stated.fit_split
+    assert stated.split.encoding == Fraction(48, 100)
+
+
+def test_guarantee_of_buckets_is_one_part_for_both_vectors():
+    for changes, name in (({}, "laplace"), ({"delta": "1e-6"}, "gaussian")):
+        params = ReleaseParams(epsilon=1, max_contributions=20, encoding="buckets", **changes)
+        plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
+        parts = {part.name: part.epsilon for part in plan.guarantee().parts}
+        assert parts == {"size": Fraction(1, 50), name: Fraction(49, 50)}
+        smaller = replace(plan, scale=plan.scale * Fraction(9, 10))
+        with pytest.raises(ParameterError):
+            smaller.guarantee()
+        other = replace(plan.space, scale=plan.space.scale * Fraction(9, 10))
+        with pytest.raises(ParameterError):
+            replace(plan, space=other).guarantee()
+        if changes:  # no two keys of a user may meet: the number of buckets is bound to the classes
+            with pytest.raises(ParameterError, match="multiple"):
+                replace(plan, space=replace(plan.space, size=plan.space.size + 1)).guarantee()
