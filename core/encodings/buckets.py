@@ -189,7 +189,7 @@ class BucketsSpace(Space):
         return np.stack([places, found], axis=1)
 
     def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
-        raise NotImplementedError
+        raise ParameterError("buckets: this version writes them and cannot decode them yet; update hushgram")
 
 
 # --- plan -----------------------------------------------------------------------------------------------------------

@@ -318,6 +318,8 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "fit_split" and not value:
+                continue
             if isinstance(value, Split):
                 parts = (value.size, value.threshold, value.encoding)
                 value = dict(zip(_PARTS, map(show, parts), strict=True))

@@ -55,6 +55,7 @@ class SplitConfig(Model):
     threshold: Exact = Field(description="share for the keys listed by themselves, such as 0.49")
     encoding: Exact | None = Field(default=None, description="share for all other keys, such as 0.49")
     alp: Exact | None = Field(default=None, description="the same, where the encoding is alp")
+    buckets: Exact | None = Field(default=None, description="the same, where the encoding is buckets")
 
 
 class DomainConfig(Model):
@@ -74,7 +75,9 @@ class ReleasePrivacy(PrivacyConfig):
         default=None, description="noise on counts: auto (the smaller), laplace, gaussian"
     )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
-    split: SplitConfig | None = None
+    split: SplitConfig | Literal["auto"] | None = Field(
+        default=None, description="shares of epsilon by name, or auto: after the sizes are released"
+    )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
     columns: Literal["tapered", "flat"] | None = None
     domain_bits: int | None = Field(default=None, description="fingerprint bits where delta is 0, 8 to 64")
@@ -101,7 +104,8 @@ class ReleaseConfig(JobConfig):
             name: getattr(privacy, name) for name in _CHOICES if getattr(privacy, name) is not None
         }
         if privacy.split is not None:
-            chosen["split"] = privacy.split.model_dump(exclude_none=True)
+            stated = privacy.split
+            chosen["split"] = stated if isinstance(stated, str) else stated.model_dump(exclude_none=True)
         if self.sizes is not None:
             chosen.update(expected_records=self.sizes.records, expected_keys=self.sizes.keys)
         make = ReleaseParams.paper if privacy.preset == "paper" else ReleaseParams
