@@ -155,6 +155,11 @@ class Run:
         return self._backing.look()
 
     @property
+    def aftermath(self) -> str | None:
+        """After leaving a run that failed: what became of its charge, and what to do. None where nothing did."""
+        return self._backing.aftermath
+
+    @property
     def tracked(self) -> bool:
         """Whether a ledger counts this run."""
         return isinstance(self._backing, Tracked)

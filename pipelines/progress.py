@@ -29,6 +29,8 @@ __all__ = ["EXACT", "Progress", "human_bytes", "read_counters", "run_pipeline", 
 EXACT = "exact, not for publication"
 
 _BUNDLES = "apache_beam.runners.portability.fn_api_runner.fn_runner.run_bundle"
+# Trouble of the system in a worker: no permission, too many open files, a full disk, read-only, over quota.
+_DISK = re.compile(r"(?:\[Errno (?:13|23|24|28|30|122)\] )([^\[\n]{1,300}?)(?: \[while running|\\n|\n|$)")
 _PLAIN_SECONDS = 30.0
 _REFRESH_SECONDS = 0.2
 _POLL_SECONDS = 2.0
@@ -267,6 +269,8 @@ def _users_errors() -> Iterator[None]:
         if str(problem).startswith("KeyboardInterrupt [while running"):
             raise KeyboardInterrupt from None  # Ctrl-C inside of a stage
         found = re.findall(r"hushgram\.errors\.(\w+): (.+?)(?: \[while running|\n|\\n|$)", str(problem))
+        if not found and (trouble := _DISK.search(str(problem))):
+            raise errors.OutputError(f"the job cannot write its files: {trouble[1]}") from None
         if not found:
             raise
         kind = getattr(errors, found[-1][0], errors.HushgramError)

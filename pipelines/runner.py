@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,21 +89,15 @@ def run_job(
     with log_of_run as out, temporary_files_of_a_run():
         check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
-        with open_job_budget(job) as run:
-            if not run.done:
-                job.open_inputs()  # looked at before anything is made or drawn
-            if not quiet or log == "json":
-                out.notes(run.notes)
-            if run.done:
-                out.result(run.summary)
-                return False
-            release_key = run.key if run.tracked else key_from_environment() or run.key
-            finished = run_stages(
-                job, path=run.output, release_key=release_key, options=options, quiet=quiet or log == "json"
-            )
-            _check_read(job, finished)
-            run.publish()
-            out.result(run.summary)
+        run = open_job_budget(job)
+        try:
+            finished = _spend(job, run, options, out, quiet=quiet, log=log)
+        except BaseException:
+            if run.aftermath is not None:
+                out.say("budget", run.aftermath, level="warning")
+            raise
+        if finished is None:
+            return False
         if style != "table":
             print_table(job.released(config.output.path), style, output)
         elif not quiet and log == "text":
@@ -120,15 +114,43 @@ def _check_read(job: Job[Any], finished: Finished) -> None:
         check_counts(exact.get("rows", 0), exact.get("bad", 0), reasons, limits, job.source)
 
 
+def _spend(
+    job: Job[Any], run: Run, options: PipelineOptions, out: JobLog, *, quiet: bool, log: str
+) -> Finished | None:
+    """From the reservation to the commit; None where this release had been published before."""
+    with run:
+        if not run.done:
+            job.open_inputs()  # looked at before anything is made or drawn
+        if not quiet or log == "json":
+            out.notes(run.notes)
+        if run.done:
+            out.result(run.summary)
+            return None
+
+        def release_key() -> ReleaseKey:
+            return run.key if run.tracked else key_from_environment() or run.key
+
+        silent = quiet or log == "json"
+        finished = run_stages(job, path=run.output, release_key=release_key, options=options, quiet=silent)
+        _check_read(job, finished)
+        run.publish()
+        out.result(run.summary)
+    return finished
+
+
 def run_stages(
     job: Job[Any],
     *,
     path: str | os.PathLike[str],
-    release_key: ReleaseKey,
+    release_key: ReleaseKey | Callable[[], ReleaseKey],
     options: PipelineOptions | None = None,
     quiet: bool = True,
 ) -> Finished:
-    """Builds the stages of a job, runs them and waits. `path` is written to, whatever the config says."""
+    """Builds the stages of a job, runs them and waits. `path` is written to, whatever the config says.
+
+    `release_key` may be a function: it is asked for the key when everything else is there, since a failure before
+    costs nothing.
+    """
     from hushgram.pipelines.local_resources import local_resources
     from hushgram.pipelines.progress import read_counters, run_pipeline
     from hushgram.pipelines.runners import new_pipeline, pipeline_options
@@ -137,7 +159,8 @@ def run_stages(
     begun = time.monotonic()
     with local_resources(options) as local:
         pipeline = new_pipeline(options)
-        job.build(pipeline, os.fspath(path), release_key, local)
+        key = release_key() if callable(release_key) else release_key
+        job.build(pipeline, os.fspath(path), key, local)
         result = run_pipeline(pipeline, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)
     return Finished(time.monotonic() - begun, read_counters(result))
 

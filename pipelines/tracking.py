@@ -42,6 +42,7 @@ class Untracked:
         self.name = Path(str(target)).name
         self.token = Owner.this().mark()
         self.reserved_at: str | None = None
+        self.aftermath: str | None = None
         self.place = None if target is None else place_for(str(target), f"{job} without a ledger", shape)
         self._key = ReleaseKey.generate()
 
@@ -108,6 +109,7 @@ class Tracked:
         self._closed = False
         self._stop = threading.Event()
         self._lost: LedgerError | None = None
+        self.aftermath: str | None = None
 
     @property
     def reserved_at(self) -> str | None:
@@ -274,9 +276,21 @@ class Tracked:
             return
         if reservation is not None and not self._closed:
             with contextlib.suppress(HushgramError):
-                if self._key is not None or not ledger.cancel(reservation):
+                if self._key is None and ledger.cancel(reservation):
+                    self.aftermath = (
+                        f"{self._label}: nothing was drawn, and its charge of {self._cost} was given back"
+                    )
+                else:
                     ledger.let_go(reservation)
+                    self.aftermath = (
+                        f"{self._label}: {self._cost} stays charged, as noise may have been drawn; run the same again "
+                        "once the cause is mended: it goes on with the same key, without a second charge"
+                    )
         ledger.close()
+
+    @property
+    def _label(self) -> str:
+        return f"release {self._request.release} of {self._request.dataset}"
 
 
 def _rehearse(place: Place | None) -> None:
