@@ -24,7 +24,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.steps import only_public_keys
 from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
-from hushgram.transforms.shuffle.columns import Columns
+from hushgram.transforms.shuffle.columns import Columns, check_fields
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
 from hushgram.transforms.shuffle.windows import OneWindow
@@ -71,12 +71,14 @@ class BoundContributions(beam.PTransform):
             apart=apart,
             local=local,
         )
+        self._fields = (user, key)
         self._threads = local.threads
         self._sent = Contributions if local.spill is None else SpilledBatch
         self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart)
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
     def expand(self, records: Any) -> Any:
+        check_fields(records.element_type, *self._fields)
         return (
             records
             | "AllTime" >> OneWindow()
@@ -97,9 +99,11 @@ class CountRecords(beam.PTransform):
         self, key: str, *, texts: bool, public_keys: KeyTable | None = None, local: LocalResources = _ANYWHERE
     ) -> None:
         super().__init__()
+        self._key = key
         self._count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
 
     def expand(self, records: Any) -> Any:
+        check_fields(records.element_type, None, self._key)
         whole = records | "AllTime" >> OneWindow()
         return whole | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
 

@@ -53,9 +53,10 @@ class TakeBatches(beam.DoFn):
 
     def setup(self) -> None:
         self._bad = Metrics.counter("hushgram", "bad")
+        self._rows: RowBuffer | None = None
 
     def start_bundle(self) -> None:
-        self._rows = RowBuffer(self._user, self._key)
+        self._rows = RowBuffer(self._user, self._key, known=self._rows is not None and self._rows.known)
         self._held: list[Columns] = []
         self._count = 0
         self._pool = OrderedPool(self.work, self._threads)
@@ -65,7 +66,7 @@ class TakeBatches(beam.DoFn):
             for start in range(0, record.num_rows, _ROWS_MOST):
                 piece = record.slice(start, _ROWS_MOST)
                 yield from self._accept(columns_of(piece, self._user, self._key))
-        elif self._rows.add(record):
+        elif self._rows is not None and self._rows.add(record):
             yield from self._accept(self._rows.take())
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -76,7 +77,8 @@ class TakeBatches(beam.DoFn):
             self._pool.close()
 
     def _last(self) -> Iterator[Any]:
-        yield from self._accept(self._rows.take())
+        if self._rows is not None:
+            yield from self._accept(self._rows.take())
         if self._held:
             yield from self._do()
         for result in self._pool.rest():

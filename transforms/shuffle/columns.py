@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from hushgram.errors import InputError
 from hushgram.inputs.columns import ACCEPTED, id_type, to_id
 
-__all__ = ["Columns", "RowBuffer", "columns_of"]
+__all__ = ["Columns", "RowBuffer", "check_fields", "columns_of"]
 
 #: Single records are collected into batches of this many.
 ROWS_PER_BATCH = 1 << 16
@@ -70,11 +70,24 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     return column if kept else to_id(column, kind)
 
 
-class RowBuffer:
-    """Collects single records; `take` gives them as columns."""
+def check_fields(kind: Any, user: str | None, key: str) -> None:
+    """Refuses records of a schema (beam.Row, NamedTuple) that has no such field: when the pipeline is built."""
+    fields = [field if isinstance(field, str) else field[0] for field in getattr(kind, "_fields", None) or ()]
+    for name in (user, key):
+        if fields and name is not None and name not in fields:
+            raise InputError(f"no field {name!r} in the records; the fields are {', '.join(fields)}")
 
-    def __init__(self, user: str | None, key: str) -> None:
-        self._user, self._key = user, key
+
+class RowBuffer:
+    """Collects single records; `take` gives them as columns.
+
+    A record without one of the fields is set aside; a first batch in which none has them is a mistake in a name.
+    `known` says that the fields were seen before.
+    """
+
+    def __init__(self, user: str | None, key: str, known: bool = False) -> None:
+        self._user, self._key, self.known = user, key, known
+        self._other: list[str] = []  # the fields of a record that has not all of them
         self._users: list[bytes] = []
         self._keys: list[bytes] = []
         self._bad = 0
@@ -93,6 +106,11 @@ class RowBuffer:
 
     def take(self) -> Columns:
         """What came together since the last call."""
+        if self._bad and not self.known:
+            wanted = " and ".join(repr(name) for name in (self._user, self._key) if name is not None)
+            raise InputError(
+                f"no record has the fields {wanted}; a record has {', '.join(self._other) or 'none'}"
+            )
         users = None if self._user is None else pa.array(self._users, pa.large_binary())
         out = Columns(users, pa.array(self._keys, pa.large_binary()), self._bad)
         self._users, self._keys, self._bad = [], [], 0
@@ -100,11 +118,12 @@ class RowBuffer:
 
     def _fields(self, record: Any) -> tuple[Any, Any]:
         if isinstance(record, dict):
-            return (None if self._user is None else record.get(self._user)), record.get(self._key)
-        if hasattr(record, "_fields") or hasattr(record, "_asdict") or hasattr(record, "as_dict"):
-            return (None if self._user is None else getattr(record, self._user, None)), getattr(
-                record, self._key, None
-            )
+            return self._named(record)
+        if hasattr(record, "_asdict"):
+            return self._named(record._asdict())
+        if hasattr(record, "as_dict"):
+            return self._named(record.as_dict())
+        self.known = True
         if isinstance(record, tuple) and len(record) == 2:
             return record
         if self._user is None:
@@ -113,6 +132,13 @@ class RowBuffer:
             f"records must be Arrow batches, rows, dicts or (user, key) pairs, got {type(record).__name__};"
             " map them first"
         )
+
+    def _named(self, record: dict[str, Any]) -> tuple[Any, Any]:
+        if not self.known:
+            wanted = {name for name in (self._user, self._key) if name is not None}
+            self.known = wanted <= record.keys()
+            self._other = [str(name) for name in list(record)[:20]]
+        return None if self._user is None else record.get(self._user), record.get(self._key)
 
 
 def _canonical(value: Any) -> bytes | None:
