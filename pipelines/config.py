@@ -40,6 +40,7 @@ from pydantic_core import PydanticCustomError
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import Limits
+from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
 from hushgram.numbers import rational
@@ -124,6 +125,9 @@ class InputFields(Model):
     user: str | None = Field(
         default=None, description="the column that identifies a person; without it a record is protected"
     )
+    where: str | None = Field(
+        default=None, description="a condition, such as status = 200: other records are left out"
+    )
     bad_records: str | None = Field(
         default=None, description="where to write the records set aside (private: for you alone)"
     )
@@ -147,6 +151,14 @@ class InputFields(Model):
                 f"must be a path, a pattern such as data/*.parquet, or a list of them, got {value!r}"
             )
         return tuple(paths)
+
+    @field_validator("where")
+    @classmethod
+    def _condition(cls, value: str | None) -> str | None:
+        try:
+            return value if value is None or parse(value) else None
+        except ParameterError as problem:
+            raise ValueError(str(problem).removeprefix("where: ")) from None
 
     @field_validator("max_bad_share")
     @classmethod

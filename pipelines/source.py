@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hushgram.inputs import InputPlan, Source
+from hushgram.inputs.conditions import parse
 from hushgram.pipelines.config import InputConfig
 
 __all__ = ["plan_config", "source_of"]
@@ -17,6 +18,7 @@ def source_of(config: InputConfig, columns: Iterable[str] = ()) -> Source:
         columns=tuple(columns),
         format=config.format,
         options=config.options,
+        where=None if config.where is None else parse(config.where),
         keep_bad=config.bad_records is not None,
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hushgram.inputs.conditions import bind
 from hushgram.inputs.source import InputPlan, Rejects
 
 __all__ = [
@@ -122,6 +124,13 @@ def keep_good(
 
     `arrays` follow plan.schema; `decoded` says that all text is known to be UTF-8.
     """
+    if plan.source.where is not None:
+        mask = _bound(plan.source.where, plan.schema).matches(
+            pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+        )
+        kept = pa.array(mask)
+        arrays = [column.filter(kept) for column in arrays]
+        places = _places_of(places, mask)
     good: NDArray[np.bool_] | None = None
     for name, column in zip(plan.schema.names, arrays, strict=True):
         if name not in plan.source.ids:
@@ -135,6 +144,15 @@ def keep_good(
             good = rows if good is None else good & rows
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
+
+
+_bound = lru_cache(maxsize=16)(bind)
+
+
+def _places_of(places: Places, mask: NDArray[np.bool_]) -> Places:
+    if isinstance(places, int):
+        return places
+    return (lambda: places()[: len(mask)][mask]) if callable(places) else places[mask]
 
 
 def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:

@@ -7,6 +7,7 @@
                | column [NOT] IN "(" value {"," value} ")"
                | column [NOT] BETWEEN value AND value
                | column [NOT] LIKE text                          % any characters, _ one character
+               | column [NOT] MATCHES text                       RE2, found anywhere; linear time
                | column IS [NOT] NULL
     column     = name | "name with spaces"
     value      = number | 'text' | TRUE | FALSE
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -48,7 +49,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SIGNS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_WORDS = {"and", "or", "not", "in", "between", "like", "is", "null", "true", "false"}
+_WORDS = {"and", "or", "not", "in", "between", "like", "matches", "is", "null", "true", "false"}
 
 Mask = Any  # a boolean pyarrow.Array
 Columns = Callable[[str], Any]
@@ -66,7 +67,7 @@ class _Test:
     """One comparison: ``at`` is where its column stands, ``places`` where its values stand."""
 
     column: str
-    operator: str  # = != < <= > >= in between like null
+    operator: str  # = != < <= > >= in between like matches null
     values: tuple[Value, ...]
     at: int
     places: tuple[int, ...]
@@ -90,6 +91,32 @@ class Condition:
     text: str
     tree: Any
     columns: tuple[str, ...]
+
+    @property
+    def kinds(self) -> dict[str, pa.DataType]:
+        """Columns by what they are compared with: numbers, booleans or text. For files that hold text alone."""
+        found: dict[str, pa.DataType] = {}
+        for test in _tests(self.tree):
+            kinds = {float if isinstance(value, Fraction) else type(value) for value in test.values}
+            known = found.get(test.column)
+            for kind in (_KINDS[kind] for kind in kinds):
+                known = kind if known in (None, kind) else pa.string()
+            if known is not None:
+                found[test.column] = known
+        return found
+
+
+_KINDS = {float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+
+
+def _tests(tree: Any) -> Iterator[_Test]:
+    if isinstance(tree, _Not):
+        yield from _tests(tree.inner)
+    elif isinstance(tree, _Join):
+        for part in tree.parts:
+            yield from _tests(part)
+    else:
+        yield tree
 
 
 @dataclass(frozen=True)
@@ -205,11 +232,12 @@ class _Reader:
                 self._fail("expected AND")
             second, high = self._at(), self._value()
             return _Test(column, "between", (low, high), at, (first, second))
-        if self._word("like"):
-            place, pattern = self._at(), self._value()
-            if not isinstance(pattern, str):
-                _complain(self.text, place, "LIKE needs a text in single quotes")
-            return _Test(column, "like", (pattern,), at, (place,))
+        for word in ("like", "matches"):
+            if self._word(word):
+                place, pattern = self._at(), self._value()
+                if not isinstance(pattern, str):
+                    _complain(self.text, place, f"{word.upper()} needs a text in single quotes")
+                return _Test(column, word, (pattern,), at, (place,))
         return self._fail("expected a comparison such as = or IN")
 
     def _in(self, column: str, at: int) -> _Test:
@@ -309,10 +337,15 @@ def _compile_test(test: _Test, text: str, schema: pa.Schema) -> Callable[[Column
     name, kind = test.column, schema.field(test.column).type
     if test.operator == "null":
         return lambda columns: pc.is_null(columns(name))
-    if test.operator == "like":
+    if test.operator in ("like", "matches"):
         if not is_text(kind):
-            _complain(text, test.at, f"LIKE needs a text column, and {name!r} is {kind}")
-        return lambda columns: pc.match_like(columns(name), test.values[0])
+            _complain(text, test.at, f"{test.operator.upper()} needs a text column, and {name!r} is {kind}")
+        function = pc.match_like if test.operator == "like" else pc.match_substring_regex
+        try:
+            function(pa.array([""]).cast(kind), test.values[0])
+        except pa.ArrowInvalid as problem:
+            _complain(text, test.places[0], str(problem).splitlines()[0])
+        return lambda columns: function(columns(name), test.values[0])
     if test.operator == "in":
         tests = [_compare("=", v, kind, text, at) for v, at in zip(test.values, test.places, strict=True)]
         return lambda columns: reduce(pc.or_kleene, (one(columns(name)) for one in tests))

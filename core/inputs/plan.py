@@ -15,6 +15,7 @@ import pyarrow as pa
 from hushgram.errors import InputError
 from hushgram.inputs.blocks import COMPRESSIONS
 from hushgram.inputs.columns import ACCEPTED, common_type, id_type
+from hushgram.inputs.conditions import bind
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, open_local
@@ -34,9 +35,13 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
     full = [plan for plan in plans if not plan.empty] or plans
     types = {name: _column_type(name, source, listed, plans, full) for name in source.names}
     rows = [plan.rows for plan in plans]
+    schema = pa.schema(list(types.items()))
+    if source.where is not None:
+        bind(source.where, schema)
+        rows = [None]  # how many of them are left out is not known
     return InputPlan(
         source=source,
-        schema=pa.schema(list(types.items())),
+        schema=schema,
         items=tuple(
             sorted((i for plan in plans for i in plan.items), key=lambda i: (-i.size, i.path, i.start))
         ),

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from hushgram.errors import InputError, ParameterError
+from hushgram.inputs.conditions import Condition
 
 __all__ = [
     "BAD_SCHEMA",
@@ -52,13 +53,15 @@ class Source:
     """Which columns, from which kind of file.
 
     `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is set
-    aside. `columns` are read as they are, nulls included.
+    aside. `columns` are read as they are, nulls included. Records for which `where` is not true are left out
+    before anything else is asked of them; in files of text its columns are of the kind that it compares them with.
     """
 
     ids: tuple[str, ...]
     columns: tuple[str, ...] = ()
     format: str = "auto"
     options: tuple[Any, ...] = ()  # options of formats, such as CsvOptions(delimiter=";")
+    where: Condition | None = None
     keep_bad: bool = False
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES
@@ -72,7 +75,14 @@ class Source:
     @property
     def names(self) -> tuple[str, ...]:
         """All columns to read: identifiers first, each once."""
-        return tuple(dict.fromkeys((*self.ids, *self.columns)))
+        tested = () if self.where is None else self.where.columns
+        return tuple(dict.fromkeys((*self.ids, *self.columns, *tested)))
+
+    @property
+    def kinds(self) -> dict[str, pa.DataType]:
+        """Types that columns of text files are to have, as far as their use tells; identifiers are text."""
+        used = {} if self.where is None else self.where.kinds
+        return {name: kind for name, kind in used.items() if name not in self.ids}
 
     def option(self, kind: type[T]) -> T:
         """The options of a format, as given or by default."""

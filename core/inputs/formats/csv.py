@@ -72,6 +72,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     if not set(source.names) <= set(header) and head.strip():
         _look_for_delimiter(file.path, head, source)
     types = _infer(head, header, source) if set(source.names) <= set(header) else {}
+    types |= {name: kind for name, kind in source.kinds.items() if name in header}
     whole = source.option(CsvOptions).records.spans
     return plan_lines(
         file, "csv", compression, source, head=head, columns=header, types=types, whole=whole, header=header

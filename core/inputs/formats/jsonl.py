@@ -48,6 +48,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
         )
     columns, types = _infer(head, source)
     numbers = tuple(name for name in source.ids if types.pop(name, None) == pa.int64())
+    types |= {name: kind for name, kind in source.kinds.items() if name in columns}
     return plan_lines(
         file, "jsonl", compression, source, head=head, columns=columns, types=types, numbers=numbers
     )

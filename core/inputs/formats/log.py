@@ -92,10 +92,10 @@ def groups_of(pattern: str) -> list[str]:
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
-    columns, types = list(_ACCESS_COLUMNS), _NUMBERS
+    columns, types = list(_ACCESS_COLUMNS), dict(_NUMBERS)
     if source.option(LogOptions).preset is None:
         columns, types = groups_of(_patterns(source)[0]), {}
-    types = {name: kind for name, kind in types.items() if name not in source.ids}
+    types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.ids}
     head = read_head(file.path, compression, opener)
     return plan_lines(file, "log", compression, source, head=head, columns=columns, types=types)
 
