@@ -96,7 +96,7 @@ class AlpEvidence(Evidence):
 
     # Likelihoods ----------------------------------------------------------------------------------------
 
-    def symbols(self, found: Any) -> Ints:
+    def symbols(self, found: Any, values: Ints, listed: Flags) -> Ints:
         """(N, m) bits, column b read at h_b(key)."""
         bits = np.asarray(found)
         bits = bits.reshape(len(bits), -1) if len(bits) else np.zeros((0, self.levels), np.uint8)

@@ -44,6 +44,14 @@ LISTED_CLASSES      8       the same for a listed key                           
 RANGES              0.06    share of the missing coverage that ranges of counts add to be safe    worst case, test
 FINE                8       candidate counts and ranges of values: at most 1/8 noise scale        doubling: no change
 TOP                 12      candidate counts end so many noise scales above the threshold         e^−12 is nothing
+**buckets (background.py, buckets.py)**
+BACKGROUND_CELLS    2^15    cells of the background's distribution                                time
+BACKGROUND_WINDOW   60      buckets in a window that scales the model                             tuned
+BACKGROUND_SURE     30      buckets from which on their mean is taken for the background's        a mean needs some
+BUCKET_REACH        40      noise scales that the grid goes on above the prior's support          e^−40 is nothing
+BUCKET_CLASSES      250     classes of values of keys that are not listed                         doubling: no change
+LEAST_CHANCE        1e−18   least likelihood of a bucket's value                                  keeps ratios finite
+SAMPLE              2^18    buckets from which the background is measured                         0.2 % of a deviation
 **single keys and totals (decoder.py)**
 PRESENT             0.5     probability that a looked-up key is in the data, where nobody says     nothing is known
 WHOLE               0.99    level at which n̂ with its noise bounds every count and every sum       rarely in the way
@@ -101,6 +109,14 @@ LISTED_CLASSES: Final = 8
 RANGES: Final = 0.06
 FINE: Final = 8
 TOP: Final = 12.0
+
+BACKGROUND_CELLS: Final = 1 << 15
+BACKGROUND_WINDOW: Final = 60.0
+BACKGROUND_SURE: Final = 30
+BUCKET_REACH: Final = 40.0
+BUCKET_CLASSES: Final = 250
+LEAST_CHANCE: Final = 1e-18
+SAMPLE: Final = 1 << 18
 
 PRESENT: Final = 0.5
 WHOLE: Final = 0.99

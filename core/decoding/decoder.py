@@ -14,7 +14,7 @@ from hushgram.decoding.confidence import Confidence
 from hushgram.decoding.constants import INSIDE, MODEL, PRESENT
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
-from hushgram.decoding.prior import Prior, fit_prior
+from hushgram.decoding.prior import Prior
 from hushgram.decoding.ranges import normal_range, positive_range
 from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.decoding.sets import SetModel
@@ -46,6 +46,30 @@ class Resolution:
         )
 
 
+@dataclass(frozen=True)
+class _Lookups:
+    """What was found for some keys: symbols, values (−1: not listed), and the same as distinct outcomes."""
+
+    of: tuple[Any, Any, Any]
+    symbols: Ints
+    values: Ints
+    listed: Flags
+    near: int  # the largest value that is weighed with the prior
+
+    @cached_property
+    def far(self) -> Flags:
+        """Which keys are far above the threshold; they stand in no outcome."""
+        return self.listed & (self.values > self.near)
+
+    @cached_property
+    def distinct(self) -> tuple[Outcomes, Ints]:
+        """Distinct outcomes, and the outcome of each key."""
+        known, symbol = _distinct(self.symbols)
+        span = self.near + 2
+        codes, place = _distinct(symbol * span + np.where(self.far, 0, self.values + 1))
+        return Outcomes(known[codes // span] if len(codes) else known, codes % span - 1), place
+
+
 class Decoder:
     """Decodes lookups of one release.
 
@@ -57,11 +81,12 @@ class Decoder:
         self.evidence = evidence
         self._posteriors: dict[float, Posterior] = {}
         self._confidence: dict[tuple[float, bool], Confidence] = {}
+        self._asked: _Lookups | None = None
 
-    @cached_property
+    @property
     def prior(self) -> Prior:
         """Distribution of the counts x ≥ 1, fitted to the release."""
-        return fit_prior(self.released, self.evidence)
+        return self.evidence.prior
 
     @cached_property
     def sets(self) -> SetModel:
@@ -92,8 +117,9 @@ class Decoder:
         _check_share(level, "level", open_end=True)
         present = PRESENT if present is None else present
         _check_share(present, "present", open_end=False)
-        symbols, value, named = self._lookups(found, values, listed)
-        outcomes, place, far = self._distinct(symbols, value, named)
+        asked = self._lookups(found, values, listed)
+        symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
+        outcomes, place = asked.distinct
         if estimator == "posterior":
             estimate = self._posterior(present).moments(outcomes)[0][place]
             estimate[far] = self._posterior(present).far(symbols[far], value[far])[0]
@@ -118,12 +144,12 @@ class Decoder:
 
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
         """The probability that each listed key is one of the data, and not an empty cell with large noise (δ = 0)."""
-        symbols, value, named = self._lookups(found, values, listed)
+        asked = self._lookups(found, values, listed)
         if self.released.cells is None:
-            return np.ones(len(symbols))
+            return np.ones(len(asked.symbols))
         share = float(np.clip(self.prior.keys / self.released.cells, 1e-18, 1.0))
-        outcomes, place, far = self._distinct(symbols, value, named)
-        return np.where(far, 1.0, 1.0 - self._posterior(share).absent(outcomes)[place])
+        outcomes, place = asked.distinct
+        return np.where(asked.far, 1.0, 1.0 - self._posterior(share).absent(outcomes)[place])
 
     def resolution(self, level: float = 0.95) -> Resolution:
         """From which count on single keys are resolved, and how many keys there are."""
@@ -141,8 +167,11 @@ class Decoder:
 
     def above_zero(self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95) -> Flags:
         """Whether each key's count is told apart from 0: whether its confidence interval leaves 0 out."""
-        _, low, _ = self.estimate(found, values, listed, estimator="argmax", level=level)
-        return low > 0.0
+        _check_share(level, "level", open_end=True)
+        asked = self._lookups(found, values, listed)
+        outcomes, place = asked.distinct
+        low = self._intervals(level, zero=True).interval(outcomes)[0][place]
+        return asked.far | (low > 0.0)
 
     def total(
         self,
@@ -162,14 +191,14 @@ class Decoder:
         """
         _check(estimator, TOTALS, "estimator")
         _check_share(level, "level", open_end=True)
-        symbols, value, named = self._lookups(found, values, listed)
+        asked = self._lookups(found, values, listed)
+        symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
         if len(symbols) == 0:
             return 0.0, 0.0, 0.0
         if estimator == "posterior":
             present = 1.0 if present is None else present
             _check_share(present, "present", open_end=False)
-            return self._total_like_the_data(symbols, value, named, level, present)
-        far = value > near_limit(self.released)
+            return self._total_like_the_data(asked, level, present)
         fitted = self.sets.total(symbols[~far], value[~far]) if not far.all() else 0.0
         fitted += float(self.evidence.far(symbols[far], value[far])[0].sum())
         each, spread = self.evidence.unbiased(symbols, value, named, mean=fitted / len(symbols))
@@ -184,43 +213,39 @@ class Decoder:
     # Helpers ------------------------------------------------------------------------------------------
 
     def _total_like_the_data(
-        self, symbols: Ints, value: Ints, named: Flags, level: float, present: float
+        self, asked: _Lookups, level: float, present: float
     ) -> tuple[float, float, float]:
-        posterior = self._posterior(present)
-        outcomes, place, far = self._distinct(symbols, value, named)
+        posterior, far = self._posterior(present), asked.far
+        outcomes, place = asked.distinct
         often = np.bincount(place[~far], minlength=len(outcomes.symbols)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
-        far_mean, far_variance = posterior.far(symbols[far], value[far])
+        far_mean, far_variance = posterior.far(asked.symbols[far], asked.values[far])
         leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)
         whole = float(often @ leaning) * self.prior.doubt  # the fit's own error moves all keys together
         shape = MODEL * float(often @ mean)
         total = float(often @ mean + far_mean.sum())
         spread = float(often @ variance + far_variance.sum()) + whole**2 + shape**2
-        least = float(len(symbols)) if present >= 1.0 else 0.0
+        least = float(len(far)) if present >= 1.0 else 0.0
         low, high = normal_range(total, spread, float(often @ skew), level)
         most = max(self.released.whole, 0.0)
         return min(total, most), min(max(low, least), total, most), min(max(high, total), most)
 
-    def _lookups(self, found: Any, values: ArrayLike, listed: ArrayLike) -> tuple[Ints, Ints, Flags]:
+    def _lookups(self, found: Any, values: ArrayLike, listed: ArrayLike) -> _Lookups:
+        asked = self._asked
+        if asked is not None and asked.of[0] is found and asked.of[1] is values and asked.of[2] is listed:
+            return asked  # several questions about the same keys
         named = np.asarray(listed, dtype=bool).reshape(-1)
         value = np.asarray(values, dtype=np.int64).reshape(-1)
-        symbols = self.evidence.symbols(found)
-        if not len(symbols) == len(value) == len(named):
+        if not len(found) == len(value) == len(named):
             raise ParameterError(
-                f"Decoder: {len(symbols)} symbols, {len(value)} values and {len(named)} flags were given; "
+                f"Decoder: {len(found)} rows, {len(value)} values and {len(named)} flags were given; "
                 "look all of them up in the same sketch"
             )
-        return symbols, np.where(named, np.maximum(value, self.released.bound), -1), named
-
-    def _distinct(self, symbols: Ints, value: Ints, named: Flags) -> tuple[Outcomes, Ints, Flags]:
-        """Distinct outcomes, the outcome of each key, and which keys are far above the bound."""
+        value = np.where(named, np.maximum(value, self.released.bound), -1)
+        symbols = self.evidence.symbols(found, value, named)
         near = near_limit(self.released)
-        far = named & (value > near)
-        known, symbol = np.unique(symbols, return_inverse=True)
-        span = near + 2
-        code = symbol.astype(np.int64) * span + np.where(far, 0, value + 1)
-        codes, place = np.unique(code, return_inverse=True)
-        return Outcomes(known[codes // span] if len(codes) else known, codes % span - 1), place, far
+        self._asked = _Lookups((found, values, listed), symbols, value, named, near)
+        return self._asked
 
     def _posterior(self, present: float) -> Posterior:
         if present not in self._posteriors:
@@ -248,3 +273,15 @@ def _check_share(value: float, field: str, *, open_end: bool) -> None:
     if not (0.0 < value < 1.0 or (value == 1.0 and not open_end)):
         limit = "below 1" if open_end else "at most 1"
         raise ParameterError(f"Decoder: {field} must be above 0 and {limit}, got {value!r}")
+
+
+def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """Distinct numbers, rising, and the place of each; by a table where they lie close together, which is faster."""
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if most - least > 16 * len(numbers) + 4096:
+        known, place = np.unique(numbers, return_inverse=True)
+        return known, place.astype(np.int64)
+    held = np.zeros(most - least + 1, np.bool_)
+    held[numbers - least] = len(numbers) > 0
+    rank = np.cumsum(held) - 1
+    return np.flatnonzero(held) + least, rank[numbers - least]

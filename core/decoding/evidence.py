@@ -9,6 +9,7 @@ follows from it alone; everything else is common to all encodings.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from hushgram.decoding.released import Flags, Floats, Ints, Released
 
 if TYPE_CHECKING:
+    from hushgram.decoding.prior import Prior
     from hushgram.decoding.rows import Rows
     from hushgram.decoding.support import Bins
 
@@ -31,9 +33,19 @@ class Evidence(ABC):
     #: Counts over which the likelihood of a symbol changes: counts are judged in steps well below it.
     grain: float
 
+    @cached_property
+    def prior(self) -> Prior:
+        """Distribution of the counts x ≥ 1, fitted to the release."""
+        from hushgram.decoding.prior import fit_prior
+
+        return fit_prior(self.released, self)
+
     @abstractmethod
-    def symbols(self, found: Any) -> Ints:
-        """What a lookup found for each of N keys → (N,) symbols. Refuses what another sketch found."""
+    def symbols(self, found: Any, values: Ints, listed: Flags) -> Ints:
+        """What a lookup found for each of N keys → (N,) symbols. Refuses what another sketch found.
+
+        ``values`` is read where ``listed``.
+        """
 
     @abstractmethod
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:

@@ -269,7 +269,14 @@ class AlpSpace(Space):
                 bits[rows, column] = (found >> (at & 7).astype(np.uint8)) & 1
         return bits
 
-    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
+    def evidence(
+        self,
+        released: Released,
+        sums: NDArray[np.int64],
+        heavy: NDArray[np.uint64],
+        seeds: NDArray[np.uint64],
+        read: ReadBlock,
+    ) -> Evidence:
         from hushgram.decoding import AlpEvidence
 
         if released.bound != self.cap:

@@ -188,8 +188,27 @@ class BucketsSpace(Space):
             found[rows] = self.levels(block, read(block))[places[rows] - block * BLOCK]
         return np.stack([places, found], axis=1)
 
-    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
-        raise ParameterError("buckets: this version writes them and cannot decode them yet; update hushgram")
+    def evidence(
+        self,
+        released: Released,
+        sums: NDArray[np.int64],
+        heavy: NDArray[np.uint64],
+        seeds: NDArray[np.uint64],
+        read: ReadBlock,
+    ) -> Evidence:
+        from hushgram.decoding import BucketEvidence, noise_law
+        from hushgram.decoding.constants import SAMPLE
+
+        some = range(min(self.blocks, max(SAMPLE // BLOCK, 1)))
+        return BucketEvidence(
+            released,
+            noise=noise_law(self.noise, float(self.scale)),
+            step=self.step,
+            size=self.size,
+            places=self.positions(heavy, seeds),
+            sample=np.concatenate([self.levels(block, read(block)) for block in some]),
+            total=int(sums[0]),
+        )
 
 
 # --- plan -----------------------------------------------------------------------------------------------------------

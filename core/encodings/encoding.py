@@ -146,8 +146,18 @@ class Space(ABC):
         """What the release shows at each of the keys: a row a key, for the decoder."""
 
     @abstractmethod
-    def evidence(self, released: Released, sums: NDArray[np.int64], read: ReadBlock) -> Evidence:
-        """What such rows say of a count, for the decoder. Floating point begins here, after the release."""
+    def evidence(
+        self,
+        released: Released,
+        sums: NDArray[np.int64],
+        heavy: NDArray[np.uint64],
+        seeds: NDArray[np.uint64],
+        read: ReadBlock,
+    ) -> Evidence:
+        """What such rows say of a count, for the decoder; ``heavy`` are the fingerprints of ``released.listed``.
+
+        Floating point begins here, after the release.
+        """
 
 
 class Encoding(ABC):

@@ -270,7 +270,9 @@ class Answers:
             keys=float(plan.keys),
         )
         sums = np.array(self.manifest.sums, np.int64)
-        return Decoder(released, plan.space.evidence(released, sums, self._block))
+        return Decoder(
+            released, plan.space.evidence(released, sums, self._heavy[0], self.manifest.seeds, self._block)
+        )
 
 
 def _match_texts(

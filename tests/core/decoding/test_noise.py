@@ -64,3 +64,14 @@ def test_laws_have_names() -> None:
         noise_law("cauchy", 2.0)
     with pytest.raises(ParameterError, match="positive and finite"):
         noise_law("laplace", 0.0)
+
+
+@pytest.mark.parametrize("law", [LaplaceLaw(0.7), LaplaceLaw(9.0), GaussianLaw(2.0), GaussianLaw(30.0)])
+def test_selection_adds_what_is_stated(law: NoiseLaw) -> None:
+    """E[c(x + Z)] = E[Z; x + Z ≥ cut] for every x: exactly under Laplace noise, nearly under Gaussian noise."""
+    mass, cut = masses(law), 40
+    exact = isinstance(law, LaplaceLaw)
+    for x in range(0, 90, 3):
+        selected = float(mass[Z + x >= cut] @ Z[Z + x >= cut])
+        stated = float(mass @ law.selected(Z + x, cut))
+        assert stated == pytest.approx(selected, abs=1e-9 if exact else 0.02 * law.scale)
