@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import (
     SparkRunnerOptions,
     StandardOptions,
 )
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
@@ -49,6 +50,9 @@ def check_engine(options: PipelineOptions) -> None:
     if isinstance(runner, PortableRunner):
         _refuse_loopback(runner, options)
         _find_parts(runner, options)
+    if problems := PipelineOptionsValidator(options, runner).validate():
+        told = "; ".join(" ".join(str(problem).split()) for problem in problems)
+        raise ParameterError(f"after --, Beam refuses its options: {told}")
     if isinstance(runner, PrismRunner):
         _log.warning(
             "warning: Prism listens on every network interface and asks nobody for a password: whoever reaches this"

@@ -188,9 +188,24 @@ def run_pipeline(
                 result = pipeline.run()
                 result.wait_until_finish()
             return result
-        result = pipeline.run()
+        result = _submitted(pipeline, options)
         _watch(result, options, title, quiet)
         return result
+
+
+def _submitted(pipeline: Any, options: Any) -> Any:
+    """An engine that cannot be reached, or a job server that does not start, is one line."""
+    import grpc  # type: ignore[import-untyped]
+
+    try:
+        return pipeline.run()
+    except (RuntimeError, OSError, grpc.RpcError, grpc.FutureTimeoutError) as problem:
+        if "hushgram.errors." in str(problem):
+            raise
+        reason = (str(problem).strip().splitlines() or ["no answer"])[0]
+        raise errors.HushgramError(
+            f"{_runner_name(options)} did not take the job: {reason}; see the engine's log and the options after --"
+        ) from None
 
 
 def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:

@@ -128,7 +128,10 @@ def _spend(
             return None
 
         def release_key() -> ReleaseKey:
-            return run.key if run.tracked else key_from_environment() or run.key
+            key, warning = _release_key(run)
+            if warning:
+                out.say("warning", warning, level="warning")
+            return key
 
         silent = quiet or log == "json"
         finished = run_stages(job, path=run.output, release_key=release_key, options=options, quiet=silent)
@@ -163,6 +166,21 @@ def run_stages(
         job.build(pipeline, os.fspath(path), key, local)
         result = run_pipeline(pipeline, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)
     return Finished(time.monotonic() - begun, read_counters(result))
+
+
+def _release_key(run: Run) -> tuple[ReleaseKey, str | None]:
+    """The key of a run, and what to say about it."""
+    if run.tracked:
+        ignored = f"warning: {KEY_FILE} is ignored: the ledger has the key of this release"
+        return run.key, ignored if os.environ.get(KEY_FILE) else None
+    given = key_from_environment()
+    if given is None:
+        return run.key, None
+    return given, (
+        f"WARNING: the release key comes from {KEY_FILE}, and no ledger counts its use. Whoever has that file can take"
+        " the noise off this result, and nothing keeps a second result from going out under it; for tests and recovery"
+        " alone"
+    )
 
 
 def key_from_environment() -> ReleaseKey | None:

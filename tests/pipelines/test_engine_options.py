@@ -26,6 +26,10 @@ FLINK = ["--runner=FlinkRunner", "--flink_master=host:8081", *EXTERNAL]
         ([*FLINK, "--job_server_java_launcher=/no/java"], "there is no '/no/java' on the path"),
         (["--runner=PrismRunner", *EXTERNAL, "--prism_location=/no/prism"], "there is no such file"),
         (["--runner=FlinkRunner", "--parallelism=many"], "argument --parallelism: invalid int value: 'many'"),
+        (
+            ["--runner=FlinkRunner", "--flink_master=h:1", "--environment_type=EXTERNAL"],
+            "external_service_address is required",
+        ),
         (["--direct_num_workers=two"], "argument --direct_num_workers: invalid int value: 'two'"),
     ],
 )

@@ -172,6 +172,11 @@ def test_remote_jobs_show_link_and_state(
 
 
 def test_link_of_a_dataflow_job() -> None:
-    options = pipeline_options(["--runner=DataflowRunner", "--project=p", "--region=europe-west1"])
-    expected = "https://console.cloud.google.com/dataflow/jobs/europe-west1/job-7?project=p"
+    places = [
+        "--temp_location=gs://bucket/tmp",
+        "--staging_location=gs://bucket/staging",
+        "--region=europe-west1",
+    ]
+    options = pipeline_options(["--runner=DataflowRunner", "--project=a-project", *places])
+    expected = "https://console.cloud.google.com/dataflow/jobs/europe-west1/job-7?project=a-project"
     assert job_link(Remote(["DONE"]), options) == expected
