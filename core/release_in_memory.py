@@ -28,7 +28,7 @@ from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
+from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
@@ -72,7 +72,6 @@ def release(
     ['key', 'estimate', 'low', 'high', 'above_zero', 'source']
     """
     release_key = key_for(params, release_key)
-    check_params(params)
     texts = params.delta != 0
     if path is not None:
         check_free(path)
@@ -99,7 +98,6 @@ def release_histogram(
 
     ``unit`` says whose contributions were bounded so: those of a user, or of a single record.
     """
-    check_params(params)
     if encoding_named(params.encoding).classes(params.noise, params.max_contributions) is not None:
         raise ParameterError(
             f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"

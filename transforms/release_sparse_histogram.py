@@ -22,7 +22,7 @@ from hushgram.exact.histogram import KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, check_params, make_public_plan
+from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.steps import PlannedRelease, apart, key_for, public_key_table, unit_of
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.encode_counts import EncodeCounts
@@ -82,8 +82,6 @@ class ReleaseSparseHistogram(beam.PTransform):
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
             )
         self._public_keys = None if public_keys is None else public_key_table(public_keys)
-        if self._public_keys is None:
-            check_params(params)
         self._params, self._user, self._key, self._name = params, user, key, name
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,18 +52,27 @@ def as_column(column: Any, what: str = "keys") -> pa.Array:
     if isinstance(column, np.ndarray) and column.dtype.kind == "S":
         column = column.tolist()
     if not isinstance(column, pa.Array):
-        try:
-            column = pa.array(column)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
-            raise InputError(
-                f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
-            ) from None
+        column = _array(column, what)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise InputError(
             f"{what}: values must be text, bytes or whole numbers, got {kind}; cast the column to text first"
         )
     return column
+
+
+def _array(column: Any, what: str) -> pa.Array:
+    single = isinstance(column, str | bytes | bytearray | memoryview | Mapping | Set)
+    if single or getattr(column, "ndim", 1) != 1 or not hasattr(column, "__iter__"):
+        raise InputError(
+            f"{what}: must be one column (an Arrow or numpy array, or a list), got {type(column).__name__}"
+        )
+    try:
+        return pa.array(column)
+    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError) as error:
+        raise InputError(
+            f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
+        ) from None
 
 
 def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:

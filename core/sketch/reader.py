@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.accounting.guarantee import Guarantee
+from hushgram.errors import FormatError, HushgramError
 from hushgram.sketch.answers import Answers, Total
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.storage import Storage
@@ -45,7 +46,10 @@ class Sketch(Answers):
     @property
     def guarantee(self) -> Guarantee:
         """ε, δ and their parts."""
-        return self.plan.guarantee()
+        try:
+            return self.plan.guarantee()
+        except (HushgramError, ArithmeticError) as error:
+            raise FormatError(f"{self.path}: the manifest contradicts itself: {error}") from None
 
     @property
     def size(self) -> int:

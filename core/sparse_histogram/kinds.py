@@ -27,6 +27,9 @@ __all__ = ["KINDS", "PUBLIC", "PURE", "TEXT", "Kind", "kind_of"]
 #: One key in this many shares its cell with another one.
 CELLS_PER_KEY = 10_000
 _LEAST_DOMAIN_BITS = 16
+_MOST_KEYS = 1 << 50
+#: There is room for so many keys at least.
+LEAST_KEYS = 16
 
 
 class Kind:
@@ -45,6 +48,10 @@ class Kind:
         """Bits of the domain (None without one), and the noisy count from which a key is heavy."""
         _, delta = noise.split_delta(params.delta)
         return None, threshold.text_threshold(delta, noise, scale, params.sensitivity)
+
+    def highest_threshold(self, params: ReleaseParams, noise: Noise, scale: Fraction) -> int:
+        """The highest threshold that any number of keys could lead to."""
+        return self.threshold(params, params.expected_keys or _MOST_KEYS, noise, scale)[1]
 
     def checked_domain(self, domain_bits: object) -> int | None:
         """Bits of the domain as a manifest states them."""
@@ -77,6 +84,16 @@ class _Pure(Kind):
         bits = params.domain_bits or _domain_bits(keys)
         allowed = params.false_keys if params.false_keys >= 1 else params.false_keys * keys
         return bits, threshold.pure_threshold(bits, max(allowed, Fraction(1, 1000)), noise, scale)
+
+    def highest_threshold(self, params: ReleaseParams, noise: Noise, scale: Fraction) -> int:
+        if params.expected_keys is not None or params.false_keys >= 1:
+            return super().highest_threshold(params, noise, scale)
+        if params.domain_bits is not None:  # a share of few keys is the fewest false ones
+            return self.threshold(params, LEAST_KEYS, noise, scale)[1]
+        # the domain has at most 2·CELLS_PER_KEY cells a key
+        cells = 2 * CELLS_PER_KEY * _MOST_KEYS
+        allowed = params.false_keys * _MOST_KEYS / cells * (1 << 64)
+        return threshold.pure_threshold(64, allowed, noise, scale)
 
     def checked_domain(self, domain_bits: object) -> int | None:
         return integer(domain_bits, "domain_bits", "Plan", low=8, high=64)

@@ -100,6 +100,7 @@ class ReleaseParams:
         encoding: str = "alp",
         noise: str = "auto",
         fit_split: bool = False,
+        already_released: bool = False,
     ) -> None:
         """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
 
@@ -107,7 +108,8 @@ class ReleaseParams:
 
         The encoding's share may go by the encoding's own word too ("alp"). With Gaussian noise on list and buckets
         these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
-        with the smaller variance, from these parameters alone.
+        with the smaller variance, from these parameters alone. ``already_released`` is for parameters that a sketch
+        states: whether a release with them could end is no longer a question.
         """
         if bits_per_key is None:
             bits_per_key = 10 if columns == "flat" else 8
@@ -138,6 +140,10 @@ class ReleaseParams:
         self._put(fit_split=fit_split or (auto and encoding_named(self.encoding).auto_share is None))
         self._put(noise=self._smaller_noise() if self.noise == "auto" else self.noise)
         self._check_noise()
+        if not already_released:
+            from hushgram.sparse_histogram.plan import check_params  # which is about this class
+
+            check_params(self)
 
     def _put(self, **values: object) -> None:
         for name, value in values.items():
@@ -336,4 +342,4 @@ class ReleaseParams:
         parts = values.get("split")
         if isinstance(parts, Mapping):
             values["split"] = Split(*(rational(parts[name], f"split.{name}", _OWNER) for name in _PARTS))
-        return cls(**values)
+        return cls(**values, already_released=True)

@@ -17,14 +17,16 @@ from hushgram.errors import ParameterError
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sparse_histogram import sizing, threshold
-from hushgram.sparse_histogram.kinds import PUBLIC, PURE, TEXT, Kind, kind_of
+from hushgram.sparse_histogram.kinds import LEAST_KEYS, PUBLIC, PURE, TEXT, Kind, kind_of
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 __all__ = ["Plan", "check_params", "expected_sizes", "make_plan", "make_public_plan"]
 
-_LEAST_KEYS = 16
 _LARGEST_SCALE = 1 << 50
+# A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
+_MOST_FALSE_KEYS = 1 << 24
+_MOST_SIZE_NOISE = 1 << 28
 # No threshold is further out than so many scales: the tail there is below 10^-80 for either noise.
 _MOST_SCALES = 200
 
@@ -132,7 +134,7 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
 def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
     """Domain, threshold and space of the encoding for these parameters and sizes."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
-    keys = max(sizes.keys, _ceil(sizes.scale), _LEAST_KEYS)
+    keys = max(sizes.keys, _ceil(sizes.scale), LEAST_KEYS)
     if params.fit_split:
         return _fitted(params, sizes, unit)
     kind = _kind(params)
@@ -163,11 +165,24 @@ def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> P
 
 
 def check_params(params: ReleaseParams) -> None:
-    """Refuse parameters that the encoding could not serve, whatever the sizes turn out to be."""
+    """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
     noise, (scale, of_space) = noise_of(params.noise), _scales(params)
-    guesses = [params.expected_keys] if params.expected_keys else [1 << bits for bits in range(4, 51)]
-    worst = max(_kind(params).threshold(params, max(n, _LEAST_KEYS), noise, scale)[1] for n in guesses)
-    _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), _LEAST_KEYS, worst, of_space))
+    worst = _kind(params).highest_threshold(params, noise, scale)
+    _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), LEAST_KEYS, worst, of_space))
+    stated = params.false_keys if params.false_keys >= 1 else params.false_keys * (params.expected_keys or 0)
+    if params.delta == 0 and stated > _MOST_FALSE_KEYS:
+        raise ParameterError(
+            f"ReleaseParams: false_keys must let in at most {_MOST_FALSE_KEYS:,} false keys, got about"
+            f" {int(stated):,}; lower false_keys"
+        )
+    if (
+        params.split.size
+        and sizing.sensitivity(params.max_contributions) / params.split.size > _MOST_SIZE_NOISE
+    ):
+        raise ParameterError(
+            f"ReleaseParams: the number of keys would have noise above {_MOST_SIZE_NOISE:,}, and room for so many;"
+            " state expected_keys and expected_records, lower max_contributions or raise epsilon"
+        )
 
 
 def _kind(params: ReleaseParams) -> Kind:

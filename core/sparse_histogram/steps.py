@@ -19,7 +19,7 @@ from hushgram import laplace_mechanism as laplace
 from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.encodings.encoding import Part
-from hushgram.errors import InputError
+from hushgram.errors import InputError, ParameterError
 from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Apart, Histogram, KeyTable
 from hushgram.exact.keys import as_column, encode
@@ -47,6 +47,8 @@ __all__ = [
 
 def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey:
     """The key under which a release with these parameters draws; a fresh one where none is given."""
+    if not isinstance(params, ReleaseParams):
+        raise ParameterError(f"params must be ReleaseParams, got {type(params).__name__}")
     return (release_key or ReleaseKey.generate()).for_parameters("release", params.as_text())
 
 

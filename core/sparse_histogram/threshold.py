@@ -72,8 +72,8 @@ class Heavy:
 
 
 def delta_of(threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> Fraction:
-    """An upper bound of δ at this τ, tight to 2^-100: the worst split of one user's contributions."""
-    return enclose(_delta_interval(threshold, noise, scale, sensitivity), 192)[1]
+    """An upper bound of δ at this τ, tight to 2^-300: the worst split of one user's contributions."""
+    return enclose(_delta_interval(threshold, noise, scale, sensitivity), 512)[1]
 
 
 def _delta_interval(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushgram as hg
-from hushgram.errors import FormatError, InputError, OutputError
+from hushgram.errors import FormatError, InputError, OutputError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
@@ -338,6 +338,23 @@ def test_bad_columns():
         hg.release([None, "b"], ["k", "k"], PARAMS)
     with pytest.raises(InputError, match="same length"):
         hg.release_histogram(["a"], [1, 2], PARAMS)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"a": 1, "b": 2}, {"a", "b"}, "ab", b"ab", 7, None, np.zeros((2, 2)), [["a"], ["b"]], object(), [{}, {}]],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_no_column_is_said_in_one_line(bad):
+    for users, keys in ((["u", "v"], bad), (bad, ["k", "k"])):
+        if users is None:
+            continue  # a release of records
+        with pytest.raises(InputError, match=r"^(keys|users): (must be one column|values must be)") as caught:
+            hg.release(users, keys, PARAMS)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="public keys: "):
+        hg.release_public(None, ["k"], bad, PARAMS)
+    with pytest.raises(ParameterError, match="params must be ReleaseParams"):
+        hg.release(None, ["k"], bad)
 
 
 def test_files_stay_within_the_size_formula():

@@ -14,11 +14,11 @@ from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.laplace import NOISE
 from hushgram.numbers import rational, show
 from hushgram.sparse_histogram import threshold
+from hushgram.sparse_histogram.kinds import CELLS_PER_KEY, PURE
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import (
     Plan,
     _demand,
-    check_params,
     expected_sizes,
     make_plan,
     make_public_plan,
@@ -75,6 +75,7 @@ def test_show_reads_back(value):
     assert rational(show(value), "x", "T") == value
 
 
+SIZED = {"expected_keys": 100, "expected_records": 1000}
 BAD = [
     ({"epsilon": "0"}, "epsilon"),
     ({"epsilon": "-1"}, "epsilon"),
@@ -101,6 +102,12 @@ BAD = [
     ({"width": "narrow"}, "width"),
     ({"bits_per_key": "0"}, "bits_per_key"),
     ({"false_keys": "0"}, "false_keys"),
+    ({"false_keys": 1 << 30, "domain_bits": 64}, "false_keys"),
+    ({"expected_keys": 1 << 49, "expected_records": 1 << 50}, "false_keys"),
+    ({"epsilon": "1e-5", "max_contributions": 100}, "state expected_keys"),
+    ({"alpha": "0.01"}, "raise alpha"),
+    ({"alpha": "1000", "epsilon": "1e-4", "max_contributions": 1 << 19, **SIZED}, "lower alpha"),
+    ({"split": {"size": "0.02", "threshold": "0.01", "alp": "0.97"}}, "larger share"),
     ({"domain_bits": 7}, "domain_bits"),
     ({"domain_bits": 65}, "domain_bits"),
     ({"expected_keys": 5}, "go together"),
@@ -161,19 +168,37 @@ epsilons = st.sampled_from(["0.01", "0.1", "1", "3", "20"])
 @settings(max_examples=60, deadline=None)
 def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, records, profile):
     """Data never decide whether we fail: noise may make sizes negative, huge or crooked."""
-    params = ReleaseParams(
-        epsilon=epsilon, delta=delta, max_contributions=most, max_per_key=min(per_key, most), alpha=alpha
-    )
+    try:
+        params = ReleaseParams(
+            epsilon=epsilon, delta=delta, max_contributions=most, max_per_key=min(per_key, most), alpha=alpha
+        )
+    except ParameterError:
+        return  # refused before any data
     sizes = Sizes(records, profile[0], tuple(profile), 2 * most / params.split.size)
     plan = make_plan(params, sizes)
     guarantee = plan.guarantee()
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
     assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
     assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.space.column_sizes)
-    assert plan.space.levels == min(math.ceil(plan.threshold / plan.space.width), MOST_LEVELS)
-    if plan.space.levels == MOST_LEVELS:
-        with pytest.raises(ParameterError, match="raise alpha"):
-            check_params(params)
+    assert plan.space.levels == math.ceil(plan.threshold / plan.space.width) <= MOST_LEVELS
+
+
+@pytest.mark.parametrize("delta", ["1e-60", "1e-57", "1e-30"])
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_smallest_delta_has_a_plan_that_holds(delta, noise):
+    params = ReleaseParams(epsilon="1", delta=delta, max_contributions=8, noise=noise, **SIZED)
+    assert make_plan(params, expected_sizes(params)).guarantee().delta == params.delta
+
+
+@pytest.mark.parametrize("false_keys", ["0.03", "5"])
+@pytest.mark.parametrize("domain_bits", [None, 40])
+def test_no_number_of_keys_leads_to_a_higher_threshold(false_keys, domain_bits):
+    params = ReleaseParams(epsilon="1", max_contributions=3, false_keys=false_keys, domain_bits=domain_bits)
+    scale = make_plan(params, sizes_for(scale=Fraction(300))).scale
+    highest = PURE.highest_threshold(params, NOISE, scale)
+    keys = [16, 17, 1000, 1 << 30, 1 << 50, *((1 << b) // CELLS_PER_KEY + 1 for b in range(20, 63, 3))]
+    found = [PURE.threshold(params, n, NOISE, scale)[1] for n in keys]
+    assert max(found) <= highest <= max(found) + 3
 
 
 def test_guarantee_is_computed_not_restated():

@@ -1,0 +1,217 @@
+"""Sketches that someone made to hang, exhaust or fool a reader: refused in one line, in bounded time and memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hushgram as hg
+from hushgram.errors import FormatError
+from hushgram.sketch import heavy as heavy_file
+from hushgram.sketch import manifest as manifests
+from hushgram.sketch.parquet_pages import DELTA_BYTE_ARRAY
+from hushgram.sparse_histogram.threshold import Heavy
+from tests.core.sketch.mutants import Bench
+from tests.golden import make as golden
+
+HOME = Path(golden.__file__).parent
+
+
+def copy_of(tmp_path: Path, name: str = "pure", version: int = 2) -> Path:
+    target = tmp_path / f"{name}.sketch"
+    shutil.copytree(HOME / f"v{version}" / f"{name}.sketch", target)
+    return target
+
+
+def state(sketch: Path, content: bytes, rows: int) -> None:
+    """Another heavy.parquet, with every checksum made right."""
+    (sketch / "heavy.parquet").write_bytes(content)
+    body = json.loads((sketch / "manifest.json").read_text())
+    body.pop("checksum")
+    entry = manifests.FileEntry.of("heavy.parquet", content)
+    body["files"][0].update(size=entry.size, sha256=entry.sha256)
+    body["heavy"]["rows"] = rows
+    body["checksum"] = manifests._checksum(body)
+    (sketch / "manifest.json").write_text(json.dumps(body))
+
+
+def refused(sketch: Path, words: str) -> None:
+    before = pa.default_memory_pool().bytes_allocated()
+    with pytest.raises(FormatError, match=words) as caught:
+        hg.Sketch.open(sketch).estimate(["a"])
+    assert "\n" not in str(caught.value)
+    assert pa.default_memory_pool().bytes_allocated() - before < 200 << 20
+
+
+def test_mutants_are_refused_or_answer(tmp_path: Path) -> None:
+    """2,000 here; `python -m tests.core.sketch.mutants 20000` runs as many as one likes."""
+    bench = Bench(tmp_path, seed=7)
+    assert list(bench.run(2000)) == []
+    assert set(bench.seen) == {"answered", "refused"}
+    assert min(bench.seen.values()) > 100
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "heavy.parquet", "blocks.index", "blocks-00000.bin"])
+def test_only_regular_files_are_read(name: str, tmp_path: Path) -> None:
+    for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir):
+        sketch = copy_of(tmp_path)
+        (sketch / name).unlink()
+        make(sketch / name)
+        refused(sketch, f"{name}: is not a regular file")
+        shutil.rmtree(sketch)
+
+
+def test_a_manifest_of_forty_gigabytes_is_not_read(tmp_path: Path) -> None:
+    sketch = copy_of(tmp_path)
+    os.truncate(sketch / "manifest.json", 40 << 30)
+    refused(sketch, "more than any sketch needs")
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    options = {"use_dictionary": False, "compression": "zstd", **options}
+    pq.write_table(table, sink, write_statistics=False, store_schema=False, **options)
+    return sink.getvalue()
+
+
+INTEGERS = {"fingerprint": "DELTA_BINARY_PACKED", "value": "DELTA_BINARY_PACKED"}
+
+
+def test_few_bytes_that_need_gigabytes(tmp_path: Path) -> None:
+    """Constant differences: 20 million rows in a few kilobytes, and as many more as one likes."""
+    rows = 20_000_000
+    sketch = copy_of(tmp_path)
+    table = pa.table({"fingerprint": np.arange(rows, dtype=np.uint64), "value": np.full(rows, 10**6)})
+    content = parquet(table, column_encoding=INTEGERS, row_group_size=rows)
+    assert len(content) < rows // 100
+    state(sketch, content, rows)
+    refused(sketch, "at most")
+    # the manifest lies, too
+    state(sketch, content, 10)
+    refused(sketch, "at most 10 rows")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_texts_that_need_gigabytes(version: int, tmp_path: Path) -> None:
+    """One long text, thousands of times: by compression, by a dictionary, or (version 1) by naming the one before."""
+    rows = 3000
+    texts = pa.array([b"x" * 100_000] * rows, pa.binary())
+    table = pa.table(
+        {"fingerprint": np.arange(rows, dtype=np.uint64), "value": np.full(rows, 100), "key": texts}
+    )
+    for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN", None):
+        sketch = copy_of(tmp_path, "text", version)
+        if encoding is None:
+            content = parquet(table, use_dictionary=["key"])
+        else:
+            content = parquet(table, column_encoding={**INTEGERS, "key": encoding})
+        assert len(content) < 1 << 20
+        state(sketch, content, rows)
+        refused(sketch, "heavy.parquet: (needs more memory|column '(key|fingerprint)')")
+        shutil.rmtree(sketch)
+
+
+def test_version_1_named_the_text_before(tmp_path: Path) -> None:
+    """What version 1 wrote is read, in few rows at a time."""
+    rows = 5000
+    texts = [b"https://example.org/%09d" % i for i in range(rows)]
+    table = pa.table(
+        {
+            "fingerprint": np.arange(rows, dtype=np.uint64),
+            "value": np.full(rows, 100),
+            "key": pa.array(texts, pa.binary()),
+        }
+    )
+    sketch = copy_of(tmp_path, "text", 1)
+    state(sketch, parquet(table, column_encoding={**INTEGERS, "key": "DELTA_BYTE_ARRAY"}), rows)
+    found = hg.Sketch.open(sketch)._heavy[2]
+    assert found is not None
+    assert found.to_pylist() == texts
+    assert DELTA_BYTE_ARRAY == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"value": pa.array([1.0, 2.0])}, "column 'value'"),
+        ({"value": pa.array([100, None])}, "structure|nulls|pages"),
+        ({"fingerprint": pa.array([2, 1], pa.uint64())}, "not sorted"),
+        ({"fingerprint": pa.array([1, 1], pa.uint64())}, "not sorted"),
+        ({"fingerprint": pa.array([1, 1 << 60], pa.uint64())}, "outside of the domain"),
+        ({"fingerprint": pa.array([1, 2], pa.int64())}, "column 'fingerprint'"),
+        ({"value": pa.array([0, 100])}, "a value is below"),
+        ({"value": pa.array([100, (1 << 63) - 1])}, "above 2"),
+        ({"more": pa.array([1, 2])}, "columns must be"),
+    ],
+    ids=str,
+)
+def test_rows_that_no_release_has(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    columns = {"fingerprint": pa.array([1, 2], pa.uint64()), "value": pa.array([100, 100]), **change}
+    encodings = {name: "DELTA_BINARY_PACKED" for name in columns if columns[name].type != pa.float64()}
+    sketch = copy_of(tmp_path)
+    state(sketch, parquet(pa.table(columns), column_encoding=encodings), 2)
+    refused(sketch, words)
+
+
+def test_what_compresses_beyond_measure_is_written_so_that_it_can_be_read() -> None:
+    rows = 2000
+    texts = pa.array([b"x" * 100_000] * rows, pa.large_binary())
+    held = Heavy(np.arange(rows, dtype=np.uint64), np.full(rows, 100), texts)
+    content = heavy_file.heavy_bytes(held)
+    plan = hg.Sketch.open(HOME / "v2" / "text.sketch").plan
+    back = heavy_file.read_heavy(content, plan, rows, 2, "here")
+    assert back.texts is not None
+    assert back.texts.equals(texts)
+
+
+def test_texts_with_one_fingerprint_are_found_by_their_text(tmp_path: Path) -> None:
+    """Someone can make many keys with one fingerprint: a lookup searches among them, it does not walk."""
+    prints = hg.Sketch.open(HOME / "v2" / "text.sketch")._heavy[0]
+    fingerprint = int(prints[0])
+    rows = 20_000
+    texts = [b"%06d" % i for i in range(rows)]
+    held = Heavy(
+        np.full(rows, fingerprint, np.uint64), np.arange(rows) + 100, pa.array(texts, pa.large_binary())
+    )
+    sketch = copy_of(tmp_path, "text")
+    state(sketch, heavy_file.heavy_bytes(held), rows)
+    opened = hg.Sketch.open(sketch)
+    asked = pa.array([texts[0], texts[12_345], texts[-1], b"absent"], pa.large_binary())
+    values, heavy = opened._heavy_values(np.full(4, fingerprint, np.uint64), asked)
+    assert values.tolist() == [100, 12_445, rows + 99, 0]
+    assert heavy.tolist() == [True, True, True, False]
+
+
+def test_a_lookup_checks_the_blocks_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hushgram.encodings import alp
+
+    monkeypatch.setattr(alp, "BLOCK_BITS", 256)
+    params = hg.ReleaseParams(epsilon="4", max_contributions=8, expected_keys=400, expected_records=4000)
+    sketch = hg.release(golden.USERS, golden.KEYS, params, tmp_path / "a", release_key=golden.KEY)
+    reads: list[int] = []
+    space = sketch.plan.space
+    assert space is not None
+    prints = np.array([12345], np.uint64)
+    space.look_up(prints, sketch.manifest.seeds, lambda i: reads.append(i) or sketch._block(i))  # type: ignore[func-returns-value]
+    assert 0 < len(reads) < space.blocks
+    starts = np.cumsum([0, *space.block_lengths()])  # type: ignore[misc]
+    content = bytearray((tmp_path / "a" / "blocks-00000.bin").read_bytes())
+    for block in range(space.blocks):
+        damaged = bytearray(content)
+        damaged[starts[block]] ^= 1
+        (tmp_path / "a" / "blocks-00000.bin").write_bytes(damaged)
+        again = hg.Sketch.open(tmp_path / "a")
+        if block in reads:
+            with pytest.raises(FormatError, match=f"block {block} does not match"):
+                space.look_up(prints, again.manifest.seeds, again._block)
+        else:
+            space.look_up(prints, again.manifest.seeds, again._block)
