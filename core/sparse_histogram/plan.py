@@ -166,6 +166,9 @@ def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> P
 
 def check_params(params: ReleaseParams) -> None:
     """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
+    if params.fit_split:  # any of these may be chosen, when nothing may be refused any more
+        for share in noise_of(params.noise).shares:
+            params.with_threshold_share(share)
     noise, (scale, of_space) = noise_of(params.noise), _scales(params)
     worst = _kind(params).highest_threshold(params, noise, scale)
     _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), LEAST_KEYS, worst, of_space))
