@@ -152,7 +152,7 @@ def test_version_1_named_the_text_before(tmp_path: Path) -> None:
         ({"value": pa.array([100, (1 << 63) - 1])}, "above 2"),
         ({"more": pa.array([1, 2])}, "columns must be"),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
 )
 def test_rows_that_no_release_has(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     columns = {"fingerprint": pa.array([1, 2], pa.uint64()), "value": pa.array([100, 100]), **change}
