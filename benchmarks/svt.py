@@ -2,6 +2,7 @@
 
     python -m benchmarks.svt              all bars; a plot in benchmarks/out/svt.png
     python -m benchmarks.svt core         without the jobs on Beam (10 M rows)
+    python -m benchmarks.svt clip         clipping alone: naive ways against the sparse vector, by ε
 
 The privacy bars are tests: tests/privacy/test_svt_enumeration.py.
 """
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.bars import Report, best_of
+from benchmarks.clip_baselines import compare
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.svt import (
     ABOVE,
@@ -241,7 +243,8 @@ def clipping(report: Report) -> None:
         for run in range(100):
             found = clip_column(column, ClipParams(epsilon="1"), ReleaseKey(run.to_bytes(32, "little")))
             close += found.average is not None and abs(float(found.average) / column.mean() - 1) < 0.05
-        report.bar(f"clip, {name}: runs of 100 within 5 %", close, 95)
+        report.bar(f"clip, {name}: runs of 100 within 5 %", int(close), 95)
+    compare(report, ages)
 
 
 # --- the job on Beam --------------------------------------------------------------------------------------
@@ -298,6 +301,9 @@ output: {{path: {home}/answers.jsonl}}
 def main(arguments: list[str]) -> int:
     """Prints every figure beside its bar."""
     report = Report("Sparse vector")
+    if "clip" in arguments:
+        clipping(report)
+        return report.exit_code()
     throughput(report)
     accuracy(report)
     curves, reductions = selection(report), gaps(report)

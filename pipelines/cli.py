@@ -33,6 +33,10 @@ _COMMANDS = {
     "explore": ("hushgram.pipelines.commands.explore", "Ask sketches in a browser, on this machine."),
     "verify": ("hushgram.pipelines.commands.verify", "Check every byte of a sketch."),
     "ledger": ("hushgram.pipelines.commands.ledger", "The privacy budget across releases."),
+    "calculate": (
+        "hushgram.pipelines.commands.calculate",
+        "Bounds of the theory, each with its formula, theorem and exact value.",
+    ),
     "plan": ("hushgram.pipelines.commands.plan", "Choose parameters before touching data."),
     "doctor": ("hushgram.pipelines.commands.doctor", "What works on this machine, and what to do."),
     "demo": (
