@@ -6,10 +6,11 @@ import importlib
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from hushgram.calculators import CALCULATORS
-from hushgram.pipelines.cli import _COMMANDS
+from hushgram.pipelines.cli import cli
 
 ROOT = Path(__file__).parents[1]
 NAMED = sorted(set(re.findall(r"`([^`]+)`", (ROOT / "docs/documents.md").read_text(encoding="utf-8"))))
@@ -33,7 +34,7 @@ def test_tests_exist(name: str) -> None:
 @pytest.mark.parametrize("name", kind("hushgram "))
 def test_commands_exist(name: str) -> None:
     command, *more = name.split()[1:]
-    assert command in _COMMANDS
+    assert command in cli.list_commands(click.Context(cli))
     if command == "calculate":
         assert more[0] in CALCULATORS
 
