@@ -214,7 +214,7 @@ def settings(
 
 def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
     """The same parameters but for some; the split and what belongs to an encoding are chosen anew."""
-    text = params.as_text()
+    text = _text(params)
     own = (
         {}
         if changes.get("encoding", params.encoding) != params.encoding
@@ -271,8 +271,13 @@ def solve_epsilon(
     return high, best
 
 
+def _text(params: ReleaseParams) -> dict[str, Any]:
+    """All parameters by name, also those that a manifest leaves out."""
+    return {**params.as_text(), "encoding": params.encoding, "noise": params.noise}
+
+
 def _with(params: ReleaseParams, epsilon: Fraction) -> ReleaseParams:
-    text = params.as_text()
+    text = _text(params)
     parts = {name: Fraction(share) / params.epsilon for name, share in text.pop("split").items()}
     return ReleaseParams(**{**text, "epsilon": epsilon, "split": parts})
 
@@ -281,7 +286,7 @@ def _rescaled(params: ReleaseParams, population: Population, keys: int) -> Relea
     """The same noise and space for each key, for the smaller population."""
     if population.scale == 1:
         return params
-    text = params.as_text()
+    text = _text(params)
     parts = {name: Fraction(loss) for name, loss in text.pop("split").items()}
     parts["size"] *= population.scale
     epsilon = sum(parts.values(), Fraction(0))
