@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage lint tree bench wheel lock clean
+.PHONY: help setup demo test test-flink coverage audit mutants lint tree bench wheel lock clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -32,6 +32,13 @@ test-flink: setup ## the release and the query stage on a real Flink cluster and
 
 coverage: setup ## branch coverage of the library (core/) by its own tests and the privacy tests, with a floor
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-config=pyproject.toml --cov-report=term tests/core tests/privacy $(ARGS)
+
+audit: setup    ## worst loss of every mechanism by enumeration (docs/audit.md), and the release as a black box
+	$(BIN)/python -m tests.privacy.audit
+	$(BIN)/python -m tests.privacy.blackbox
+
+mutants: setup  ## deliberate breaches, each of which a test must notice
+	$(BIN)/python -m tests.mutants
 
 # The three folders as one import root, as a tree of links: mypy and import-linter read this.
 tree:

@@ -31,7 +31,7 @@ from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.noises import HOMES as NOISES
-from hushgram.release_in_memory import release_histogram
+from hushgram.release_in_memory import simulate
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -168,7 +168,7 @@ def predict(
     probes = np.repeat(np.array(counts, np.int64), _PROBES)
     together = np.concatenate([held, probes])
     names = np.arange(len(together))
-    sketch = release_histogram(
+    sketch = simulate(
         names, together, _rescaled(params, population, len(together)), path, release_key=_NOT_SECRET
     )
     found = sketch.estimate(names)

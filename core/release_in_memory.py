@@ -46,7 +46,7 @@ from hushgram.sparse_histogram.steps import (
 )
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["encoded_blocks", "release", "release_histogram", "release_public"]
+__all__ = ["encoded_blocks", "release", "release_histogram", "release_public", "simulate"]
 
 _LARGEST_COUNT = 1 << 48
 
@@ -103,6 +103,20 @@ def release_histogram(
             f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
             " use release, or noise laplace"
         )
+    return simulate(keys, counts, params, path, release_key=release_key, name=name, unit=unit)
+
+
+def simulate(
+    keys: Any,
+    counts: Any,
+    params: ReleaseParams,
+    path: str | Path | None = None,
+    *,
+    release_key: ReleaseKey | None = None,
+    name: str = "",
+    unit: Unit = "user",
+) -> Sketch:
+    """As `release_histogram`, for counts that are made up: whether they were bounded so is nobody's concern."""
     numbers = _checked_counts(counts)
     if path is not None:
         check_free(path)
