@@ -38,6 +38,7 @@ _COMMANDS = {
         "Bounds of the theory, each with its formula, theorem and exact value.",
     ),
     "plan": ("hushgram.pipelines.commands.plan", "Choose parameters before touching data."),
+    "example": ("hushgram.pipelines.commands.example", "Make up data for the ready configs."),
     "doctor": ("hushgram.pipelines.commands.doctor", "What works on this machine, and what to do."),
     "demo": (
         "hushgram.pipelines.commands.demo",

@@ -1,10 +1,11 @@
-"""Made-up page views: Zipf URLs, many users with few views and a few with many, as Parquet.
+"""Made-up data: page views (Zipf URLs, many users with few views and a few with many), ages, a survey, a web log.
 
 The only place where numpy.random is allowed: these are data to try things on, never noise.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import OutputError, ParameterError
 
-__all__ = ["PageViews", "write_page_views"]
+__all__ = ["PageViews", "write_access_log", "write_ages", "write_page_views", "write_survey"]
 
 _CHUNK_ROWS = 1_000_000
 _FILE_ROWS = 10_000_000
@@ -95,3 +96,39 @@ def write_page_views(views: PageViews, folder: Path) -> NDArray[np.int64]:
         if writer is not None:
             writer.close()
     return truth
+
+
+def write_ages(path: Path, rows: int, seed: int = 1) -> None:
+    """One record a person: an age from 18 to about 100."""
+    random = np.random.default_rng(seed)
+    ages = np.clip(random.normal(42, 17, rows).round(), 18, 104).astype(np.int64)
+    pq.write_table(pa.table({"person": np.arange(rows), "age": ages}), path)
+
+
+def write_survey(path: Path, rows: int, seed: int = 1) -> None:
+    """One record a person: two public columns, and two that are nobody's business."""
+    random = np.random.default_rng(seed)
+    age = random.integers(18, 90, rows)
+    table = {
+        "city": random.choice(["Paris", "Rome", "Oslo"], rows),
+        "age": age,
+        "smokes": random.random(rows) < 0.25,
+        "income": (random.lognormal(10.6, 0.5, rows) * (0.7 + age / 150)).astype(np.int64),
+    }
+    pq.write_table(pa.table(table), path)
+
+
+def write_access_log(path: Path, rows: int, day: datetime.date, seed: int = 1) -> None:
+    """Lines of a web server in the Combined Log Format, all of one day."""
+    random = np.random.default_rng(seed)
+    pages = np.minimum(random.zipf(1.4, rows), 2000)
+    hosts = random.integers(1, max(rows // 5, 2), rows)
+    seconds = np.sort(random.integers(0, 86_400, rows))
+    status = random.choice([200, 200, 200, 200, 304, 404], rows)
+    with path.open("w", encoding="ascii") as file:
+        for page, host, second, code in zip(pages, hosts, seconds, status, strict=True):
+            time = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+            file.write(
+                f"10.{host >> 16 & 255}.{host >> 8 & 255}.{host & 255} - - [{day:%d/%b/%Y}:{time} +0000] "
+                f'"GET /page/{page} HTTP/1.1" {code} {200 + page % 5000} "-" "Mozilla/5.0"\n'
+            )

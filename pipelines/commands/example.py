@@ -1,0 +1,86 @@
+"""`hushgram example`: made-up data for the ready configs, to try commands on."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from hushgram.publishing import output_errors
+
+__all__ = ["EXAMPLES", "command"]
+
+_ROWS = 100_000
+
+
+def _page_views(rows: int) -> list[str]:
+    import numpy as np
+
+    from hushgram.pipelines.generate import PageViews, write_page_views
+
+    views = PageViews(rows=rows)
+    write_page_views(views, Path("data/pageviews"))
+    listed = views.url_texts(np.arange(min(200, views.url_count))).to_pylist()
+    Path("pages.txt").write_text("".join(f"{url}\n" for url in listed), encoding="utf-8")
+    return ["data/pageviews", "pages.txt"]
+
+
+def _ages(rows: int) -> list[str]:
+    from hushgram.pipelines.generate import write_ages
+
+    write_ages(_new("data/ages.parquet"), rows)
+    return ["data/ages.parquet"]
+
+
+def _survey(rows: int) -> list[str]:
+    from hushgram.pipelines.generate import write_survey
+
+    write_survey(_new("data/survey/answers.parquet"), rows)
+    return ["data/survey/answers.parquet"]
+
+
+def _access_log(rows: int) -> list[str]:
+    from hushgram.pipelines.generate import write_access_log
+
+    day = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
+    path = f"logs/access.log-{day:%Y%m%d}"
+    write_access_log(_new(path), rows, day)
+    return [path]
+
+
+def _new(path: str) -> Path:
+    target = Path(path)
+    if target.exists():
+        raise FileExistsError(17, "File exists", path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+#: name of a ready config → what makes its data, and the command that runs it
+EXAMPLES: dict[str, tuple[Callable[[int], list[str]], str]] = {
+    "urls": (_page_views, "hushgram release configs/urls.yaml"),
+    "top": (_page_views, "hushgram top configs/top.yaml"),
+    "alerts": (_page_views, "hushgram sparse-vector configs/alerts.yaml"),
+    "answer": (_page_views, "hushgram answer configs/answer.yaml"),
+    "ages": (_ages, "hushgram clip configs/ages.yaml"),
+    "ranges": (_ages, "hushgram sparse-vector configs/ranges.yaml"),
+    "survey": (_survey, "hushgram randomized-response randomize configs/survey.yaml"),
+    "access-log": (_access_log, "hushgram release configs/access-log.yaml --date yesterday"),
+}
+
+
+@click.command("example")
+@click.argument("name", type=click.Choice(list(EXAMPLES)))
+@click.option("--rows", type=click.IntRange(100, 100_000_000), default=_ROWS, show_default=True)
+def command(name: str, rows: int) -> None:
+    """Make up the data that the config NAME reads, in the working directory.
+
+    For example: hushgram example urls
+    """
+    make, then = EXAMPLES[name]
+    with output_errors("data"):
+        made = make(rows)
+    click.echo(f"made up  {', '.join(made)}: {rows:,} records")
+    click.echo(f"next     {then}")
