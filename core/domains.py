@@ -158,7 +158,7 @@ class KeyDomain(FiniteDomain):
         return cls([f"#{int(value):0{digits}x}" for value in prints], prints, bits, hashed=True)
 
     def count(self, part: Histogram) -> NDArray[np.int64]:
-        return part.reduced(self.bits).listed(self.prints)
+        return part.reduced(self.bits).counts_of(self.prints)
 
     def inside(self, keys: Any) -> NDArray[np.bool_]:
         return np.isin(fingerprints(keys) >> np.uint64(64 - self.bits), self.prints)

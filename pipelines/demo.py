@@ -141,7 +141,7 @@ def _look_up(
     ranks = _spread(np.flatnonzero(truth))
     keys = [*views.url_texts(ranks).to_pylist(), "https://example.org/nobody/was-here"]
     seen = [*truth[ranks].tolist(), 0]
-    exact = [None] * len(keys) if counted is None else counted.listed(fingerprints(keys)).tolist()
+    exact = [None] * len(keys) if counted is None else counted.counts_of(fingerprints(keys)).tolist()
     rows = sketch.estimate(keys, present=_PRESENT).to_pylist()
     return tuple(
         Line(row["key"], views_, count, row["estimate"], row["low"], row["high"], row["source"])
@@ -171,7 +171,7 @@ def _add_up(
     for what, chosen in sets:
         estimator = "unbiased" if "unbiased" in what else "posterior"
         keys = views.url_texts(chosen)
-        exact = None if counted is None else int(counted.listed(fingerprints(keys)).sum())
+        exact = None if counted is None else int(counted.counts_of(fingerprints(keys)).sum())
         total: Any = sketch.total(keys, present=_PRESENT, estimator=estimator)
         lines.append(
             TotalLine(

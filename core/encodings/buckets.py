@@ -53,8 +53,6 @@ __all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsSpace", "classes"]
 BLOCK = 1 << 14
 _LARGEST_SIZE = 1 << 32
 _CLASSES_A_KEY = 128
-# Bits that noise of one step in scale takes, about: its entropy and what the code adds. One more for each doubling.
-_BITS_OF_NOISE = {"laplace": Fraction(14, 5), "gaussian": Fraction(12, 5)}
 
 
 def classes(max_contributions: int) -> int:
@@ -263,7 +261,7 @@ class Buckets(Encoding):
 def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
     """About how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
     doublings = Fraction(int(max(ratio, Fraction(1)) ** 16).bit_length() - 1, 16)
-    return _BITS_OF_NOISE[noise] + doublings
+    return noise_of(noise).bits_at_one + doublings
 
 
 def _squares(demand: Demand) -> int:

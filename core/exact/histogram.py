@@ -308,7 +308,7 @@ class Histogram:
             return digest(self.fingerprints, self.counts)
         return digest(self.fingerprints, self.counts, *text_buffers(self.texts))
 
-    def listed(self, wanted: U64) -> I64:
+    def counts_of(self, wanted: U64) -> I64:
         """The count of each of the ``wanted`` fingerprints, 0 where there is none."""
         at = np.searchsorted(self.fingerprints, wanted)
         at = np.minimum(at, max(len(self.fingerprints) - 1, 0))

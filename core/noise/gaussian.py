@@ -72,6 +72,7 @@ class GaussianNoise(Noise):
 
     id = "gaussian"
     most_scale = 1 << 15
+    bits_at_one = Fraction(12, 5)
     shares = tuple(Fraction(second**2, first**2 + second**2) for first, second in _RATIOS)
 
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:

@@ -28,6 +28,7 @@ class LaplaceNoise(Noise):
     """``scale`` is b. All of δ is left for the threshold."""
 
     id = "laplace"
+    bits_at_one = Fraction(14, 5)
     shares = tuple(Fraction(percent, 100) for percent in range(30, 75, 5))
 
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:

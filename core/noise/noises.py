@@ -64,6 +64,8 @@ class Noise(ABC):
     id: str
     #: how two vectors may divide their ε, by the share of the first: the choices of `split: auto`
     shares: tuple[Fraction, ...]
+    #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
+    bits_at_one: Fraction
     #: the largest scale that samplers and tails take
     most_scale = 1 << 34
 

@@ -58,7 +58,7 @@ class _KeyCounters(Counters):
 
     def add(self, into: I64, rows: Histogram, counts: I64) -> None:
         if not self._texts:
-            into += rows.listed(self._wanted)
+            into += rows.counts_of(self._wanted)
             return
         slots = pc.index_in(rows.texts, value_set=self._wanted)
         held = slots.is_valid().to_numpy(zero_copy_only=False)

@@ -133,8 +133,8 @@ def test_counts_and_listed():
     h = Histogram.of_counts(["a", "b", "a", "c"], np.array([1, 2, 3, 0]), texts=True)
     assert as_dict(h) == {b"a": 4, b"b": 2}
     wanted = Histogram.of_column(["a"], texts=False).fingerprints
-    assert h.listed(wanted).tolist() == [4]
-    assert Histogram.empty(texts=False).listed(wanted).tolist() == [0]
+    assert h.counts_of(wanted).tolist() == [4]
+    assert Histogram.empty(texts=False).counts_of(wanted).tolist() == [0]
 
 
 def test_lengths_must_agree():

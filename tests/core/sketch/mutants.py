@@ -52,6 +52,11 @@ def make(root: Path) -> list[Path]:
         for name in golden.SETTINGS:
             out.append(root / f"{version}-{name}")
             shutil.copytree(Path(golden.__file__).parent / version / f"{name}.sketch", out[-1])
+    for name, changes in {"buckets": {}, "gaussian": {"delta": "1e-3", "noise": "gaussian"}}.items():
+        asked = {"epsilon": "4", "max_contributions": 8, "encoding": "buckets", **changes}
+        params = hg.ReleaseParams(**asked, expected_keys=60, expected_records=320)
+        out.append(root / f"v2-{name}")
+        hg.release(golden.USERS, golden.KEYS, params, out[-1], release_key=golden.KEY)
     params = hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2)
     out.append(root / "v2-public")
     hg.release_public(golden.USERS, golden.KEYS, golden.WORDS[:7], params, out[-1], release_key=golden.KEY)
