@@ -53,6 +53,7 @@ ACTIVITY = 1.2
 _SIMULATED = 25_000
 _PROBES = 60  # keys of each count that is asked about
 _TRIALS = 40  # random sets of each size
+_TYPICAL = 64  # C where it will be chosen from the data
 _NOT_SECRET = ReleaseKey(b"a prediction holds no secrets!!!")
 Ints = NDArray[np.int64]
 
@@ -162,6 +163,8 @@ def predict(
 
     The made-up sketch goes to `path`, or to a temporary directory.
     """
+    if params.choose_contributions:
+        params = params.without_choice(_TYPICAL)
     kept = population.kept(params.max_contributions)
     held = np.maximum(np.round(population.counts * kept), 0).astype(np.int64)
     held = held[held > 0]

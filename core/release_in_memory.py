@@ -27,6 +27,7 @@ from hushgram.private_directory import PrivateDirectory
 from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
+from hushgram.sparse_histogram.contributions import UserTally, UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
@@ -34,6 +35,7 @@ from hushgram.sparse_histogram.steps import (
     PlannedRelease,
     apart,
     block_parts,
+    choose_params,
     heavy_of_list,
     heavy_of_shard,
     key_for,
@@ -75,13 +77,20 @@ def release(
     texts = params.delta != 0
     if path is not None:
         check_free(path)
+    totals = None
     if users is None:
+        _refuse_choice(params, "release without users")
         histogram = Histogram.of_column(keys, texts=texts)  # one record is one unit of count
     else:
         rows = Contributions.of(users, keys, release_key, texts=texts)
+        if params.choose_contributions:
+            rows = rows.cut(params.max_contributions)
+            tally = UserTally.of(rows.totals(params.max_per_key))
+            chosen = choose_params(tally, params, release_key)
+            params, totals = chosen.params, chosen.totals
         kept = apart(params, release_key)
         histogram = rows.bounded(params.max_contributions, params.max_per_key, kept)
-    return _release(histogram, params, path, release_key, name, unit_of(users))
+    return _release(histogram, params, path, release_key, name, unit_of(users), totals)
 
 
 def release_histogram(
@@ -117,6 +126,7 @@ def simulate(
     unit: Unit = "user",
 ) -> Sketch:
     """As `release_histogram`, for counts that are made up: whether they were bounded so is nobody's concern."""
+    _refuse_choice(params, "release_histogram")
     numbers = _checked_counts(counts)
     if path is not None:
         check_free(path)
@@ -142,6 +152,7 @@ def release_public(
     Records of other keys are left out before bounding, so that they use up nothing of a user's contributions. All
     of ε goes to the noise, of scale C/ε. ``public_keys`` must be known without looking at the data.
     """
+    _refuse_choice(params, "release_public")
     release_key = key_for(params, release_key)
     if path is not None:
         check_free(path)
@@ -164,9 +175,10 @@ def _release(
     release_key: ReleaseKey,
     name: str,
     unit: Unit,
+    totals: UserTotals | None = None,
 ) -> Sketch:
     shards = histogram.shards()
-    planned = plan_release(Survey.of(enumerate(shards)), params, release_key, unit)
+    planned = plan_release(Survey.of(enumerate(shards)), params, release_key, unit, totals)
     heavy = Heavy.concat([heavy_of_shard(i, part, planned, release_key) for i, part in enumerate(shards)])
     blocks = encoded_blocks(shards, planned, release_key)
     return _write(path, planned.plan, heavy, blocks, release_key, name)
@@ -202,6 +214,11 @@ def _write(
         raise
     weakref.finalize(sketch, folder.close)  # with the sketch, or when the process ends
     return sketch
+
+
+def _refuse_choice(params: ReleaseParams, what: str) -> None:
+    if params.choose_contributions:
+        raise ParameterError(f"{what}: max_contributions auto needs users and any keys; state a number")
 
 
 def _checked_counts(counts: Any) -> NDArray[np.int64]:

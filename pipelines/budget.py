@@ -55,7 +55,8 @@ def release_events(params: ReleaseParams) -> list[Event]:
     else:
         listed = "threshold" if params.noise == "laplace" else params.noise
         parts = [Event(listed, split.threshold, params.delta), Event(params.encoding, split.encoding)]
-    return [event for event in (Event("sizing", split.size), *parts) if event.epsilon or event.delta]
+    before = (Event("laplace", split.contributions, details={"of": "users"}), Event("sizing", split.size))
+    return [event for event in (*before, *parts) if event.epsilon or event.delta]
 
 
 def check_budget(

@@ -105,7 +105,7 @@ def config_text(path: str | None, params: ReleaseParams) -> str:
     privacy |= {
         "epsilon": _number(show(params.epsilon)),
         "delta": _number(show(params.delta)),
-        "max_contributions": params.max_contributions,
+        "max_contributions": "auto" if params.choose_contributions else params.max_contributions,
         "max_per_key": params.max_per_key,
         "encoding": params.encoding,
         "noise": params.noise,

@@ -21,7 +21,7 @@ import apache_beam as beam
 
 from hushgram.exact.histogram import Apart, Contributions, Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.steps import only_public_keys
+from hushgram.sparse_histogram.steps import ChosenParams, apart, only_public_keys
 from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns, check_fields
@@ -29,7 +29,7 @@ from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
 from hushgram.transforms.shuffle.windows import OneWindow
 
-__all__ = ["BoundContributions", "BoundUsers", "CountRecords"]
+__all__ = ["BoundContributions", "BoundHeld", "BoundUsers", "CountRecords", "HoldContributions"]
 
 _CODER = ContributionsCoder()
 _ANYWHERE = LocalResources()
@@ -78,18 +78,58 @@ class BoundContributions(beam.PTransform):
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
     def expand(self, records: Any) -> Any:
+        shards = self.combined(records, keep=False)  # (shard, Histogram)
+        return shards | "DropShard" >> beam.Values().with_output_types(Histogram)
+
+    def combined(self, records: Any, *, keep: bool) -> Any:
+        """(shard, bounded Histogram), or with ``keep`` (shard, Contributions), cut to C keys a user."""
         check_fields(records.element_type, *self._fields)
+        sent = tuple[int, self._sent]  # type: ignore[name-defined]
+        merge, out = (_KeepUsers(self._bound), Contributions) if keep else (self._bound, Histogram)
         return (
             records
             | "AllTime" >> OneWindow()
-            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(tuple[int, self._sent])  # type: ignore[name-defined]
-            | "BoundUsers"
-            >> CombineShards(self._bound, Histogram, threads=self._threads)  # (shard, Histogram)
-            | "DropShard" >> beam.Values().with_output_types(Histogram)
+            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(sent)
+            | "BoundUsers" >> CombineShards(merge, out, threads=self._threads)
         )
 
     def display_data(self) -> dict[str, Any]:
         return dict(self._shown)
+
+
+class HoldContributions(beam.PTransform):
+    """Records → (shard, Contributions) of all users, each cut to ``max_contributions`` keys: C is chosen later.
+
+    Takes what `BoundContributions` takes. Exact and private.
+    """
+
+    def __init__(self, bounding: BoundContributions) -> None:
+        super().__init__()
+        self._bounding = bounding
+
+    def expand(self, records: Any) -> Any:
+        return self._bounding.combined(records, keep=True)
+
+
+class BoundHeld(beam.PTransform):
+    """(shard, Contributions) that `HoldContributions` kept → parts of the histogram, bounded by the chosen C."""
+
+    def __init__(self, chosen: Any, release_key: ReleaseKey) -> None:
+        super().__init__()
+        self._chosen, self._release_key = chosen, release_key
+
+    def expand(self, held: Any) -> Any:
+        step = beam.ParDo(_BoundHeld(self._release_key), chosen=beam.pvalue.AsSingleton(self._chosen))
+        return held | "CutToChosen" >> step.with_output_types(Histogram)
+
+
+class _BoundHeld(beam.DoFn):
+    def __init__(self, release_key: ReleaseKey) -> None:
+        self._release_key = release_key
+
+    def process(self, shard: tuple[int, Contributions], chosen: ChosenParams) -> Iterator[Histogram]:
+        params, kept = chosen.params, apart(chosen.params, self._release_key)
+        yield shard[1].bounded(params.max_contributions, params.max_per_key, kept)
 
 
 class CountRecords(beam.PTransform):
@@ -142,6 +182,16 @@ class BoundUsers(beam.CombineFn):
             return Histogram.empty(texts=self._texts)
         whole = Contributions.concat(held.parts)
         return whole.bounded(self._max_contributions, self._max_per_key, self._apart)
+
+
+class _KeepUsers(BoundUsers):
+    """The same, but the contributions themselves come out, cut to C keys a user."""
+
+    def __init__(self, bound: BoundUsers) -> None:
+        self.__dict__.update(bound.__dict__)
+
+    def extract_output(self, held: _Held) -> Contributions:  # type: ignore[override]
+        return Contributions.concat(held.parts).cut(self._max_contributions, self._apart)
 
 
 class _Held:

@@ -21,7 +21,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.sizing import Survey
-from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
+from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, plan_release
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.sharding import noise_parts
 
@@ -32,10 +32,18 @@ class PlanRelease(beam.PTransform):
     """Complete histogram → the planned release."""
 
     def __init__(
-        self, params: ReleaseParams, release_key: ReleaseKey, *, groups: int, unit: Unit = "user"
+        self,
+        params: ReleaseParams,
+        release_key: ReleaseKey,
+        *,
+        groups: int,
+        unit: Unit = "user",
+        chosen: Any = None,
     ) -> None:
+        """``chosen``: a collection of one `ChosenParams`, which then stand for ``params``."""
         super().__init__()
         self._params, self._groups = params, groups
+        self._chosen = {} if chosen is None else {"chosen": beam.pvalue.AsSingleton(chosen)}
         self._plan = PlanFromSurveys(params, release_key, unit)
 
     def expand(self, shards: Any) -> Any:
@@ -43,7 +51,9 @@ class PlanRelease(beam.PTransform):
             shards
             | "Survey" >> beam.ParDo(_Survey(self._groups)).with_output_types(Survey)
             | "ReleaseSizes"
-            >> beam.CombineGlobally(self._plan).without_defaults().with_output_types(PlannedRelease)
+            >> beam.CombineGlobally(self._plan, **self._chosen)
+            .without_defaults()
+            .with_output_types(PlannedRelease)
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -67,14 +77,19 @@ class PlanFromSurveys(beam.CombineFn):
     def __init__(self, params: ReleaseParams, release_key: ReleaseKey, unit: Unit = "user") -> None:
         self._params, self._release_key, self._unit = params, release_key, unit
 
-    def create_accumulator(self) -> Survey:
+    def create_accumulator(self, **_: Any) -> Survey:
         return Survey.of([])
 
-    def add_input(self, total: Survey, part: Survey) -> Survey:
+    def add_input(self, total: Survey, part: Survey, **_: Any) -> Survey:
         return total + part
 
-    def merge_accumulators(self, totals: Iterable[Survey]) -> Survey:
+    def merge_accumulators(self, totals: Iterable[Survey], **_: Any) -> Survey:
         return sum(totals, self.create_accumulator())
 
-    def extract_output(self, total: Survey) -> PlannedRelease:
-        return plan_release(total, self._params, self._release_key, self._unit)
+    def compact(self, total: Survey, **_: Any) -> Survey:
+        return total
+
+    def extract_output(self, total: Survey, chosen: ChosenParams | None = None) -> PlannedRelease:
+        if chosen is None:
+            return plan_release(total, self._params, self._release_key, self._unit)
+        return plan_release(total, chosen.params, self._release_key, self._unit, chosen.totals)

@@ -18,13 +18,19 @@ import apache_beam as beam
 
 from hushgram.accounting.guarantee import Unit
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import KeyTable
+from hushgram.exact.histogram import Apart, KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.steps import PlannedRelease, apart, key_for, public_key_table, unit_of
-from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.bound_contributions import (
+    BoundContributions,
+    BoundHeld,
+    CountRecords,
+    HoldContributions,
+)
+from hushgram.transforms.choose_contributions import ChooseContributions
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import PlanRelease
@@ -82,6 +88,10 @@ class ReleaseSparseHistogram(beam.PTransform):
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
             )
         self._public_keys = None if public_keys is None else public_key_table(public_keys)
+        if params.choose_contributions and (user is None or public_keys is not None):
+            raise ParameterError(
+                "ReleaseSparseHistogram: max_contributions auto needs users and any keys; state a number"
+            )
         self._params, self._user, self._key, self._name = params, user, key, name
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
@@ -89,16 +99,22 @@ class ReleaseSparseHistogram(beam.PTransform):
         self.target = Target.of(os.fspath(path))
 
     def expand(self, records: Any) -> Any:
-        parts = records | "Bound" >> self._bounding()  # Histogram
+        chosen = None
+        if self._params.choose_contributions:
+            held = records | "Hold" >> HoldContributions(self._bounding())  # (shard, Contributions)
+            chosen = held | "ChooseContributions" >> ChooseContributions(self._params, self._release_key)
+            parts = held | "Bound" >> BoundHeld(chosen, self._release_key)  # Histogram
+        else:
+            parts = records | "Bound" >> self._bounding()  # Histogram
         public = self._public_keys
-        released = self._sparse(parts) if public is None else self._public(parts, public)
+        released = self._sparse(parts, chosen) if public is None else self._public(parts, public)
         return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, self._name)  # the path
 
-    def _sparse(self, parts: Any) -> dict[str, Any]:
+    def _sparse(self, parts: Any, chosen: Any) -> dict[str, Any]:
         """Any key at all: threshold and encoding, under a plan from noisy sizes."""
         params, release_key, groups = self._params, self._release_key, self._shards.groups
         shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
-        plans = PlanRelease(params, release_key, groups=groups, unit=self._unit)
+        plans = PlanRelease(params, release_key, groups=groups, unit=self._unit, chosen=chosen)
         planned = shards | "PlanSizes" >> plans  # one PlannedRelease
         heavy = shards | "Threshold" >> ReleaseThreshold(
             planned, release_key, groups=groups
@@ -123,7 +139,14 @@ class ReleaseSparseHistogram(beam.PTransform):
     def _texts(self) -> bool:
         return self._params.delta != 0 or self._public_keys is not None
 
-    def _bounding(self) -> beam.PTransform:
+    @property
+    def _apart(self) -> Apart | None:
+        """Where C is chosen later, users' keys are kept apart when it is known."""
+        if self._public_keys is not None or self._params.choose_contributions:
+            return None
+        return apart(self._params, self._release_key)
+
+    def _bounding(self) -> Any:
         params = self._params
         if self._user is None:
             return CountRecords(
@@ -138,7 +161,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             texts=self._texts,
             shards=self._shards.users,
             public_keys=self._public_keys,
-            apart=None if self._public_keys else apart(params, self._release_key),
+            apart=self._apart,
             local=self._local,
         )
 

@@ -102,6 +102,13 @@ class UserTotals:
         whole = sum(n * middle for n, middle in clear)
         return 1 - sum(n * min(middle, chosen) for n, middle in clear) / whole
 
+    def in_words(self, chosen: int) -> str:
+        """What was chosen, and what the cut is likely to have taken."""
+        return (
+            f"at most {chosen:,} of a user, chosen from the data; about {self.cut_share(chosen):.0%} of the records"
+            f" of users were cut, and up to about {float(self.lost(chosen)):,.0f} from the count of any key"
+        )
+
     def _cells(self) -> list[tuple[int, Fraction]]:
         """(users, middle of the cell); numbers that their noise explains are left at 0."""
         return [

@@ -7,7 +7,7 @@ threshold, levels, column sizes) is in `hushgram.sparse_histogram.plan`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,11 +16,12 @@ from hushgram.errors import ParameterError
 from hushgram.noise.noises import HOMES as NOISES
 from hushgram.noise.noises import Sensitivity, noise_of
 from hushgram.numbers import Number, integer, rational, show
+from hushgram.sparse_histogram.contributions import MOST
 
 __all__ = ["ReleaseParams", "Split"]
 
 _OWNER = "ReleaseParams"
-_PARTS = ("size", "threshold", "encoding")
+_PARTS = ("size", "threshold", "encoding", "contributions")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MOST_EPSILON = 100
 _MOST_CONTRIBUTIONS = 1 << 20
@@ -30,11 +31,17 @@ _LARGEST_SCALE = 1 << 34
 
 @dataclass(frozen=True)
 class Split:
-    """How ε is divided: sizing, threshold step, encoding. The three are the budgets themselves and add up to ε."""
+    """How ε is divided: sizing, threshold step, encoding, choice of C. These are the budgets and add up to ε."""
 
     size: Fraction
     threshold: Fraction
     encoding: Fraction
+    contributions: Fraction = Fraction(0)
+
+    def as_text(self) -> dict[str, str]:
+        """JSON-ready form; the last part only where there is one."""
+        parts = {field.name: show(getattr(self, field.name)) for field in fields(self)}
+        return parts if self.contributions else {name: parts[name] for name in _PARTS[:3]}
 
 
 @dataclass(frozen=True, init=False)
@@ -80,13 +87,15 @@ class ReleaseParams:
     noise: str = "laplace"
     #: whether the plan divides what sizing leaves of ε, from the released sizes
     fit_split: bool = False
+    #: whether C is yet to be chosen from the data; ``max_contributions`` is then the most that it can be
+    choose_contributions: bool = False
 
     def __init__(
         self,
         *,
         epsilon: Number,
         delta: Number = 0,
-        max_contributions: int,
+        max_contributions: int | str,
         max_per_key: int = 1,
         alpha: Number = 3,
         split: Mapping[str, Number] | Split | str | None = None,
@@ -101,16 +110,20 @@ class ReleaseParams:
         noise: str = "auto",
         fit_split: bool = False,
         already_released: bool = False,
+        choose_contributions: bool = False,
     ) -> None:
         """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
 
-        "auto" lets the plan choose them for the least error after the sizes are released (`Encoding.shares`).
+        "auto" lets the plan choose them for the least error after the sizes are released.
+        ``max_contributions`` "auto" spends a twentieth of ε on choosing it from the data (`contributions`).
 
         The encoding's share may go by the encoding's own word too ("alp"). With Gaussian noise on list and buckets
         these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
         with the smaller variance, from these parameters alone. ``already_released`` is for parameters that a sketch
         states: whether a release with them could end is no longer a question.
         """
+        if max_contributions == "auto":
+            max_contributions, choose_contributions = MOST, True
         if bits_per_key is None:
             bits_per_key = 10 if columns == "flat" else 8
         self._put(
@@ -129,6 +142,7 @@ class ReleaseParams:
             encoding=encoding,
             noise=noise,
             fit_split=fit_split,
+            choose_contributions=choose_contributions,
         )
         self._check_privacy()
         self._check_shape()
@@ -210,19 +224,25 @@ class ReleaseParams:
             parts = shares
         elif shares is None:
             size = self.epsilon * 2 / 100 if sized else Fraction(0)
-            rest = self.epsilon - size
+            choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
+            rest = self.epsilon - size - choice
             chosen = encoding_named(self.encoding)
             share = chosen.auto_share if auto else None
             listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
-            parts = Split(size, listed, rest - listed)
+            parts = Split(size, listed, rest - listed, choice)
         else:
             parts = self._named_split(shares)
-        if min(parts.threshold, parts.encoding) <= 0 or parts.size < 0:
+        if self.choose_contributions != bool(parts.contributions) and not isinstance(shares, Split):
+            raise ParameterError(
+                f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
+            )
+        if min(parts.threshold, parts.encoding) <= 0 or min(parts.size, parts.contributions) < 0:
             raise ParameterError(
                 f"{_OWNER}: split must give threshold and {self.encoding} more than 0 and size at least 0"
             )
-        if parts.size + parts.threshold + parts.encoding != self.epsilon:
-            total = (parts.size + parts.threshold + parts.encoding) / self.epsilon
+        whole = parts.size + parts.threshold + parts.encoding + parts.contributions
+        if whole != self.epsilon:
+            total = whole / self.epsilon
             raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
         smallest = min(part for part in (parts.size / 2, parts.threshold, parts.encoding) if part)
         if self.max_contributions / smallest > _LARGEST_SCALE:
@@ -247,9 +267,23 @@ class ReleaseParams:
     def with_threshold_share(self, share: Fraction) -> ReleaseParams:
         """The same with this share of what sizing leaves of ε for the threshold."""
         rest = self.split.threshold + self.split.encoding
-        split = Split(self.split.size, rest * share, rest - rest * share)
+        split = Split(self.split.size, rest * share, rest - rest * share, self.split.contributions)
+        return self._changed(split=split, fit_split=False)
+
+    def with_contributions(self, chosen: int) -> ReleaseParams:
+        """The same with this C, chosen from the data."""
+        return self._changed(max_contributions=chosen, choose_contributions=False)
+
+    def without_choice(self, stated: int) -> ReleaseParams:
+        """What is left to release, at this C, once a choice of it is paid: for forecasts."""
+        split = replace(self.split, contributions=Fraction(0))
+        return self.with_contributions(stated)._changed(
+            epsilon=self.epsilon - self.split.contributions, split=split
+        )
+
+    def _changed(self, **changes: Any) -> ReleaseParams:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ReleaseParams(**{**values, "split": split, "fit_split": False})
+        return ReleaseParams(**{**values, **changes})
 
     def _named_split(self, shares: Mapping[str, Number]) -> Split:
         """From shares by name; the encoding's goes by its own word or by "encoding"."""
@@ -280,9 +314,12 @@ class ReleaseParams:
         if self.delta == 0:
             return "laplace"
         variances = {}
+        # Where C is not chosen yet, it is for the users with many keys that it will be.
+        most = 64 if self.choose_contributions else self.max_contributions
+        bounds = Sensitivity(max(most, self.max_per_key), self.max_per_key)
         for word in NOISES:
             noise = noise_of(word)
-            scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], self.sensitivity)
+            scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], bounds)
             if max(scales) <= noise.most_scale:
                 variances[word] = sum(noise.variance(scale) for scale in scales)
         return min(variances, key=lambda word: variances[word])
@@ -324,11 +361,10 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "fit_split" and not value:
+            if field.name in ("fit_split", "choose_contributions") and not value:
                 continue
             if isinstance(value, Split):
-                parts = (value.size, value.threshold, value.encoding)
-                value = dict(zip(_PARTS, map(show, parts), strict=True))
+                value = value.as_text()
             out[field.name] = show(value) if isinstance(value, Fraction) else value
         return out
 
@@ -341,5 +377,6 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
         parts = values.get("split")
         if isinstance(parts, Mapping):
-            values["split"] = Split(*(rational(parts[name], f"split.{name}", _OWNER) for name in _PARTS))
+            stated = {"contributions": "0", **parts}
+            values["split"] = Split(*(rational(stated[name], f"split.{name}", _OWNER) for name in _PARTS))
         return cls(**values, already_released=True)

@@ -17,11 +17,12 @@ from hushgram.errors import ParameterError
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sparse_histogram import sizing, threshold
+from hushgram.sparse_histogram.contributions import GRID, MOST, UserTotals, privacy
 from hushgram.sparse_histogram.kinds import LEAST_KEYS, PUBLIC, PURE, TEXT, Kind, kind_of
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
-__all__ = ["Plan", "check_params", "expected_sizes", "make_plan", "make_public_plan"]
+__all__ = ["Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan"]
 
 _LARGEST_SCALE = 1 << 50
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
@@ -50,6 +51,8 @@ class Plan:
     space: Space | None
     #: who is protected
     unit: Unit = "user"
+    #: from which C was chosen; None where it was stated
+    totals: UserTotals | None = None
 
     @property
     def noise(self) -> Noise:
@@ -91,6 +94,7 @@ class Plan:
             "scale": show(self.scale),
             "encoding": None if self.space is None else self.space.encoding,
             "space": None if self.space is None else self.space.as_text(),
+            **({} if self.totals is None else {"user_totals": self.totals.as_text()}),
         }
 
     @classmethod
@@ -121,6 +125,7 @@ class Plan:
             noise_word=noise_of(text["noise"]).id,
             space=encoding_of(text["encoding"]).read_space(text["space"]) if kind.sparse else None,
             unit=unit,
+            totals=UserTotals.from_text(text["user_totals"]) if "user_totals" in text else None,
         )
 
 
@@ -166,6 +171,10 @@ def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> P
 
 def check_params(params: ReleaseParams) -> None:
     """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
+    if params.choose_contributions:  # as below: what holds at both ends holds between them
+        for chosen in (max(GRID[0], params.max_per_key), MOST):
+            params.with_contributions(chosen)
+        return
     if params.fit_split:  # any of these may be chosen, when nothing may be refused any more
         for share in noise_of(params.noise).shares:
             params.with_threshold_share(share)
@@ -202,6 +211,11 @@ def _scales(params: ReleaseParams) -> tuple[Fraction, Fraction | None]:
     of_noise, _ = noise.split_delta(params.delta)
     listed, *encoded = noise.scales(params.noisy_parts, of_noise, params.sensitivity)
     return listed, encoded[0] if encoded else None
+
+
+def listed_variance(params: ReleaseParams) -> Fraction:
+    """Variance of the noise on a listed count."""
+    return noise_of(params.noise).variance(_scales(params)[0])
 
 
 def _demand(
@@ -244,11 +258,17 @@ def _parts(plan: Plan, space: Space) -> tuple[Part, ...]:
     space.check_loss(plan.demand)
     scales = (plan.scale,) if space.noise_scale is None else (plan.scale, space.noise_scale)
     noisy = params.noisy_parts
+    if plan.totals is None and split.contributions:
+        raise ParameterError("Plan: max_contributions was chosen from the data, and from what is not said")
+    if plan.totals is not None and privacy(plan.totals.scale) > split.contributions:
+        raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
+    chosen = (Part("contributions", split.contributions),) if split.contributions else ()
     if size > split.size or not plan.noise.holds(scales, noisy, of_noise, params.sensitivity):
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
     if len(noisy) == 2:  # the Laplace or Gaussian mechanism on both vectors
-        return (Part("size", size), Part(plan.noise.id, sum(noisy, Fraction(0)), params.delta))
+        return (*chosen, Part("size", size), Part(plan.noise.id, sum(noisy, Fraction(0)), params.delta))
     return (
+        *chosen,
         Part("size", size),
         Part("threshold", split.threshold, params.delta),
         Part(params.encoding, split.encoding),

@@ -7,7 +7,7 @@ released.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,18 @@ from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Apart, Histogram, KeyTable
 from hushgram.exact.keys import as_column, encode
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.sparse_histogram.contributions import GRID, UserTally, UserTotals, choose, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
+from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
 from hushgram.sparse_histogram.sizing import Survey, release_sizes
 from hushgram.sparse_histogram.threshold import Heavy, release_shard
 
 __all__ = [
+    "ChosenParams",
     "PlannedRelease",
     "apart",
     "block_parts",
+    "choose_params",
     "heavy_of_list",
     "heavy_of_shard",
     "key_for",
@@ -69,8 +72,29 @@ class PlannedRelease:
         return release_key.for_data(self.data_digest)
 
 
+@dataclass(frozen=True)
+class ChosenParams:
+    """Parameters with a C that was chosen from the data, and the released numbers that it follows from."""
+
+    params: ReleaseParams
+    totals: UserTotals
+
+
+def choose_params(tally: UserTally, params: ReleaseParams, release_key: ReleaseKey) -> ChosenParams:
+    """From exact totals of all users to the C with the least error. Released."""
+    noise_key = release_key.for_data(digest("contributions", tally.users))
+    totals = release_totals(tally, params.split.contributions, noise_key)
+    candidates = [chosen for chosen in GRID if chosen >= params.max_per_key]
+    chosen = choose(totals, lambda c: listed_variance(params.with_contributions(c)), candidates)
+    return ChosenParams(params.with_contributions(chosen), totals)
+
+
 def plan_release(
-    survey: Survey, params: ReleaseParams, release_key: ReleaseKey, unit: Unit = "user"
+    survey: Survey,
+    params: ReleaseParams,
+    release_key: ReleaseKey,
+    unit: Unit = "user",
+    totals: UserTotals | None = None,
 ) -> PlannedRelease:
     """From the survey of all shards to the plan, by noisy sizes unless ``params`` state them.
 
@@ -81,7 +105,7 @@ def plan_release(
     if sizes is None:
         noise_key = release_key.for_data(data_digest)
         sizes = release_sizes(survey, params.split.size, params.max_contributions, noise_key)
-    plan = make_plan(params, sizes, unit)
+    plan = replace(make_plan(params, sizes, unit), totals=totals)
     plan.guarantee()
     return PlannedRelease(plan, data_digest)
 

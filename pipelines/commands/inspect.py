@@ -41,6 +41,8 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("released sizes", opened.sizes_in_words()),
         ("worth", opened.resolution().sentence()),
     ]
+    if plan.totals is not None:
+        lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions)))
     if plan.kind is PURE:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
     if plan.space is None:

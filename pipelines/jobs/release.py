@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field, WrapValidator, model_validator
 
 from hushgram.accounting import Event
 from hushgram.errors import ParameterError
@@ -21,6 +21,7 @@ from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", 
 _CHOICES = (
     "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "noise", "width",
 )  # fmt: skip
+# A field that takes the word auto too, with the error messages that it has without.
+_OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
 
 
 class SizesConfig(Model):
@@ -54,6 +57,9 @@ class SplitConfig(Model):
     size: Exact = Field(description="share for learning the sizes, such as 0.02; 0 where sizes are given")
     threshold: Exact = Field(description="share for the keys listed by themselves, such as 0.49")
     encoding: Exact | None = Field(default=None, description="share for all other keys, such as 0.49")
+    contributions: Exact | None = Field(
+        default=None, description="share for choosing max_contributions where that is auto, such as 0.05"
+    )
     alp: Exact | None = Field(default=None, description="the same, where the encoding is alp")
     buckets: Exact | None = Field(default=None, description="the same, where the encoding is buckets")
 
@@ -69,13 +75,18 @@ class DomainConfig(Model):
 class ReleasePrivacy(PrivacyConfig):
     """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
 
+    max_contributions: Annotated[int | None, _OR_AUTO] = Field(
+        default=None,
+        ge=1,
+        description="how much one user may contribute in all, such as 8; auto chooses it from the data",
+    )
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
     encoding: str | None = Field(default=None, description="how all other keys are released, such as alp")
     noise: str | None = Field(
         default=None, description="noise on counts: auto (the smaller), laplace, gaussian"
     )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
-    split: SplitConfig | Literal["auto"] | None = Field(
+    split: Annotated[SplitConfig | None, _OR_AUTO] = Field(
         default=None, description="shares of epsilon by name, or auto: after the sizes are released"
     )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
@@ -86,6 +97,15 @@ class ReleasePrivacy(PrivacyConfig):
     )
     width: Literal["exact", "paper"] | None = None
     domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
+
+    @property
+    def contributions(self) -> int:
+        return MOST if self.chooses_contributions else self.max_contributions or 1
+
+    @property
+    def chooses_contributions(self) -> bool:
+        """Whether C is chosen from the data."""
+        return str(self.max_contributions) == "auto"
 
 
 class ReleaseConfig(JobConfig):
@@ -104,7 +124,7 @@ class ReleaseConfig(JobConfig):
             name: getattr(privacy, name) for name in _CHOICES if getattr(privacy, name) is not None
         }
         if privacy.split is not None:
-            stated = privacy.split
+            stated: SplitConfig | str = privacy.split
             chosen["split"] = stated if isinstance(stated, str) else stated.model_dump(exclude_none=True)
         if self.sizes is not None:
             chosen.update(expected_records=self.sizes.records, expected_keys=self.sizes.keys)
@@ -112,13 +132,20 @@ class ReleaseConfig(JobConfig):
         return make(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            max_contributions=privacy.contributions,
+            max_contributions="auto" if privacy.chooses_contributions else privacy.contributions,
             max_per_key=privacy.max_per_key,
             **chosen,
         )
 
     @model_validator(mode="after")
     def _public(self) -> Self:
+        if self.privacy.chooses_contributions and (
+            self.input.user is None or self.privacy.domain is not None
+        ):
+            raise refuse(
+                ("privacy", "max_contributions"),
+                "auto needs a column of users and no public list of keys; state a number",
+            )
         if self.privacy.domain is None:
             return self
         if self.privacy.delta != 0:
@@ -213,6 +240,8 @@ class Release(Job[ReleaseConfig]):
         else:
             kind = "released" if sizes.scale else "as stated in the config"
             yield "about", f"{sizes.records:,} records of {sizes.keys:,} keys ({kind}: may be published)"
+            if sketch.plan.totals is not None:
+                yield "contributions", sketch.plan.totals.in_words(sketch.plan.params.max_contributions)
         quoted = shlex.quote(path)
         yield "next", f"hushgram query {quoted} KEY"
         yield "", f"hushgram heavy {quoted}"

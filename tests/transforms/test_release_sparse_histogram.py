@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from apache_beam.transforms.window import FixedWindows
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.errors import OutputError, ParameterError
 from hushgram.release_in_memory import release
+from hushgram.sparse_histogram.contributions import GRID
 from hushgram.transforms import ReleaseSparseHistogram
 from tests.transforms.releases import KEY, SMALL, collect, contents, params, pieces, records
 
@@ -127,3 +129,28 @@ def test_every_encoding_and_noise_gives_the_librarys_bytes(choice: dict[str, Any
     with beam.Pipeline(runner="FnApiRunner") as p:
         p | beam.Create(pieces(TABLE, [7, 120])) | step
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
+
+
+@pytest.mark.parametrize("choice", [{}, {"delta": "1e-6", "encoding": "buckets", "max_per_key": 1}])
+def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tmp_path: Path) -> None:
+    chosen = params(**{"max_contributions": "auto", **choice})
+    by_library = release(TABLE["user"], TABLE["url"], chosen, tmp_path / "a", release_key=KEY)
+    step = ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "b", release_key=KEY)
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create(pieces(TABLE, [7, 120])) | step
+    assert contents(tmp_path / "b") == contents(tmp_path / "a")
+    plan = by_library.plan
+    assert plan.totals is not None
+    assert plan.params.max_contributions in GRID
+    assert {part.name: part.epsilon for part in plan.guarantee().parts}["contributions"] == Fraction(1, 10)
+    assert by_library.guarantee.epsilon == 2
+
+
+def test_a_bound_cannot_be_chosen_without_users(tmp_path: Path) -> None:
+    chosen = params(max_contributions="auto")
+    with pytest.raises(ParameterError, match="needs users"):
+        ReleaseSparseHistogram(chosen, key="url", path=tmp_path / "a")
+    with pytest.raises(ParameterError, match="needs users"):
+        ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "a", public_keys=["/a"])
+    with pytest.raises(ParameterError, match="needs users"):
+        release(None, TABLE["url"], chosen)

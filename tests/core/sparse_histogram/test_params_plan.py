@@ -14,6 +14,7 @@ from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.laplace import NOISE
 from hushgram.numbers import rational, show
 from hushgram.sparse_histogram import threshold
+from hushgram.sparse_histogram.contributions import GRID, UserTotals
 from hushgram.sparse_histogram.kinds import CELLS_PER_KEY, PURE
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import (
@@ -334,3 +335,37 @@ def test_guarantee_of_buckets_is_one_part_for_both_vectors():
         if changes:  # no two keys of a user may meet: the number of buckets is bound to the classes
             with pytest.raises(ParameterError, match="multiple"):
                 replace(plan, space=replace(plan.space, size=plan.space.size + 1)).guarantee()
+
+
+def test_contributions_auto_keeps_its_part_of_epsilon():
+    params = ReleaseParams(epsilon=2, max_contributions="auto")
+    assert (params.choose_contributions, params.max_contributions) == (True, 1024)
+    assert params.split.contributions == Fraction(1, 10)
+    assert ReleaseParams.from_text(params.as_text()) == params
+    chosen = params.with_contributions(12)
+    assert (chosen.choose_contributions, chosen.max_contributions) == (False, 12)
+    assert chosen.split == params.split
+    with pytest.raises(ParameterError, match="from what is not said"):
+        make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000))).guarantee()
+    plan = make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000)))
+    told = replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(10)))
+    assert told.guarantee().epsilon == chosen.epsilon - params.split.size + Fraction(24, 1000)
+    assert Plan.from_text(json.loads(json.dumps(told.as_text()))) == told
+    with pytest.raises(ParameterError, match="user_totals"):
+        replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(9))).guarantee()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"split": {"size": "0.02", "threshold": "0.49", "alp": "0.49"}},
+        {
+            "max_contributions": 8,
+            "split": {"size": "0.02", "threshold": "0.4", "alp": "0.4", "contributions": "0.18"},
+        },
+        {"max_contributions": "many"},
+    ],
+)
+def test_mistakes_about_contributions_auto(changes):
+    with pytest.raises(ParameterError):
+        ReleaseParams(**{"epsilon": 1, "max_contributions": "auto", **changes})
