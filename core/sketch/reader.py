@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,13 @@ class Sketch(Answers):
 
     def _block(self, index: int) -> NDArray[np.uint8]:
         return self._storage.block(index)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the guarantee, what was released, and from which count on it says something."""
+        name = escape(self.manifest.release or self.path.name)
+        lines = [self.guarantee.sentence(), self.sizes_in_words(), self.resolution().sentence()]
+        rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        return f"<div><strong>hushgram sketch {name}</strong>, {self.size:,} bytes<ul>{rows}</ul></div>"
 
     def __repr__(self) -> str:
         return f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} heavy keys, {self.plan.bits // 8} bytes encoded)"

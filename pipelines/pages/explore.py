@@ -54,7 +54,10 @@ class _Pages:
     def __init__(self, sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> None:
         self._sketches, self._token = list(sketches), token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        shown = [{"name": name, "guarantee": _guarantee(sketch)} for name, sketch in self._sketches]
+        shown = [
+            {"name": name, "guarantee": sketch.guarantee.sentence(), "worth": sketch.resolution().sentence()}
+            for name, sketch in self._sketches
+        ]
         self._page = render("explore.html", names=[name for name, _ in self._sketches], sketches=shown)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -96,11 +99,6 @@ class _Pages:
                 columns[before + column.replace("_", " ")] = found[column]
             totals.append(_total(name, sketch, keys, level))
         return pa.table(columns), totals
-
-
-def _guarantee(sketch: Sketch) -> str:
-    sentence = json.loads(sketch.manifest.to_bytes())["guarantee"]["sentence"]
-    return str(sentence)
 
 
 def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str, Any]:

@@ -6,7 +6,6 @@ It needs neither the data nor the network, is readable without JavaScript, on a 
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,45 +30,34 @@ _NORMAL = 1.96
 
 def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None = None) -> str:
     """The page as text."""
-    body = json.loads(sketch.manifest.to_bytes())
+    body = sketch.manifest_json
     predicted = predict(sketch.plan.params, Population.like(sketch))
     return render(
         "report.html",
         name=sketch.manifest.release or sketch.path.name,
-        guarantee=body["guarantee"]["sentence"],
-        parts=[f"{name} ε = {loss[0]}" for name, loss in body["guarantee"]["parts"].items()],
+        guarantee=sketch.guarantee.sentence(),
+        parts=[f"{part.name} ε = {show(part.epsilon)}" for part in sketch.guarantee.parts],
         level=f"{_LEVEL:.0%}",
-        notes=_notes(predicted),
+        notes=[f"{sketch.resolution().sentence().capitalize()}."],
         distribution=_distribution(sketch),
         facts=_facts(sketch, body),
         files=body["files"],
         budget=None if ledger is None else _budget(*ledger),
-        tiles=_tiles(sketch, predicted),
+        tiles=_tiles(sketch),
         **_heavy(sketch),
         **_errors(predicted),
     )
 
 
-def _tiles(sketch: Sketch, predicted: Prediction) -> list[tuple[str, str]]:
+def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
     sizes = sketch.plan.sizes
     noise = _NORMAL * float(sizes.scale) * 2**0.5
     spread = f" ± {noise:,.0f}" if sizes.scale else ""
-    out = [
+    return [
         (f"{max(sizes.records, 0):,}{spread}", "records after bounding"),
         (f"{max(sizes.keys, 0):,}{spread}", "different keys"),
         (f"{sketch.size:,}", "bytes of sketch"),
-    ]
-    if predicted.resolved is not None:
-        out.append((f"from {predicted.resolved:,}", "a single key's count is known to its half"))
-    return out
-
-
-def _notes(predicted: Prediction) -> list[str]:
-    if predicted.resolved is None:
-        return ["No single key is resolved at these parameters: ask for totals over many keys."]
-    return [
-        f"Single keys are resolved from a count of about {predicted.resolved:,} on (the interval is then no wider than"
-        f" the count); about {predicted.resolved_keys:,} keys are likely above it. Below, ask for totals over many."
+        (f"from {sketch.resolution().count:,}", "a single key's count is known to its half"),
     ]
 
 
@@ -84,7 +72,11 @@ def _heavy(sketch: Sketch) -> dict[str, Any]:
     low, high = (table[name].to_numpy() if name in table.column_names else values for name in ("low", "high"))
     keys = table["key"].to_pylist() if names else [f"{v:016x}" for v in table["fingerprint"].to_pylist()]
     top = float(high.max()) if len(high) else 1.0
-    shown = f"The {len(values):,} largest of {total:,}." if total > len(values) else f"All {total:,}."
+    shown = f"The {len(values):,} largest of {total:,}" if total > len(values) else f"All {total:,}"
+    false = sketch.expected_false()
+    shown += (
+        f" that are real with 95 % or more; {false:,.1f} of them are expected to be false." if false else "."
+    )
     return {
         "rows": [_row(k, v, a, b, top) for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)],
         "key_title": "key" if names else "fingerprint of the key",
@@ -162,8 +154,8 @@ def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
         for name, value in params.as_text().items()
         if name != "split" and value is not None
     ]
-    facts.append(("format", f"{body['format']} {body['version']}, encoding {body['encoding']}"))
-    facts.append(("checksum of the manifest", body["checksum"]))
+    facts.append(("format", f"{body['format']} {body['version']}"))
+    facts.append(("checksum of the manifest", str(body["checksum"])))
     return facts
 
 

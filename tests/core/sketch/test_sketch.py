@@ -381,3 +381,11 @@ def test_no_keys_are_no_rows():
     sketch = hg.release(["ann", "bob"], ["/a", "/b"], params)
     assert sketch.estimate([]).num_rows == 0
     assert sketch.total([]).estimate == 0
+
+
+def test_a_notebook_shows_the_guarantee_and_runs_no_markup():
+    params = hg.ReleaseParams(epsilon="1", max_contributions=2)
+    sketch = hg.release(["ann", "bob"], ["/a", "/b"], params, name="<b>urls</b>")
+    shown = sketch._repr_html_()
+    assert "differentially private for one user" in shown
+    assert "<b>" not in shown
