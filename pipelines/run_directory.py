@@ -14,11 +14,12 @@ from pathlib import Path
 
 from hushgram.private_directory import PrivateDirectory
 
-__all__ = ["active_directory", "run_directory", "temporary_files_of_a_run"]
+__all__ = ["active_directory", "process_is_one_run", "run_directory", "temporary_files_of_a_run"]
 
 _turn = threading.Lock()
 _open: list[PrivateDirectory] = []
 _users = 0
+_alone = False
 
 
 @contextmanager
@@ -43,15 +44,23 @@ def active_directory() -> Path | None:
     return _open[0].path if _open else None
 
 
+def process_is_one_run() -> bool:
+    """Whether this process has nothing else to do than the run that is under way."""
+    return _alone
+
+
 @contextmanager
 def temporary_files_of_a_run() -> Iterator[Path]:
     """The same, and every temporary file of this process and its children goes there: for a process that is one run."""
+    global _alone
     with run_directory() as path:
         before = os.environ.get("TMPDIR"), tempfile.tempdir
         os.environ["TMPDIR"] = tempfile.tempdir = str(path)
+        _alone = True
         try:
             yield path
         finally:
+            _alone = False
             tempfile.tempdir = before[1]
             os.environ.pop("TMPDIR")
             if before[0] is not None:

@@ -9,7 +9,8 @@ The runner hands a worker one bundle at a time, so the talk is in turns and need
     job → worker   descriptor of a stage (once), instruction, elements
     worker → job   any number of elements and questions for state (each answered), then the response
 
-A worker ends when its standard input does, which is when the job ends, however it ends.
+The command forks its workers; inside of somebody else's process, whose threads nobody knows, they are started from
+nothing. A worker ends when the job ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -43,7 +46,7 @@ from apache_beam.runners.worker.statecache import StateCache
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from hushgram.errors import HushgramError
-from hushgram.pipelines.run_directory import active_directory
+from hushgram.pipelines.run_directory import active_directory, process_is_one_run
 
 __all__ = ["WorkerProcesses"]
 
@@ -81,15 +84,12 @@ class _ProcessHandler(WorkerHandler):
     def start_worker(self) -> None:
         self._pipe, theirs = Pipe()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=os.environ | ({"TMPDIR": str(folder)} if (folder := active_directory()) else {}),
-                stdin=subprocess.PIPE,  # never written to: its end is the sign that the job has ended
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # failures come back in responses
-            )
-        self._pipe.send(json_format.MessageToJson(self.provision_info.provision_info.pipeline_options))
+            if process_is_one_run() and sys.platform == "linux":
+                self._kill, self._await = _fork(theirs, self._pipe)
+            else:
+                self._kill, self._await = _start(theirs)
+                options = self.provision_info.provision_info.pipeline_options
+                self._pipe.send(json_format.MessageToJson(options))
 
     def push(self, request: Any) -> ControlFuture:
         with self._turn:
@@ -126,8 +126,8 @@ class _ProcessHandler(WorkerHandler):
         return answer if method == "get_raw" else None
 
     def stop_worker(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._kill()
+        self._await()
         self._pipe.close()
 
     def done(self) -> None:
@@ -172,6 +172,42 @@ class _RemoteState(sdk_worker.StateHandler):
         pass
 
 
+def _start(theirs: Connection) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A worker from nothing: safe in any process, and about a second until Beam is imported. How to end it."""
+    folder = active_directory()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        env=os.environ | ({} if folder is None else {"TMPDIR": str(folder)}),
+        stdin=subprocess.PIPE,  # never written to: its end is the sign that the job has ended
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # failures come back in responses
+    )
+    return worker.kill, worker.communicate
+
+
+def _fork(theirs: Connection, ours: Connection) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A worker as a copy of the job: at once, and for a process whose few threads are ours. How to end it."""
+    worker = get_context("fork").Process(target=_forked, args=(theirs, ours, os.getpid()), daemon=True)
+    worker.start()
+    return worker.kill, worker.join
+
+
+def _forked(pipe: Connection, of_job: Connection, job: int) -> None:
+    of_job.close()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    with open(os.devnull, "r+b", buffering=0) as nowhere:
+        for handle in (0, 1, 2):
+            os.dup2(nowhere.fileno(), handle)
+    _live(pipe, lambda: _wait_for_end_of(job))
+
+
+def _wait_for_end_of(job: int) -> None:
+    while os.getppid() == job:
+        time.sleep(0.2)
+
+
 def _packed(element: Any) -> tuple[str, bytes]:
     return type(element).__name__, element.SerializeToString()
 
@@ -182,10 +218,6 @@ def _unpacked(kind: str, content: bytes) -> Any:
 
 def _serve(pipe: Connection) -> None:
     """A worker's life: stages, elements and instructions in, elements and responses out."""
-    options = {"PIPELINE_OPTIONS": pipe.recv(), "CONTROL_API_SERVICE_DESCRIPTOR": ""}
-    sdk_worker_main.create_harness(
-        options, dry_run=True
-    )  # file systems, pickler, plug-ins, levels of logging
     stages: dict[str, Any] = {}
     ours = data_plane.InMemoryDataChannel()
     state = sdk_worker.GlobalCachingStateHandler(
@@ -223,17 +255,25 @@ def _answer(worker: Any, request: Any) -> Any:
         )
 
 
-def _end_with_the_job() -> None:
-    os.read(0, 1)
-    os._exit(1)
+def _live(pipe: Connection, end_of_the_job: Callable[[], object]) -> None:
+    def watch() -> None:
+        end_of_the_job()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the job decides what ends
+    threading.Thread(target=watch, daemon=True).start()
+    logging.disable(logging.CRITICAL)
+    with contextlib.suppress(EOFError, OSError):
+        _serve(pipe)
 
 
 def _main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the job decides what ends
-    threading.Thread(target=_end_with_the_job, daemon=True).start()
-    logging.disable(logging.CRITICAL)
-    with contextlib.suppress(EOFError, OSError):
-        _serve(Connection(int(sys.argv[1])))
+    pipe = Connection(int(sys.argv[1]))
+    options = {"PIPELINE_OPTIONS": pipe.recv(), "CONTROL_API_SERVICE_DESCRIPTOR": ""}
+    sdk_worker_main.create_harness(
+        options, dry_run=True
+    )  # file systems, pickler, plug-ins, levels of logging
+    _live(pipe, lambda: os.read(0, 1))
 
 
 if __name__ == "__main__":

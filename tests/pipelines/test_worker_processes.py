@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -20,9 +21,10 @@ from apache_beam.transforms.userstate import BagStateSpec
 
 from hushgram.errors import HushgramError, InputError
 from hushgram.pipelines.progress import read_counters, run_pipeline
+from hushgram.pipelines.run_directory import temporary_files_of_a_run
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from tests.pipelines.sockets import listening, tree
-from tests.transforms.releases import records
+from tests.transforms.releases import contents, records
 
 
 class Look(beam.DoFn):
@@ -65,20 +67,29 @@ def test_a_listener_is_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "arguments", "processes"),
+    ("workers", "arguments", "processes", "around"),
     [
-        (1, [], 1),
-        (2, [], 2),
-        (3, [], 3),
-        (1, ["--direct_num_workers=2"], 2),
-        (1, ["--direct_running_mode=multi_threading"], 1),
-        (2, ["--direct_running_mode=multi_threading"], 2),
-        (1, ["--direct_num_workers=2", "--direct_running_mode=multi_processing"], 2),
+        (1, [], 1, contextlib.nullcontext),
+        (2, [], 2, contextlib.nullcontext),
+        (3, [], 3, contextlib.nullcontext),
+        (3, [], 3, temporary_files_of_a_run),  # forked, as by the command
+        (1, ["--direct_num_workers=2"], 2, temporary_files_of_a_run),
+        (1, ["--direct_running_mode=multi_threading"], 1, temporary_files_of_a_run),
+        (2, ["--direct_running_mode=multi_threading"], 2, temporary_files_of_a_run),
+        (
+            1,
+            ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+            2,
+            temporary_files_of_a_run,
+        ),
     ],
 )
-def test_no_worker_listens(workers: int, arguments: list[str], processes: int, tmp_path: Path) -> None:
+def test_no_worker_listens(
+    workers: int, arguments: list[str], processes: int, around: Any, tmp_path: Path
+) -> None:
     before = set(tree(os.getpid()))
-    pids, heard = looks(arguments, workers, tmp_path)
+    with around():
+        pids, heard = looks(arguments, workers, tmp_path)
     assert heard == []
     assert len(pids) == processes
     assert (os.getpid() in pids) == (processes == 1)
@@ -94,14 +105,17 @@ workers: 2
 """
 
 
-def test_a_release_in_two_processes_has_no_listening_socket(tmp_path: Path) -> None:
+def test_a_release_in_two_processes_has_no_listening_socket_and_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command as a user runs it, looked at from the outside until it ends; also by `ss`, where it is installed."""
     pq.write_table(records(2500, users=100), tmp_path / "a.parquet", row_group_size=500)
+    (tmp_path / "key").write_text("ab" * 32)
+    monkeypatch.setenv("HUSHGRAM_RELEASE_KEY_FILE", str(tmp_path / "key"))
     config = tmp_path / "urls.yaml"
     config.write_text(CONFIG.format(input=tmp_path / "a.parquet", output=tmp_path / "out.sketch"))
-    job = subprocess.Popen(
-        [sys.executable, "-m", "hushgram.pipelines", "release", str(config)], stderr=subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "hushgram.pipelines", "release", str(config), "--quiet"]
+    job = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     heard: list[str] = []
     most = 0
     while job.poll() is None:
@@ -115,7 +129,9 @@ def test_a_release_in_two_processes_has_no_listening_socket(tmp_path: Path) -> N
     assert job.returncode == 0
     assert heard == []
     assert most == 3
-    assert (tmp_path / "out.sketch/manifest.json").exists()
+    alone = ["--set", "workers=1", "--set", f"output.path={tmp_path / 'one.sketch'}"]
+    subprocess.run([*command, *alone], check=True, stderr=subprocess.DEVNULL)
+    assert contents(tmp_path / "out.sketch") == contents(tmp_path / "one.sketch")
 
 
 SEEN = beam.DoFn.StateParam(BagStateSpec("seen", beam.coders.VarIntCoder()))
@@ -162,6 +178,7 @@ def die(value: int) -> int:
     return value
 
 
+@pytest.mark.parametrize("around", [contextlib.nullcontext, temporary_files_of_a_run])
 @pytest.mark.parametrize(
     ("function", "kind", "text"),
     [
@@ -169,12 +186,12 @@ def die(value: int) -> int:
         (die, HushgramError, "a worker process ended before its work was done"),
     ],
 )
-def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: str) -> None:
+def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: str, around: Any) -> None:
     before = set(tree(os.getpid()))
     options = pipeline_options([], workers=2)
     pipeline = new_pipeline(options)
     pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(function)
-    with pytest.raises(kind, match=text) as caught:
+    with pytest.raises(kind, match=text) as caught, around():
         run_pipeline(pipeline, options, title="t", quiet=True)
     assert "\n" not in str(caught.value)
     assert set(tree(os.getpid())) <= before
