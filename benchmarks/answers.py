@@ -341,6 +341,10 @@ class People:
         pmw = OnlinePMW(self.counts, PmwParams(1, queries=max(len(queries), 2), max_updates=updates), KEY)
         return worst(pmw.answer(queries).scaled, truth)
 
+    def pmw_offline(self, queries: Workload, truth: I64) -> float:
+        params = OfflineParams(1, rounds=min(200, len(queries)))
+        return worst(OfflinePMW(self.counts, params, KEY).answer(queries).scaled, truth)
+
     def svt(self, queries: Workload, truth: I64) -> float:
         """The values of the ten largest answers, found by sparse vector; 20 yes-answers allowed."""
         threshold = int(np.sort(truth)[max(0, len(truth) - 10)])
@@ -365,6 +369,7 @@ def choosing(report: Report) -> None:
         "Laplace, basic composition": people.laplace,
         "Laplace, δ = 10⁻⁶": people.laplace_delta,
         "multiplicative weights": people.pmw,
+        "multiplicative weights, offline": people.pmw_offline,
         "randomized response (local)": people.responses,
         "sketch": people.sketch,
         "sparse vector (the ten largest alone)": people.svt,
@@ -421,7 +426,7 @@ def _draw(sizes: list[int], figures: dict[str, list[float]]) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.6))
-    for (name, row), marker in zip(figures.items(), "osD^vPX", strict=True):
+    for (name, row), marker in zip(figures.items(), "osD*^vPX", strict=True):
         shown = [(k, error) for k, error in zip(sizes, row, strict=True) if error > 0]
         axes.loglog(*zip(*shown, strict=True), marker=marker, markersize=4, label=name)
     axes.set_xlabel("number of linear queries")

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
@@ -38,6 +38,7 @@ from hushgram.numbers import Number, integer, rational, show
 
 __all__ = [
     "BLOCK",
+    "MOST_ANSWER",
     "LaplaceAnswers",
     "LaplaceParams",
     "ListedRelease",
@@ -47,13 +48,14 @@ __all__ = [
     "positive",
     "privacy_map",
     "release_listed",
+    "whole_numbers",
 ]
 
 # Noise is drawn in blocks of this many keys, each from a source of its own, so that a release of a long
 # list can be spread over workers without changing it.
 BLOCK = 1 << 16
-# A count is cut here before noise: far above any real count, far below the wrap-around of int64.
-_MOST = 1 << 61
+# Answers are cut to ± this before noise: far above any real count, far below the wrap-around of int64.
+MOST_ANSWER = 1 << 61
 # The widest noise that the sampler draws.
 _MOST_SCALE = 1 << 50
 
@@ -86,6 +88,26 @@ class LaplaceParams:
     def scale(self) -> Fraction:
         """b = C/ε."""
         return self.max_contributions / self.epsilon
+
+
+def whole_numbers(answers: ArrayLike, owner: str) -> NDArray[np.int64]:
+    """Exact answers as int64, cut to ± MOST_ANSWER, so that no answer decides whether we fail.
+
+    >>> whole_numbers([7, -(2**90)], "here").tolist() == [7, -MOST_ANSWER]
+    True
+    """
+    exact = np.asarray(answers)
+    if exact.dtype.kind not in "iu":  # numpy has no integer type for some lists of large numbers
+        given = np.asarray(answers, dtype=object)
+        if not all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in given.flat):
+            raise ParameterError(f"{owner}: answers must be whole numbers, got {exact.dtype}")
+        cut = [min(max(int(one), -MOST_ANSWER), MOST_ANSWER) for one in given.flat]
+        exact = np.array(cut, dtype=np.int64).reshape(given.shape)
+    if exact.ndim != 1:
+        raise ParameterError(f"{owner}: answers must be a list of whole numbers")
+    if exact.dtype.kind == "u":
+        exact = np.minimum(exact, np.uint64(MOST_ANSWER))
+    return np.clip(exact.astype(np.int64), -MOST_ANSWER, MOST_ANSWER)
 
 
 def check_scale(scale: Fraction, owner: str) -> Fraction:
@@ -152,7 +174,7 @@ def release_listed(
         raise ParameterError(f"release_listed: {len(keys)} keys but {len(counts)} counts")
     if len(set(keys)) != len(keys):
         raise ParameterError("release_listed: a key is listed twice; list each key once")
-    exact = np.clip(np.asarray(counts, dtype=np.int64), 0, _MOST)
+    exact = np.maximum(whole_numbers(counts, "release_listed"), 0)
     names = digest(*keys)
     out = np.empty(len(exact), dtype=np.int64)
     for block, start in enumerate(range(0, len(exact), BLOCK)):
@@ -193,7 +215,7 @@ class LaplaceAnswers:
                 f"LaplaceAnswers: {self.asked + len(exact)} queries asked, but epsilon was split for "
                 f"{self.queries}; state a larger number of queries beforehand"
             )
-        values = np.clip(np.asarray(exact, dtype=np.int64), -_MOST, _MOST)
+        values = whole_numbers(exact, "LaplaceAnswers")
         self._chain = digest(self._chain, described, values)
         source = self._key.source("laplace answers", self.asked, self._chain)
         self.asked += len(values)

@@ -31,9 +31,10 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.svt.mechanism import Answer, clamped, run_batch
+from hushgram.svt.mechanism import Answer, run_batch
 from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import SvtParams
 from hushgram.transforms.shuffle.digests import DigestAll
@@ -119,7 +120,7 @@ def _one_by_one(element: tuple[str, tuple[Any, Any]]) -> Iterator[tuple[str, tup
 def _whole(part: tuple[Any, Any]) -> tuple[I64, I64]:
     """Sequence numbers and answers as arrays of whole numbers, however they were given."""
     numbers, answers = (one if np.ndim(one) else [one] for one in part)
-    return clamped(numbers, "SparseVector"), clamped(answers, "SparseVector")
+    return whole_numbers(numbers, "SparseVector"), whole_numbers(answers, "SparseVector")
 
 
 def _in_order(stream: str, parts: Iterable[tuple[Any, Any]]) -> tuple[str, I64, I64]:

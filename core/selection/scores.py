@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import MOST_ANSWER
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import exp_neg
 from hushgram.noise.sampling import bernoulli
 
 __all__ = ["coins", "whole_scores"]
 
-# Scores are cut to ± this before the gap to the highest is taken: a gap then fits in 62 binary digits.
-_MOST = 1 << 61
 # Coins rarer than e^−32 are drawn as several in a row: their digits would begin with very many zeros.
 _MOST_EXPONENT = 32
 
@@ -40,8 +39,8 @@ def whole_scores(scores: Any, count: int = 1) -> tuple[NDArray[np.int64], int]:
     if count > len(values):
         raise ParameterError(f"selection: count must be at most {len(values)}, the candidates, got {count}")
     if values.dtype.kind == "u":
-        values = np.minimum(values, np.uint64(_MOST))
-    return np.clip(values.astype(np.int64), -_MOST, _MOST), unit
+        values = np.minimum(values, np.uint64(MOST_ANSWER))
+    return np.clip(values.astype(np.int64), -MOST_ANSWER, MOST_ANSWER), unit
 
 
 def _on_grid(scores: Sequence[Fraction | int]) -> tuple[NDArray[np.int64], int]:
@@ -49,7 +48,7 @@ def _on_grid(scores: Sequence[Fraction | int]) -> tuple[NDArray[np.int64], int]:
     unit = lcm(*(Fraction(score).denominator for score in scores))
     if unit > 1 << 30:
         raise ParameterError("selection: scores have no common denominator up to 2^30; round them to a grid")
-    whole = [min(max(int(score * unit), -_MOST), _MOST) for score in scores]
+    whole = [min(max(int(score * unit), -MOST_ANSWER), MOST_ANSWER) for score in scores]
     return np.array(whole, dtype=np.int64), unit
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, rational
@@ -54,7 +55,8 @@ def measure(
     if each <= 0:
         raise ParameterError(f"measure: epsilon must be above 0, got {epsilon}")
     scale = max(1, len(exact)) * Fraction(sensitivity) / each
-    return np.asarray(exact, dtype=np.int64) + discrete_laplace(scale, len(exact), source), scale
+    values = whole_numbers(exact, "measure")
+    return values + discrete_laplace(scale, len(values), source), scale
 
 
 def refine(

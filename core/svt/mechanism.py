@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number
-from hushgram.svt.params import MAX_ANSWER, Noise, SvtParams
+from hushgram.svt.params import Noise, SvtParams
 
 __all__ = [
     "ABOVE",
@@ -33,7 +34,6 @@ __all__ = [
     "NoiseStream",
     "NumericSparse",
     "Sparse",
-    "clamped",
     "noise_stream",
     "run_batch",
 ]
@@ -190,7 +190,7 @@ class Sparse:
 
     def ask_many(self, answers: ArrayLike) -> AnswerArrays:
         """The released answers to the next queries of the stream, in order."""
-        exact = clamped(answers, type(self).__name__)
+        exact = whole_numbers(answers, type(self).__name__)
         out = AnswerArrays(
             np.full(len(exact), HALTED, dtype=np.int8),
             np.zeros(len(exact), dtype=np.int64),
@@ -248,26 +248,6 @@ def _first_at_least(noisy: NDArray[np.int64], start: int, bar: int) -> int:
             return start + first
         start, width = start + width, width * 2
     return -1
-
-
-def clamped(answers: ArrayLike, owner: str) -> NDArray[np.int64]:
-    """Exact answers as int64, cut to ± MAX_ANSWER, so that no answer decides whether we fail.
-
-    >>> clamped([7, -(2**90)], "here").tolist() == [7, -MAX_ANSWER]
-    True
-    """
-    exact = np.asarray(answers)
-    if exact.dtype.kind not in "iu":  # numpy has no integer type for some lists of large numbers
-        given = np.asarray(answers, dtype=object)
-        if not all(isinstance(one, int | np.integer) and not isinstance(one, bool) for one in given.flat):
-            raise ParameterError(f"{owner}: answers must be whole numbers, got {exact.dtype}")
-        cut = [min(max(int(one), -MAX_ANSWER), MAX_ANSWER) for one in given.flat]
-        exact = np.array(cut, dtype=np.int64).reshape(given.shape)
-    if exact.ndim != 1:
-        raise ParameterError(f"{owner}: answers must be a list of whole numbers")
-    if exact.dtype.kind == "u":
-        exact = np.minimum(exact, np.uint64(MAX_ANSWER))
-    return np.clip(exact.astype(np.int64), -MAX_ANSWER, MAX_ANSWER)
 
 
 class AboveThreshold(Sparse):
@@ -328,7 +308,7 @@ def run_batch(
     (0, 1, … if left out), and ``release`` is a digest of all exact data of the release where that is more than
     these answers: any change of either, or of an answer, gives independent noise to all of them.
     """
-    exact = clamped(answers, "run_batch")
+    exact = whole_numbers(answers, "run_batch")
     numbers = np.arange(len(exact)) if sequence is None else np.asarray(sequence)
     context = digest(stream, params.fingerprint, release, numbers.astype(np.int64), exact)
     return Sparse.from_params(params, key.source("svt", 0, context)).ask_many(exact)

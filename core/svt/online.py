@@ -23,8 +23,9 @@ import json
 from dataclasses import dataclass, replace
 
 from hushgram.errors import FormatError, ParameterError
+from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse, clamped
+from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse
 from hushgram.svt.params import SvtParams
 
 __all__ = ["StreamState", "advance", "begin", "recall"]
@@ -85,7 +86,7 @@ def advance(
         )
     if state.halted:
         return replace(state, next=state.next + 1), Answer(HALTED)
-    exact = int(clamped([answer], "SparseVector")[0])
+    exact = int(whole_numbers([answer], "SparseVector")[0])
     chain = digest(state.chain, state.next, exact)
     source = key.source("svt-online", state.next, chain)
     if state.bar is None:

@@ -33,12 +33,12 @@ from functools import lru_cache
 from typing import Any
 
 from hushgram.errors import ParameterError
-from hushgram.laplace_mechanism import check_scale
+from hushgram.laplace_mechanism import MOST_ANSWER, check_scale
 from hushgram.noise.entropy import digest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import Number, boolean, integer, rational, show
 
-__all__ = ["ANSWERS", "MAX_ANSWER", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
+__all__ = ["ANSWERS", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
 
 ANSWERS = ("none", "gap", "numeric")
 VARIANTS = ("optimal", "dwork-roth")
@@ -46,8 +46,6 @@ VARIANTS = ("optimal", "dwork-roth")
 # Scales and splits that are irrational in the papers are put on these grids; a scale is always rounded up.
 _SPLIT_GRID = 1 << 12
 _SCALE_GRID = 1 << 20
-# Answers are cut to ± this: far above any count, far from the ends of int64, so that noise cannot wrap around.
-MAX_ANSWER = 1 << 61
 
 
 @dataclass(frozen=True, init=False)
@@ -88,7 +86,7 @@ class SvtParams:
         put = object.__setattr__
         put(self, "epsilon", rational(epsilon, "epsilon", owner))
         put(self, "delta", rational(delta, "delta", owner))
-        put(self, "threshold", integer(threshold, "threshold", owner, low=-MAX_ANSWER, high=MAX_ANSWER))
+        put(self, "threshold", integer(threshold, "threshold", owner, low=-MOST_ANSWER, high=MOST_ANSWER))
         put(self, "cutoff", integer(cutoff, "cutoff", owner, low=1, high=20_000))
         put(self, "sensitivity", integer(sensitivity, "sensitivity", owner, low=1, high=10**9))
         put(self, "monotone", boolean(monotone, "monotone", owner))

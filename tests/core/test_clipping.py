@@ -59,7 +59,7 @@ def test_tally_equals_plain_sums(values, stop, grid):
     assert tally.count == len(values)
     assert list(tally.above) == [sum(v > b for v in clamped) for b in params.bounds]
     assert list(tally.sums) == [sum(min(v, b) for v in clamped) for b in params.bounds]
-    # the difference query of the notes: S(b) - S(b + 1)
+    # the difference query of Programming DP: S(b) - S(b + 1)
     for b, above in zip(params.bounds[:-1], tally.above, strict=False):
         assert sum(min(v, b + 1) for v in clamped) - sum(min(v, b) for v in clamped) == above
 

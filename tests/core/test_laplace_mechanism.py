@@ -10,6 +10,7 @@ from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import BLOCK, LaplaceAnswers, LaplaceParams, max_error, release_listed
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.selection import SelectionParams, choose, top
+from hushgram.svt import measure
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -100,3 +101,16 @@ def test_large_lists_and_extreme_scores():
     assert time.perf_counter() - start < 5
     low = np.array([np.iinfo(np.int64).min, 0])
     assert choose(low, SelectionParams(1), KEY.source("low")) == 1
+
+
+@pytest.mark.parametrize("wrong", [[1.7], [True], ["3"], [None], np.array([0.5])])
+def test_answers_are_whole_numbers_and_are_never_cut_off(wrong):
+    with pytest.raises(ParameterError, match="whole numbers"):
+        LaplaceAnswers(1, 5, 1, KEY).answer(wrong, b"q")
+    with pytest.raises(ParameterError, match="whole numbers"):
+        release_listed(["a"], wrong, LaplaceParams(1), KEY)
+    with pytest.raises(ParameterError, match="whole numbers"):
+        measure(wrong, epsilon=1, sensitivity=1, source=KEY.source("measure"))
+    huge = LaplaceAnswers(1, 5, 1, KEY).answer([2**90, -(2**90)], b"q")
+    assert huge[0] > 2**60
+    assert huge[1] < -(2**60)

@@ -1,6 +1,6 @@
 """Online PMW: exact transcript probabilities on tiny domains, their worst privacy loss, and broken twins.
 
-The model below is written from the notes: P[transcript | x] = Σ_ρ P(ρ) Π_i P[outcome i | x, ρ, earlier ones].
+The model below is written from the lecture: P[transcript | x] = Σ_ρ P(ρ) Π_i P[outcome i | x, ρ, earlier ones].
 It shares with the code only the public hypothesis, which is a function of the transcript. First the code is
 compared with it by brute force over finite noise; then the model, with the real noise, is searched for its
 worst loss.
@@ -84,7 +84,7 @@ def learnt(params, told):
 
 
 class Model:
-    """PMW over two cells as the notes state it; ``reuse`` puts out f + ν, not fresh noise (not private)."""
+    """PMW over two cells as the lecture states it; ``reuse`` puts out f + ν, not fresh noise (not private)."""
 
     def __init__(self, params, bar, shake, fresh, redraw, reuse=False):
         self.params, self.bar, self.shake, self.fresh = params, bar, shake, fresh

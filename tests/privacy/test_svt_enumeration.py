@@ -82,7 +82,7 @@ def test_the_bound_is_nearly_attained():
 
 
 BROKEN = {
-    # No noise on the threshold: the first try of the notes ("naive_above_threshold", Programming DP).
+    # No noise on the threshold: the first try of Programming DP ("naive_above_threshold").
     "no-threshold-noise": lambda e: Model(ZERO, Laplace(1 / e), 1, False),
     # Query noise that does not grow with c (Lee, Clifton 2014; Algorithm 4 in Lyu, Su, Li 2017).
     "not-scaled-by-c": lambda e: Model(Laplace(4 / e), Laplace(4 / (3 * e)), 2, False),
