@@ -37,10 +37,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
-from hushgram.laplace_mechanism import check_scale, positive
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.laplace_mechanism import positive
+from hushgram.noise.entropy import digest
 from hushgram.numbers import Number, integer, rational, show
-from hushgram.pmw.counts import TOTAL_SHARE, clipped_counts, released_total
+from hushgram.pmw.counts import PrivateWeights, WeightsParams
 from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, MOST_TOTAL, Hypothesis
 from hushgram.pmw.workload import GRID, Domain, Workload
 from hushgram.svt.mechanism import NoiseStream, noise_stream
@@ -72,7 +72,7 @@ _PRIOR_MIX = 0.01
 
 
 @dataclass(frozen=True, init=False)
-class PmwParams:
+class PmwParams(WeightsParams):
     """Everything public about a stream; checked when built.
 
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``threshold`` is in counts; left
@@ -110,20 +110,12 @@ class PmwParams:
         variant: str = "optimal",
     ) -> None:
         owner, put = "PmwParams", object.__setattr__
-        put(self, "epsilon", positive(epsilon, "epsilon", owner))
-        put(self, "delta", rational(delta, "delta", owner))
+        self._put_shared(epsilon, delta, max_contributions, total)
         put(self, "eta", positive(eta, "eta", owner))
-        most = 10**9 // GRID
-        put(
-            self,
-            "max_contributions",
-            integer(max_contributions, "max_contributions", owner, low=1, high=most),
-        )
         put(self, "replay", integer(replay, "replay", owner, low=0, high=1000))
         most = MOST_REPLAYED if replay else _MOST_UPDATES
         put(self, "max_updates", integer(max_updates, "max_updates", owner, low=1, high=most))
         put(self, "queries", integer(queries, "queries", owner, low=1, high=1 << 40))
-        put(self, "total", None if total is None else integer(total, "total", owner, low=1, high=MOST_TOTAL))
         put(self, "threshold", None if threshold is None else positive(threshold, "threshold", owner))
         put(self, "variant", variant)
         if self.threshold is not None and self.threshold > MOST_TOTAL:
@@ -131,13 +123,11 @@ class PmwParams:
                 f"{owner}: threshold must be at most {MOST_TOTAL}, got {show(self.threshold)}"
             )
         _ = self.svt  # scales out of range show here
-        if self.total_epsilon:
-            check_scale(self.max_contributions / self.total_epsilon, owner)
 
     @property
-    def total_epsilon(self) -> Fraction:
-        """What the noisy total costs; nothing if n is public."""
-        return self.epsilon * TOTAL_SHARE if self.total is None else Fraction(0)
+    def replayed(self) -> int:
+        """Answers that the hypothesis keeps: all of them, or none where only the plain update is made."""
+        return self.max_updates if self.replay else 0
 
     @property
     def svt(self) -> SvtParams:
@@ -281,7 +271,7 @@ def prior_weights(estimates: ArrayLike) -> NDArray[np.int64]:
     return np.maximum(np.rint(mixed * (1 << 25)), 1).astype(np.int64)
 
 
-class OnlinePMW:
+class OnlinePMW(PrivateWeights[PmwParams]):
     """Answers linear queries over a domain of cells, one batch after another.
 
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()``
@@ -294,38 +284,14 @@ class OnlinePMW:
     [900.0, 100.0]
     """
 
-    def __init__(
-        self,
-        counts: NDArray[np.int64],
-        params: PmwParams,
-        key: ReleaseKey,
-        *,
-        prior: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.params = params
+    _label = "pmw"
+
+    def _begin(self) -> None:
         self.asked = 0
-        self.updates = 0
         self.remembered: list[Workload] = []
-        self._counts = clipped_counts(counts, "OnlinePMW")
-        self._key = key
-        self._svt = params.svt
-        start = digest("pmw", repr(params), self._counts, b"" if prior is None else prior)
-        self.total = released_total(self._counts, params, key, start)
-        rows = params.max_updates if params.replay else 0
-        self.hypothesis = Hypothesis(len(self._counts), self.total, prior, rows)
-        self._chain = digest(start, self.hypothesis.digest)
+        self._svt = self.params.svt
+        self._chain = digest(self._context, self.hypothesis.digest)
         self._bar: int | None = None
-
-    def __reduce__(self) -> str:
-        raise TypeError("OnlinePMW holds exact counts and is not written; save its hypothesis")
-
-    def __repr__(self) -> str:
-        return f"OnlinePMW(cells={len(self._counts)}, asked={self.asked}, updates={self.updates})"
-
-    @property
-    def private_counts(self) -> NDArray[np.int64]:
-        """The exact counts: for a further mechanism, never for an output."""
-        return self._counts
 
     @property
     def halted(self) -> bool:
@@ -363,10 +329,7 @@ class OnlinePMW:
         return noise_stream(self._svt.noise, self._key.source("pmw", self.asked, self._chain))
 
     def _check(self, queries: Workload) -> None:
-        if queries.cells != len(self._counts):
-            raise ParameterError(
-                f"OnlinePMW: queries have {queries.cells} weights, the domain {len(self._counts)} cells"
-            )
+        self._check_width(queries)
         if self.asked + len(queries) > self.params.queries:
             raise BudgetExceeded(
                 f"OnlinePMW: {self.asked + len(queries)} queries asked, but the threshold was set for "

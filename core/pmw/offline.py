@@ -36,15 +36,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import check_scale, positive
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
-from hushgram.pmw.counts import TOTAL_SHARE, clipped_counts, released_total
-from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, MOST_TOTAL, Hypothesis
+from hushgram.pmw.counts import PrivateWeights, WeightsParams
+from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, Hypothesis
 from hushgram.pmw.mechanism import FROM_HYPOTHESIS, MEASURED, OnlinePMW, PmwAnswers, prior_weights
 from hushgram.pmw.workload import GRID, Workload
 from hushgram.selection import exponential, permute_and_flip
@@ -62,7 +61,7 @@ _GRID = 1 << 30
 
 
 @dataclass(frozen=True, init=False)
-class OfflineParams:
+class OfflineParams(WeightsParams):
     """Everything public about a run; checked when built.
 
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``stop`` is the error in counts that
@@ -93,29 +92,17 @@ class OfflineParams:
         stop: Number | None = None,
     ) -> None:
         owner, put = "OfflineParams", object.__setattr__
-        put(self, "epsilon", positive(epsilon, "epsilon", owner))
-        put(self, "delta", rational(delta, "delta", owner))
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(self.delta)}")
-        most = 10**9 // GRID
-        put(
-            self,
-            "max_contributions",
-            integer(max_contributions, "max_contributions", owner, low=1, high=most),
-        )
+        self._put_shared(epsilon, delta, max_contributions, total)
         put(self, "rounds", integer(rounds, "rounds", owner, low=1, high=MOST_REPLAYED))
-        put(self, "total", None if total is None else integer(total, "total", owner, low=1, high=MOST_TOTAL))
         put(self, "replay", integer(replay, "replay", owner, low=1, high=1000))
         put(self, "stop", None if stop is None else positive(stop, "stop", owner))
         check_scale(self.scale, owner)
         check_scale(1 / self.rate, owner)
-        if self.total_epsilon:
-            check_scale(self.max_contributions / self.total_epsilon, owner)
 
     @property
-    def total_epsilon(self) -> Fraction:
-        """What the noisy total costs; nothing if n is public."""
-        return self.epsilon * TOTAL_SHARE if self.total is None else Fraction(0)
+    def replayed(self) -> int:
+        """Answers that the hypothesis keeps."""
+        return self.rounds
 
     @property
     def round_epsilons(self) -> tuple[Fraction, Fraction]:
@@ -196,7 +183,7 @@ def _root_down(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(int(square * _GRID * _GRID)), _GRID)
 
 
-class OfflinePMW:
+class OfflinePMW(PrivateWeights[OfflineParams]):
     """Answers all queries of a workload at once.
 
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()`` for
@@ -207,29 +194,9 @@ class OfflinePMW:
     [900.0, 100.0]
     """
 
-    def __init__(
-        self,
-        counts: NDArray[np.int64],
-        params: OfflineParams,
-        key: ReleaseKey,
-        *,
-        prior: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.params = params
-        self.updates = 0
-        self.stopped = False
-        self._counts = clipped_counts(counts, "OfflinePMW")
-        self._key = key
-        self._context = digest("pmw offline", repr(params), self._counts, b"" if prior is None else prior)
-        self.total = released_total(self._counts, params, key, self._context)
-        self.hypothesis = Hypothesis(len(self._counts), self.total, prior, params.rounds)
-        self._answered = False
-
-    def __reduce__(self) -> str:
-        raise TypeError("OfflinePMW holds exact counts and is not written; save its hypothesis")
-
-    def __repr__(self) -> str:
-        return f"OfflinePMW(cells={len(self._counts)}, updates={self.updates})"
+    _label = "pmw offline"
+    stopped = False
+    _answered = False
 
     def answer(self, queries: Workload) -> PmwAnswers:
         """Answers to all queries, from the final hypothesis; once, for its budget is spent then."""
@@ -262,10 +229,7 @@ class OfflinePMW:
             raise ParameterError(
                 "OfflinePMW: all rounds are paid for one workload; ask its hypothesis instead"
             )
-        if queries.cells != len(self._counts):
-            raise ParameterError(
-                f"OfflinePMW: queries have {queries.cells} weights, the domain {len(self._counts)} cells"
-            )
+        self._check_width(queries)
         if queries.grid.size > _MOST_WEIGHTS:
             raise ParameterError(
                 "OfflinePMW: all queries are held at once, and these are too many; take online"
