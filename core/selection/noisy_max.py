@@ -4,9 +4,9 @@ Z_r is discrete Laplace of scale 1/γ, and of equal sums the first wins. Privacy
 candidate r wins iff Z_r ≥ t for a whole number t, which one user moves by at most 2Δ, or by Δ if all scores
 move the same way, and the tail P[Z ≥ t] moves by at most the factor e^γ for each unit: so 2γΔ, or γΔ.
 
-Beside it: permute-and-flip is the same with exponential noise, which has the same one-sided tail and half the
-variance, so it errs less at the same ε. This form is here because it is the textbook's, and because c choices
-need only one draw (`top`).
+Beside it: permute-and-flip is the same with exponential noise, which has the same upper tail and half the variance.
+Over random small cases its expected error is 0.61 of this one's on average, though not in each (`python -m
+benchmarks.answers max`). This form is here because it is the textbook's, and because c choices need only one draw.
 """
 
 from __future__ import annotations
