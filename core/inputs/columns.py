@@ -193,7 +193,8 @@ def _places_of(places: Places, rows: NDArray[Any]) -> Places:
 
 
 def _chosen(places: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
-    return places[: len(rows)][rows] if rows.dtype == bool else places[rows]
+    chosen: NDArray[np.int64] = places[: len(rows)][rows] if rows.dtype == bool else places[rows]
+    return chosen
 
 
 def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:

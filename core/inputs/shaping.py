@@ -63,11 +63,15 @@ def _path(column: pa.Array, depth: int) -> pa.Array:
     return pc.binary_join_element_wise("/", found, "")
 
 
+def _day(text: pa.Array, format: str) -> pa.Array:
+    days = pc.strptime(text, format, "s", error_is_null=True)
+    real = pc.equal(pc.strftime(days, format), text)  # 30 February is taken for 2 March
+    return pc.if_else(real, days, pa.scalar(None, days.type))
+
+
 def _truncate(column: pa.Array, unit: str) -> pa.Array:
-    iso = pc.strptime(_group(column, r"^(?P<x>\d{4}-\d{2}-\d{2})"), "%Y-%m-%d", "s", error_is_null=True)
-    log = pc.strptime(
-        _group(column, r"^\[?(?P<x>\d{2}/[A-Z][a-z]{2}/\d{4}):"), "%d/%b/%Y", "s", error_is_null=True
-    )
+    iso = _day(_group(column, r"^(?P<x>\d{4}-\d{2}-\d{2})"), "%Y-%m-%d")
+    log = _day(_group(column, r"^\[?(?P<x>\d{2}/[A-Z][a-z]{2}/\d{4}):"), "%d/%b/%Y")
     days = pc.coalesce(iso, log)
     if unit == "week":
         days = pc.floor_temporal(days, unit="week", week_starts_monday=True)
@@ -82,9 +86,7 @@ def _truncate(column: pa.Array, unit: str) -> pa.Array:
 
 
 def _ip_prefix(column: pa.Array, bits: int, bits6: int = 48) -> pa.Array:
-    encoded = column.dictionary_encode()
-    networks = [_network(text, bits, bits6) for text in encoded.dictionary.to_pylist()]
-    return pa.array(networks, pa.string()).take(encoded.indices)
+    return pa.array([_network(text, bits, bits6) for text in column.to_pylist()], pa.string())
 
 
 def _network(text: str | None, bits: int, bits6: int) -> str | None:
@@ -178,9 +180,13 @@ class Recipe:
 
 
 def _apply(steps: Sequence[Step], column: pa.Array) -> pa.Array:
+    if not steps:
+        return column
+    encoded = column.dictionary_encode()  # texts repeat, and steps cost more than finding that out
+    made = encoded.dictionary
     for step in steps:
-        column = STEPS[step.name].apply(column, *step.arguments)
-    return column
+        made = STEPS[step.name].apply(made, *step.arguments)
+    return made.take(encoded.indices)
 
 
 def _as_text(column: pa.Array) -> pa.Array:
@@ -192,17 +198,24 @@ _CONTROL = "[\\x00-\\x1f]"
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     """JSON lists of texts, as json.dumps writes them without blanks and with all characters."""
-    quoted = []
+    pieces: list[Any] = ['["']
     for part in parts:
-        escaped = pc.replace_substring(pc.replace_substring(part, "\\", "\\\\"), '"', '\\"')
-        odd = pc.fill_null(pc.match_substring_regex(part, _CONTROL), False)
-        if pc.any(odd).as_py():
-            spelled = pa.array(
-                [json.dumps(text, ensure_ascii=False)[1:-1] for text in part.filter(odd).to_pylist()]
-            )
-            escaped = pc.replace_with_mask(escaped, odd, spelled)
-        quoted.append(pc.binary_join_element_wise('"', escaped, '"', ""))
-    return pc.binary_join_element_wise("[", pc.binary_join_element_wise(*quoted, ","), "]", "")
+        pieces += [_escaped(part), '","']
+    return pc.binary_join_element_wise(*pieces[:-1], '"]', "")
+
+
+def _escaped(part: pa.Array) -> pa.Array:
+    """What stands between the quotes of a JSON text."""
+    data = part.buffers()[2]
+    raw = np.frombuffer(b"" if data is None else data, np.uint8)
+    if not ((raw < 32) | (raw == ord('"')) | (raw == ord("\\"))).any():
+        return part
+    escaped = pc.replace_substring(pc.replace_substring(part, "\\", "\\\\"), '"', '\\"')
+    odd = pc.fill_null(pc.match_substring_regex(part, _CONTROL), False)
+    if not pc.any(odd).as_py():
+        return escaped
+    spelled = [json.dumps(text, ensure_ascii=False)[1:-1] for text in part.filter(odd).to_pylist()]
+    return pc.replace_with_mask(escaped, odd, pa.array(spelled))
 
 
 # --- reading ----------------------------------------------------------------------------------------------
