@@ -145,7 +145,7 @@ class _WriteBlocks(beam.DoFn):
 class _Publish(beam.DoFn):
     """Plan and the list of files → the manifest, and the sketch is there."""
 
-    def __init__(self, target: Target, release_key: ReleaseKey, name: str, recipe: str) -> None:
+    def __init__(self, target: Target, release_key: ReleaseKey, name: str, recipe: str = "") -> None:
         self._target, self._release_key, self._name, self._recipe = target, release_key, name, recipe
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
