@@ -82,6 +82,21 @@ def print_table(table: pa.Table, style: str, output: str | None = None, digits: 
         write_output("".join(line + "\n" for line in _aligned(table, digits)), output)
 
 
+def print_records(records: Any, style: str, output: str | None = None) -> None:
+    """Prints nested records: JSON as they are; in a table, what is nested is JSON text."""
+    if style == "json":
+        write_output(json.dumps(records, indent=2, ensure_ascii=False) + "\n", output)
+        return
+    rows = [
+        {
+            name: json.dumps(held, ensure_ascii=False) if isinstance(held, dict | list | tuple) else held
+            for name, held in record.items()
+        }
+        for record in records
+    ]
+    print_table(pa.Table.from_pylist(rows), style, output)
+
+
 def print_lines(lines: Iterable[tuple[str, str]], style: str = "table", output: str | None = None) -> None:
     """Prints (name, text) pairs: for people wrapped to the terminal, for programs as rows."""
     import shutil

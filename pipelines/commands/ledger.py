@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from hushgram.accounting.composition import Rule
 from hushgram.ledger import Ledger, Release, Summary, backup, recover, seal, summarise
 from hushgram.ledger.summary import brief
 from hushgram.numbers import show
+from hushgram.pipelines.table_output import format_options, print_records
 
 __all__ = ["command"]
 
@@ -24,7 +24,6 @@ _LEDGER = click.option(
     help="sqlite:///path or postgresql://host/database; else HUSHGRAM_LEDGER, "
     "else sqlite:///hushgram-ledger.db.",
 )
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -61,15 +60,15 @@ def init(dataset: str, epsilon: str, delta: str, composition: Rule, url: str | N
 @command.command(name="show")
 @click.argument("dataset", required=False)
 @_LEDGER
-@_JSON
-def show_budget(dataset: str | None, url: str | None, as_json: bool) -> None:
+@format_options
+def show_budget(dataset: str | None, url: str | None, style: str, output: str | None) -> None:
     """What is spent, what is left, how many more such releases fit, and how the sum comes about."""
     with Ledger(url) as ledger:
         names = [dataset] if dataset else [found.name for found in ledger.datasets()]
         summaries = [summarise(ledger, name) for name in names]
-    if as_json:
+    if style != "table":
         out = [{**dataclasses.asdict(one), "explanation": one.explain()} for one in summaries]
-        click.echo(json.dumps(out[0] if dataset else out, indent=2, ensure_ascii=False))
+        print_records(out[0] if dataset and style == "json" else out, style, output)
         return
     if not summaries:
         click.echo("this ledger has no data set yet; hushgram ledger init --dataset NAME --epsilon …")
@@ -80,13 +79,13 @@ def show_budget(dataset: str | None, url: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("dataset")
 @_LEDGER
-@_JSON
-def history(dataset: str, url: str | None, as_json: bool) -> None:
+@format_options
+def history(dataset: str, url: str | None, style: str, output: str | None) -> None:
     """Every release: when, what, ε, δ, status, digest."""
     with Ledger(url) as ledger:
         found = ledger.history(dataset)
-    if as_json:
-        click.echo(json.dumps([_as_json(release) for release in found], indent=2, ensure_ascii=False))
+    if style != "table":
+        print_records([_as_json(release) for release in found], style, output)
     else:
         _print_history(dataset, found)
 

@@ -182,6 +182,8 @@ def test_one_charge(bench: Bench, flink: FlinkCluster, pools: WorkerPools, on_fl
     first = contents(target)
     bench.run(command)
     assert contents(target) == first
-    shown = json.loads(bench.run(bench.command("ledger", "show", "views", "--json", "--ledger", ledger)))
+    shown = json.loads(
+        bench.run(bench.command("ledger", "show", "views", "--format", "json", "--ledger", ledger))
+    )
     assert shown["spent_epsilon"] == EPSILON
     assert sum(shown["statuses"].values()) == 1

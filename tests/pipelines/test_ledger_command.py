@@ -66,13 +66,15 @@ def test_init_show_history(tmp_path: Path) -> None:
 def test_json_for_programs() -> None:
     call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6", "--composition", "best")
     release("monday", *[Event("laplace", "0.1", details={"queries": "prefix"})] * 29)
-    [one] = json.loads(call("show", "--json").output)
-    assert one == json.loads(call("show", "pageviews", "--json").output)
+    [one] = json.loads(call("show", "--format", "json").output)
+    assert one == json.loads(call("show", "pageviews", "--format", "json").output)
     assert (one["basic_epsilon"], one["proof"], one["budget_epsilon"]) == ("2.9", "distributions", "3")
     assert 2.2 < float(one["spent_epsilon"]) < 2.4
     assert float(one["spent_epsilon"]) + float(one["left_epsilon"]) == pytest.approx(3)
     assert one["kinds"] == {"laplace": {"events": 29, "epsilon": "2.9", "delta": "0"}}
-    [found] = json.loads(call("history", "pageviews", "--json").output)
+    assert "people" not in call("show", "--format", "csv").output
+    assert call("history", "pageviews", "--format", "csv").output.startswith('"release","attempt","job"')
+    [found] = json.loads(call("history", "pageviews", "--format", "json").output)
     assert found["events"][0]["details"] == {"queries": "prefix"}
     assert found["events"][0]["meaning"] == "discrete Laplace on a vector of bounded L1 sensitivity"
     assert "secret" not in json.dumps(found)
