@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -23,6 +21,7 @@ import pyarrow as pa
 
 from hushgram.errors import OutputError
 from hushgram.inputs.key_lists import read_key_list
+from hushgram.publishing import put_file
 
 __all__ = [
     "FORMATS",
@@ -139,12 +138,9 @@ def write_output(content: str | bytes, output: str | None) -> None:
     if output is None:
         click.echo(content, nl=False)
         return
-    draft = Path(f"{output}.{os.getpid()}.part")
     try:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
-        draft.replace(output)
+        put_file(output, content.encode() if isinstance(content, str) else content)
     except OSError as problem:
-        draft.unlink(missing_ok=True)
         raise OutputError(f"--output {output} cannot be written: {problem.strerror}") from None
 
 
