@@ -22,8 +22,10 @@ from numpy.typing import ArrayLike
 
 from hushgram.decoding.background import Background, model_masses
 from hushgram.decoding.constants import (
+    BACKGROUND_SURE,
     BUCKET_CLASSES,
     BUCKET_REACH,
+    BUCKET_WAVES,
     CHUNK,
     LEAST_CHANCE,
     LISTED_CLASSES,
@@ -262,5 +264,24 @@ class BucketEvidence(Evidence):
             yield part, at, weight / weight.sum(axis=1, keepdims=True)
 
     def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:
-        """None: sizes and list say more of how common counts are than sums of several keys do."""
-        return Rows.of(np.zeros((0, bins.count)), np.zeros(0), np.zeros(0))
+        """How the values of buckets without listed keys spread: m·ln E e^(isy) = m·ln E e^(isZ) + Σ μ·(e^(isx) − 1).
+
+        A compound Poisson sum, so linear in μ, the keys that are not listed, at every frequency s: real and
+        imaginary parts are rows. Frequencies reach from the support's end to where the noise hides the counts.
+        """
+        alone = np.ones(len(self.sample), np.bool_)
+        alone[self.places[self.places < len(alone)]] = False
+        values, number = self.sample[alone] * float(self.step), int(alone.sum())
+        at = np.geomspace(0.5 / max(float(bins.top), 1.0), 3.0 / self.noise.scale, BUCKET_WAVES)
+        level, often = np.unique(values, return_counts=True)
+        waves = np.exp(1j * at[:, None] * level) @ (often / max(number, 1))
+        size = np.abs(waves)
+        quiet = self.noise.wave(at) * np.sinc(at * self.step / (2.0 * np.pi))
+        use = (size > 0.05) & (quiet > 0.05) & (number >= BACKGROUND_SURE)
+        at, size = at[use], size[use]
+        found = self.size * np.log(waves[use] / quiet[use])
+        variance = self.size**2 * (1.0 - size**2) / (number * size**2) + 1.0
+        counts, hidden = bins.support.at, self.released.hidden(bins.support.at)
+        turned = (np.exp(1j * at[:, None] * counts) - 1.0) * hidden
+        matrix = np.vstack([turned.real, turned.imag]) @ shape
+        return Rows.of(matrix, np.concatenate([found.real, found.imag]), np.tile(variance, 2))

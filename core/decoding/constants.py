@@ -50,6 +50,7 @@ BACKGROUND_WINDOW   60      buckets in a window that scales the model           
 BACKGROUND_SURE     30      buckets from which on their mean is taken for the background's        a mean needs some
 BUCKET_REACH        40      noise scales that the grid goes on above the prior's support          e^−40 is nothing
 BUCKET_CLASSES      250     classes of values of keys that are not listed                         doubling: no change
+BUCKET_WAVES        16      frequencies at which the values of all buckets speak of the prior      doubling: no change
 LEAST_CHANCE        1e−18   least likelihood of a bucket's value                                  keeps ratios finite
 SAMPLE              2^18    buckets from which the background is measured                         0.2 % of a deviation
 **single keys and totals (decoder.py)**
@@ -115,6 +116,7 @@ BACKGROUND_WINDOW: Final = 60.0
 BACKGROUND_SURE: Final = 30
 BUCKET_REACH: Final = 40.0
 BUCKET_CLASSES: Final = 250
+BUCKET_WAVES: Final = 16
 LEAST_CHANCE: Final = 1e-18
 SAMPLE: Final = 1 << 18
 

@@ -59,6 +59,10 @@ class NoiseLaw(ABC):
         """ln E[e^(at·Z)]; infinite where it does not exist."""
 
     @abstractmethod
+    def wave(self, at: Floats) -> Floats:
+        """E[e^(i·at·Z)], which is real."""
+
+    @abstractmethod
     def selected(self, values: Floats, cut: int) -> Floats:
         """c(v) with E[c(x + Z)] = E[Z; x + Z ≥ cut] for every x: what selecting by v ≥ cut adds to v on average."""
 
@@ -102,6 +106,10 @@ class LaplaceLaw(NoiseLaw):
             return 0
         rest = np.log(max((1.0 - level) * (1.0 + t) / 2.0, 1e-300)) / np.log(t)
         return max(0, int(np.ceil(rest - 1.0 - 1e-12)))
+
+    def wave(self, at: Floats) -> Floats:
+        t = self.ratio
+        return np.asarray((1.0 - t) ** 2 / (1.0 + t * t - 2.0 * t * np.cos(at)))
 
     def selected(self, values: Floats, cut: int) -> Floats:
         # Both sides are A·t^|a|·(linear in |a|) about cut − ½, a = cut − x; equal at a = 1.
@@ -161,6 +169,12 @@ class GaussianLaw(NoiseLaw):
     def radius(self, level: float) -> int:
         points, over = self._tails  # the first point c + 1 with 2·P(Z ≥ c + 1) ≤ 1 − level
         return max(0, int(points[int(np.argmax(over <= (1.0 - level) / 2.0 + 1e-15))]) - 1)
+
+    def wave(self, at: Floats) -> Floats:
+        if self.scale >= 4.0:
+            return np.asarray(np.exp(-0.5 * (at * self.scale) ** 2))
+        z = np.arange(-160.0, 161.0)
+        return np.asarray(np.cos(np.multiply.outer(at, z)) @ self.pmf(z))
 
     def selected(self, values: Floats, cut: int) -> Floats:
         # Σ_{z ≥ a} z·e^(−z²/2σ²) telescopes but for the trapezium's error, below 1e−3·σ from σ = 2 on.

@@ -32,6 +32,8 @@ def test_a_law_is_the_sum_over_its_noise(law: NoiseLaw) -> None:
     tails = np.cumsum(mass[::-1])[::-1]
     assert law.tail(near.astype(float)) == pytest.approx(tails[near + 40_000], abs=1e-12)
     assert law.variance == pytest.approx(mass @ Z**2)
+    for at in (0.001, 0.02, 0.3):
+        assert law.wave(np.array([at]))[0] == pytest.approx(mass @ np.cos(at * Z), abs=1e-10)
     for level in (0.5, 0.9, 0.95, 0.999):
         radius = law.radius(level)
         assert mass[np.abs(Z) <= radius].sum() >= level - 1e-12
