@@ -293,7 +293,7 @@ def test_split_auto_follows_the_released_sizes():
     params = ReleaseParams(epsilon=1, max_contributions=8, encoding="buckets")
     assert params.fit_split
     few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
-    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 300 else 0 for t in PROFILE_GRID), Fraction(800))
+    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 160 else 0 for t in PROFILE_GRID), Fraction(800))
     shares = []
     for sizes in (few, many):
         plan = make_plan(params, sizes)
