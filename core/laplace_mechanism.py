@@ -205,6 +205,7 @@ class LaplaceAnswers:
         self.queries = queries
         self.asked = 0
         self.scale = check_scale(sensitivity / per_query(eps, fail, queries), "LaplaceAnswers")
+        key.claim("LaplaceAnswers")
         self._key = key
         self._chain = digest("laplace answers", str(eps), str(fail), queries, sensitivity)
 

@@ -98,13 +98,17 @@ def open_budget(
     inputs: Iterable[str | Path] | Callable[[], Iterable[str | Path]] = (),
     users: str | None = None,
     shape: Shape = "directory",
+    interactive: bool = False,
 ) -> Run:
     """A context manager around one release; see the module's example.
 
     `job` is the kind of job ("release", "sparse-vector", "clip", …). `parameters` are all public
     choices that can change the output, nested as in the config. `inputs` are paths, folders or patterns, or a
     function that gives the files that the job will read; it is called once the budget is known to suffice.
-    `users` names a declared part of the users. `target` None is for jobs that print: use `run.publish_text`.
+    `users` names the part of the users whose records alone are used (`UserPart.name`). `target` None is for jobs that
+    print: use `run.publish_text`. `interactive` is for mechanisms that answer questions as they come
+    (`LaplaceAnswers`, `OnlinePMW`): their key is handed out once. A run that ends without publishing cannot be taken
+    up again, since other questions under the same key would average its noise away; its charge stays.
     """
     if dataset is None:
         if ledger is not None:
@@ -124,6 +128,7 @@ def open_budget(
             target=target,
             users=users,
             shape=shape,
+            resumable=not interactive,
         ),
         shape,
     )

@@ -32,7 +32,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -40,11 +39,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from hushgram.errors import ParameterError
+from hushgram.exact.partition import UserPart
 from hushgram.inputs import Limits
 from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
-from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import rational
 from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
@@ -59,6 +58,7 @@ __all__ = [
     "Model",
     "Name",
     "OutputConfig",
+    "PartitionConfig",
     "PrivacyConfig",
     "load_config",
     "refuse",
@@ -169,29 +169,11 @@ class InputFields(Model):
             raise ValueError(f"must be from 0 to 1, got {value}; 0.05 is the default")
         return value
 
-    @field_validator("key", "user", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """Several columns are written as a list; it is kept as the text of a recipe."""
-        if not isinstance(value, list):
-            return value
-        if len(value) < 2 or not all(
-            isinstance(part, str) and part and not set(part) & set(",[]") for part in value
-        ):
-            raise ValueError(f"must be a column, or a list of columns such as [country, url], got {value!r}")
-        return f"[{', '.join(value)}]"
-
     @field_validator("key", "user")
     @classmethod
-    def _column(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _column(cls, value: str | None) -> str | None:
         if value == "":
             raise ValueError("must name a column, got ''")
-        try:
-            recipe = None if value is None else parse_recipe(value)
-        except ParameterError as problem:
-            raise ValueError(str(problem)) from None
-        if recipe is not None and recipe.several and info.field_name == "user":
-            raise ValueError(f"must be one for each record, got {value!r}")
         return value
 
     @model_validator(mode="after")
@@ -310,6 +292,30 @@ class OutputConfig(Model):
     path: str = Field(min_length=1, description="a path that does not exist yet, such as out/urls.sketch")
 
 
+class PartitionConfig(Model):
+    """One part of the users, by a hash of the user: only their records are read, and only they are charged."""
+
+    modulo: int = Field(ge=2, le=1 << 20, description="how many parts there are, the same in all releases")
+    part: int = Field(ge=0, description="which of them, counted from 0")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_label(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            raise refuse(
+                (),
+                f"was a label that nobody checked ({data!r:.60}); write {{modulo: 12, part: 3}}, which hushgram "
+                "applies to the records, or leave it out",
+            )
+        return data
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if self.part >= self.modulo:
+            raise refuse(("part",), f"must be below modulo ({self.modulo}), got {self.part}")
+        return self
+
+
 class JobConfig(Model):
     """What every job has. A subclass names its own job in the field called NAME."""
 
@@ -324,8 +330,8 @@ class JobConfig(Model):
     ledger: str | None = Field(
         default=None, description="such as sqlite:///ledger.db or postgresql://host/db"
     )
-    user_partition: Name | None = Field(
-        default=None, description="a disjoint part of the users, where the ledger may rely on it"
+    user_partition: PartitionConfig | None = Field(
+        default=None, description="one of several disjoint parts of the users, such as {modulo: 12, part: 3}"
     )
     workers: int = Field(default=1, ge=1, le=256, description="processes on this machine; 1 runs in this one")
     shards: int | None = Field(
@@ -340,6 +346,22 @@ class JobConfig(Model):
                 "is missing; say how many records of one user may count, such as 8 (the noise grows with it)",
             )
         return self
+
+    @model_validator(mode="after")
+    def _partitioned(self) -> Self:
+        if self.user_partition is not None and (self.input.user is None or self.dataset is None):
+            raise refuse(
+                ("user_partition",), "needs input.user, whose hash decides, and dataset, whose parts they are"
+            )
+        return self
+
+    @property
+    def user_part(self) -> UserPart | None:
+        """The part of the users that the job is about; None for all of them."""
+        found = self.user_partition
+        if found is None or self.dataset is None:
+            return None
+        return UserPart(self.dataset, found.modulo, found.part)
 
     @property
     def job_name(self) -> str:

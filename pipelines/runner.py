@@ -210,7 +210,7 @@ def open_job_budget(job: Job[Any]) -> Run:
         release=job.name,
         parameters=job.parameters(),
         inputs=lambda: [file.path for file in job.open_inputs().files],
-        users=config.user_partition,
+        users=None if config.user_part is None else config.user_part.name,
         shape=job.shape,
     )
 

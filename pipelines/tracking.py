@@ -89,6 +89,7 @@ class Tracked:
         target: str | Path | None,
         users: str | None,
         shape: Shape,
+        resumable: bool,
     ) -> None:
         from hushgram.ledger import Request
 
@@ -97,12 +98,14 @@ class Tracked:
         # absolute: the ledger refuses two releases of one output, wherever they are started
         text = "" if target is None else str(target).removeprefix("file://")
         self._target = text if not text or "://" in text else os.path.abspath(text)
-        label = f"{dataset}\n{release}"
-        self.place: Place | None = None if target is None else place_for(self._target, label, shape)
+        self._stem, self._shape = f"{dataset}\n{release}", shape
+        self.place: Place | None = None if target is None else place_for(self._target, self._stem, shape)
         self._url, self._inputs = url, inputs
         self._owner = Owner.this()
         self.token = self._owner.mark()
-        self._request = Request(dataset, release, events, job, parameters, None, self._target, users)
+        self._request = Request(
+            dataset, release, events, job, parameters, None, self._target, users, resumable
+        )
         self._ledger: Ledger | None = None
         self._reservation: Reservation | None = None
         self._key: ReleaseKey | None = None
@@ -132,7 +135,9 @@ class Tracked:
 
         wanted = self._request
         with Ledger(self._url) as ledger:
-            found = ledger.look(self._with_inputs(self._early(ledger)))
+            found = self._early(ledger)
+            known = found is not None and found.charged
+            found = ledger.look(self._with_inputs(ledger, found) if known else wanted)
             if found is None:
                 left = brief(summarise(ledger, wanted.dataset).left_epsilon, up=False)
                 return f"{self._cost} of data set {wanted.dataset}, which has ε = {left} left: it fits"
@@ -153,6 +158,8 @@ class Tracked:
             _rehearse(self.place)
         if found is None or not found.charged:
             _refuse_existing(self.place)
+        else:
+            self._refuse_begun(found)
         return found
 
     @property
@@ -160,10 +167,13 @@ class Tracked:
         return f"ε = {show(sum((event.epsilon for event in self._request.events), Fraction(0)))}"
 
     def _begin(self, ledger: Ledger) -> bool:
-        reservation = ledger.reserve(self._with_inputs(self._early(ledger)), self._owner)
+        found = self._early(ledger)
+        old = None if found is None else self._old_place(found)
+        reservation = ledger.reserve(self._with_inputs(ledger, found), self._owner)
         self._reservation = reservation
-        if self.place is not None:
-            self.place.clear(held=True)  # nobody else holds this id: all of it was left by dead runs
+        for place in (self.place, old):
+            if place is not None:
+                place.clear(held=True)  # nobody else holds this id: all of it was left by dead runs
         if reservation.done:
             self._closed = True
             self._verify(reservation)
@@ -176,10 +186,34 @@ class Tracked:
         threading.Thread(target=self._beat, args=(ledger, reservation), daemon=True).start()
         return False
 
-    def _with_inputs(self, found: Release | None) -> Any:
+    def _refuse_begun(self, found: Release) -> None:
+        """An interactive release is not taken up once its key was handed out, unless only the commit is missing."""
+        visible = found.status == "prepared" and self.place is not None and self.place.exists()
+        if not found.resumable and found.status in ("running", "prepared") and not visible:
+            raise LedgerError(
+                f"release {found.name} of {found.dataset} answers questions as they come and was begun at "
+                f"{found.reserved}: it is never run again (other questions would average its noise away); "
+                f"`hushgram ledger abandon {found.name}` (its charge stays) and use another id"
+            )
+
+    def _old_place(self, found: Release) -> Place | None:
+        """Where an unpublished release was to go before its target was changed."""
+        from hushgram.ledger.rows import same_target
+
+        if not found.target or found.status == "committed" or same_target(found.target, self._request.target):
+            return None
+        old = place_for(found.target, self._stem, self._shape)
+        if found.status == "prepared" and old.exists() and old.digest() == found.digest:
+            raise LedgerError(
+                f"release {found.name} of {found.dataset} is visible at {found.target} already; "
+                "run it once more with that output.path, and it will be committed"
+            )
+        return old
+
+    def _with_inputs(self, ledger: Ledger, found: Release | None) -> Any:
         try:
             named = self._inputs() if callable(self._inputs) else self._inputs
-            inputs: Mapping[str, str] | None = fingerprint_inputs(named)
+            inputs: Mapping[str, str] | None = fingerprint_inputs(named, ledger.pepper())
         except InputError:
             if found is None or found.status != "committed":
                 raise
@@ -249,7 +283,8 @@ class Tracked:
     def key(self) -> ReleaseKey:
         if self._key is None:
             ledger, reservation = self._live()
-            self._key = ledger.start(reservation)
+            secret = bytes.fromhex(ledger.start(reservation).hex())
+            self._key = ReleaseKey(secret, "rerun" if self._request.resumable else "once")
         return self._key
 
     def prepare(self, output: str) -> None:

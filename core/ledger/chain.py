@@ -17,6 +17,7 @@ from hushgram.ledger.seals import Row, Sealer
 from hushgram.ledger.secrets import wrap_pepper
 from hushgram.ledger.tables import datasets, events, heads, releases, settings
 from hushgram.ledger.witness import Seen
+from hushgram.noise.entropy import os_entropy
 
 __all__ = ["Account", "Chain", "damaged"]
 
@@ -130,6 +131,13 @@ class Chain:
         connection.execute(events.insert(), [{**event, "release_id": full["id"]} for event in spends])
         self._write_head(connection, full["dataset"], len(account.releases) + 1, full["link"])
         return full
+
+    def new_pepper(self, connection: sa.Connection) -> str:
+        """A pepper where there is none. The caller has locked the table of data sets."""
+        stored = wrap_pepper(os_entropy().take(32).tobytes())
+        connection.execute(settings.update().where(settings.c.name == "pepper").values(value=stored))
+        self._write_list(connection)
+        return stored
 
     def update(self, connection: sa.Connection, row: Row, **values: Any) -> dict[str, Any]:
         """Changes the state of a release that was read, and locked, in this transaction."""

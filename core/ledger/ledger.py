@@ -24,7 +24,7 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import LedgerError
 from hushgram.ledger import limits, store
 from hushgram.ledger.chain import Account
-from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
+from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent, spent_by_relation
 from hushgram.ledger.rows import (
     closed,
     context,
@@ -83,8 +83,7 @@ class Ledger:
         if not name.strip() or len(name) > 200:
             raise LedgerError(f"a data set's name must have 1 to 200 characters, got {name!r:.60}")
         with self.store.write() as connection:
-            if not self.store.is_sqlite:
-                connection.exec_driver_sql("LOCK TABLE datasets IN SHARE ROW EXCLUSIVE MODE")
+            self._lock_datasets(connection)
             found = [row for row in self._chain.datasets(connection) if row["name"] == name]
             if not found:
                 row = {"name": name, "epsilon": str(budget.epsilon), "delta": str(budget.delta)}
@@ -108,11 +107,15 @@ class Ledger:
         with self.store.read() as connection:
             return dataset_of(self.account(connection, name).dataset)
 
-    def pepper(self) -> bytes | None:
-        """The secret under which inputs are fingerprinted; None in a restored copy, which has none."""
+    def pepper(self) -> bytes:
+        """The secret under which inputs are fingerprinted; a restored copy, which has none, gets a new one."""
         with self.store.read() as connection:
             stored = self._chain.pepper(connection)
-        return None if stored is None else open_pepper(stored)
+        if stored is None:
+            with self.store.write() as connection:
+                self._lock_datasets(connection)
+                stored = self._chain.pepper(connection) or self._chain.new_pepper(connection)
+        return open_pepper(stored)
 
     # A release, from reservation to commit
 
@@ -153,7 +156,8 @@ class Ledger:
             if row is not None and row["charged"]:
                 row = self._locked(connection, row["id"]) or row
                 return self._take_up(connection, account, row, request, owner)
-            dataset, spent = dataset_of(account.dataset), Spent.of(account.charges())
+            dataset, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
+            limits.check_part(dataset.name, spent, request.users)
             if fits := limits.allowed(dataset.budget, spent, request.events, request.users):
                 attempt = 1 if row is None else row["attempt"] + 1
                 reservation, link = self._insert(connection, account, request, owner, attempt)
@@ -172,6 +176,12 @@ class Ledger:
                 raise LedgerError(
                     f"{label(row)}: its key is not here (the ledger was restored from a backup, which holds "
                     "no keys); `hushgram ledger abandon` it and release under another id"
+                )
+            if not row["resumable"] and row["status"] != "reserved":
+                raise LedgerError(
+                    f"{label(row)} answers questions as they come and was begun before: under the same key other "
+                    "questions would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
+                    "release under another id"
                 )
             key = unwrap(row["secret"], context(row["dataset"], row["name"], row["attempt"]))
             if row["status"] == "reserved":
@@ -252,10 +262,10 @@ class Ledger:
         with self.store.read() as connection:
             return history_of(self.account(connection, dataset))
 
-    def spent(self, dataset: str) -> Spent:
-        """All charged spending."""
+    def spent(self, dataset: str, relation: str = "user") -> Spent:
+        """All charged spending for one relation."""
         with self.store.read() as connection:
-            return Spent.of(self.account(connection, dataset).charges())
+            return spent_by_relation(self.account(connection, dataset).charges())[relation]
 
     def behind(self, account: Account) -> str | None:
         """What is wrong where this ledger is older than its witness, else None."""
@@ -270,6 +280,10 @@ class Ledger:
         )
 
     # Inside a transaction
+
+    def _lock_datasets(self, connection: sa.Connection) -> None:
+        if not self.store.is_sqlite:
+            connection.exec_driver_sql("LOCK TABLE datasets IN SHARE ROW EXCLUSIVE MODE")
 
     def account(self, connection: sa.Connection, name: str, lock: bool = False) -> Account:
         """All rows of a data set, verified; `lock` before a change of its sum."""
@@ -336,22 +350,25 @@ class Ledger:
         return found
 
     def _refuse_taken_target(self, connection: sa.Connection, request: Request) -> None:
-        """Two releases that are under way cannot have one output: the second would be charged for nothing."""
+        """Two releases cannot have one output: the second would be charged for nothing."""
         same = sa.select(releases).where(
             releases.c.target == request.target,
-            releases.c.status.in_(_OPEN),
+            releases.c.status.in_((*_OPEN, "committed")),
             sa.or_(releases.c.dataset != request.dataset, releases.c.name != request.release),
         )
         taken = connection.execute(same.limit(1)).mappings().one_or_none() if request.target else None
         if taken is not None:
+            done = taken["status"] == "committed"
+            remedy = "" if done else f", or finish that one or `hushgram ledger abandon {taken['name']}`"
             raise LedgerError(
                 f"output {request.target} is that of {label(dict(taken))}, which is {taken['status']}; choose another "
-                f"output.path, or finish that one or `hushgram ledger abandon {taken['name']}`"
+                f"output.path{remedy} (nothing was charged)"
             )
 
     def _check(self, account: Account, wanted: Sequence[Event], users: str | None) -> None:
         self._refuse_if_behind(account)
-        found, spent = dataset_of(account.dataset), Spent.of(account.charges())
+        found, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
+        limits.check_part(found.name, spent, users)
         if not limits.allowed(found.budget, spent, wanted, users):
             raise limits.exceeded(found, spent, wanted, users)
 

@@ -2,40 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from hushgram.accounting import Budget, Event, fits, largest_scale, spending
+from hushgram.accounting import RELATIONS, Budget, Event, Spending, fits, largest_scale, spending
 from hushgram.accounting.composition import basic
-from hushgram.errors import BudgetExceeded
-from hushgram.ledger.records import Dataset, Spent
+from hushgram.errors import BudgetExceeded, LedgerError
+from hushgram.exact.partition import UserPart
+from hushgram.ledger.records import Dataset, Spent, is_part
 from hushgram.numbers import show
 
-__all__ = ["allowed", "exceeded"]
+__all__ = ["allowed", "check_part", "exceeded"]
 
 
-def allowed(budget: Budget, spent: Spent, wanted: Sequence[Event], users: str | None) -> bool:
-    """Whether every user whom the events touch stays within the budget."""
-    after = spent.with_events(spending(wanted), users)
-    return all(fits(world, budget) for world in after.touched_by(users).values())
+def check_part(dataset: str, spent: Mapping[str, Spent], users: str | None) -> None:
+    """Refuses a part of another modulo than those before it: such parts share users."""
+    if users is None:
+        return
+    wanted = UserPart.parse(dataset, users)
+    for name in (part for one in spent.values() for part in one.parts if is_part(part)):
+        before = UserPart.parse(dataset, name)
+        if before.modulo != wanted.modulo:
+            raise LedgerError(
+                f"data set {dataset} has releases on {before.name}, which shares users with {wanted.name}; "
+                f"write user_partition: {{modulo: {before.modulo}, …}}, or leave it out"
+            )
 
 
-def exceeded(dataset: Dataset, spent: Spent, wanted: Sequence[Event], users: str | None) -> BudgetExceeded:
-    """The refusal, with what would fit instead."""
-    epsilon, delta = basic(spending(wanted))
-    worlds = spent.touched_by(users).values()
-    share = min(largest_scale(world, wanted, dataset.budget) for world in worlds)
-    budget = dataset.budget
-    need = f"ε = {show(epsilon)}" + (f", δ = {show(delta)}" if delta else "")
-    have = f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
-    if share:
-        remedy = f"the same release at ε = {show(epsilon * share)} would fit"
-    elif delta > budget.delta - budget.composition_delta - max(basic(world)[1] for world in worlds):
-        remedy = "its δ is too large for what is left; a release with δ = 0 may fit"
-        if budget.composition_delta:
-            remedy += f" (of the budget's δ, {show(budget.composition_delta)} is kept for composition)"
-    else:
-        remedy = "nothing of this kind fits any more"
-    return BudgetExceeded(
-        f"data set {dataset.name}: the release needs {need}, and with what is spent that exceeds the budget "
-        f"of {have}; {remedy}. No data was read, nothing was charged. See `hushgram ledger show`"
+def allowed(budget: Budget, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None) -> bool:
+    """Whether every user whom the events touch stays within the budget, for each relation by itself."""
+    return all(
+        fits(world, budget)
+        for relation, events in _by_relation(wanted)
+        for world in spent[relation].with_events(spending(events), users).touched_by(users).values()
     )
+
+
+def exceeded(
+    dataset: Dataset, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None
+) -> BudgetExceeded:
+    """The refusal, with what would fit instead."""
+    budget = dataset.budget
+    relation, events = next(
+        (relation, events)
+        for relation, events in _by_relation(wanted)
+        if not allowed(budget, spent, events, users)
+    )
+    worlds = list(spent[relation].touched_by(users).values())
+    epsilon, delta = basic(spending(events))
+    need = f"ε = {show(epsilon)}" + (f", δ = {show(delta)}" if delta else "")
+    about = "" if relation == "user" else f" (for {RELATIONS[relation]})"
+    have = f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
+    return BudgetExceeded(
+        f"data set {dataset.name}: the release needs {need}{about}, and with what is spent that exceeds the budget "
+        f"of {have}; {_remedy(budget, worlds, events)}. No data was read, nothing was charged. "
+        "See `hushgram ledger show`"
+    )
+
+
+def _remedy(budget: Budget, worlds: Sequence[Spending], events: Sequence[Event]) -> str:
+    epsilon, delta = basic(spending(events))
+    if share := min(largest_scale(world, events, budget) for world in worlds):
+        return f"the same release at ε = {show(epsilon * share)} would fit"
+    if delta > budget.delta - budget.composition_delta - max(basic(world)[1] for world in worlds):
+        kept = f" (of the budget's δ, {show(budget.composition_delta)} is kept for composition)"
+        more = kept if budget.composition_delta else ""
+        return f"its δ is too large for what is left; a release with δ = 0 may fit{more}"
+    return "nothing of this kind fits any more"
+
+
+def _by_relation(wanted: Sequence[Event]) -> Iterator[tuple[str, list[Event]]]:
+    for relation in RELATIONS:
+        if events := [event for event in wanted if event.relation == relation]:
+            yield relation, events

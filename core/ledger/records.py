@@ -7,12 +7,23 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
-from hushgram.accounting import Budget, Event, Spending
+from hushgram.accounting import RELATIONS, Budget, Event, Spending
 from hushgram.errors import ParameterError
+from hushgram.exact.partition import UserPart
 
-__all__ = ["Dataset", "Release", "Request", "Reservation", "Spent", "differences"]
+__all__ = [
+    "Charge",
+    "Dataset",
+    "Release",
+    "Request",
+    "Reservation",
+    "Spent",
+    "differences",
+    "is_part",
+    "spent_by_relation",
+]
 
 _NAME_LIMIT = 200
 _PLAIN = (  # as they are in the row
@@ -27,7 +38,7 @@ class Request:
 
     `parameters` and `inputs` are the fingerprint of the release, text to text: a rerun under the same id must
     bring the same. `inputs` None: they are gone, which only a release that is committed can do without.
-    `users` names a part of the users, disjoint from all other parts for all time; None is all users.
+    `users` names a part of the users (`UserPart.name`), which the job has applied; None is all users.
     `resumable` is False for interactive mechanisms: once their key is handed out, they are never run again.
     """
 
@@ -50,12 +61,15 @@ class Request:
                 )
         if not self.events:
             raise ParameterError("Request: events must name what the release spends, got none")
+        if self.users is not None:
+            UserPart.parse(self.dataset, self.users)
 
     @property
     def all_parameters(self) -> dict[str, str]:
         """The parameters with what the ledger itself relies on."""
         spends = {
             f"event {n} ({e.kind})": f"epsilon {e.epsilon}, delta {e.delta}"
+            + ("" if e.relation == "user" else f", {e.relation}")
             for n, e in enumerate(self.events, 1)
         }
         own = {"job": self.job, "users": self.users or "all", **spends}
@@ -141,9 +155,13 @@ class Reservation:
         return self.status == "committed"
 
 
+Charge: TypeAlias = tuple[str | None, str, str, str]
+"""An event that counts: the part of the users, ε, δ, relation."""
+
+
 @dataclass(frozen=True)
 class Spent:
-    """All charged spending of a data set: on all users, and on each part of them.
+    """All charged spending of a data set for one relation: on all users, and on each part of them.
 
     One user is in at most one part. So the loss of a user is that of `shared` with one part at most (parallel
     composition; McSherry 2009, Theorem 4), and the data set's is the largest of these.
@@ -151,16 +169,6 @@ class Spent:
 
     shared: Spending
     parts: Mapping[str, Spending] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, charges: Iterable[tuple[str | None, str, str, str]]) -> Spent:
-        """The sum over (part of the users, ε, δ, relation) of all events that count."""
-        shared: Spending = Counter()
-        parts: dict[str, Spending] = {}
-        for (users, epsilon, delta, _relation), times in Counter(charges).items():
-            into = shared if users is None else parts.setdefault(users, Counter())
-            into[Fraction(epsilon), Fraction(delta)] += times
-        return cls(shared, parts)
 
     def worlds(self) -> dict[str | None, Spending]:
         """What the users of each part (None: of no part) have been through."""
@@ -179,6 +187,30 @@ class Spent:
         """The worlds that events on `users` change."""
         worlds = self.worlds()
         return worlds if users is None else {users: worlds.get(users, self.shared)}
+
+
+def spent_by_relation(charges: Iterable[Charge]) -> dict[str, Spent]:
+    """The sums over all events that count, apart for each relation: sums over two of them mean nothing.
+
+    Of the parts of the users only those that hushgram applies are parts (`UserPart`). A label of an older version,
+    which nobody checked, counts as all users.
+    """
+    shared: dict[str, Spending] = {relation: Counter() for relation in RELATIONS}
+    parts: dict[str, dict[str, Spending]] = {relation: {} for relation in RELATIONS}
+    for (users, epsilon, delta, relation), times in Counter(charges).items():
+        whole = users is None or not is_part(users)
+        into = shared[relation] if whole else parts[relation].setdefault(str(users), Counter())
+        into[Fraction(epsilon), Fraction(delta)] += times
+    return {relation: Spent(shared[relation], parts[relation]) for relation in RELATIONS}
+
+
+def is_part(users: str) -> bool:
+    """Whether this names a part that hushgram applies."""
+    try:
+        UserPart.parse("", users)
+    except ParameterError:
+        return False
+    return True
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,12 +19,14 @@ from hushgram.ledger.witness import Seen
 
 __all__ = [
     "closed",
+    "comparable",
     "context",
     "dataset_of",
     "event_rows",
     "history_of",
     "label",
     "refuse_if_changed",
+    "same_target",
     "seen_of",
     "values_of",
 ]
@@ -32,23 +34,44 @@ __all__ = [
 
 def refuse_if_changed(found: Release, request: Request) -> None:
     """Refuses a rerun that asks for something else than the run before it, naming the difference."""
-    known = {name: text for name, text in found.parameters.items() if name != "target"}
-    changed = differences(known, request.all_parameters)
-    if found.status == "committed":
-        # absolute since version 3; before, a path was written as the config had it
-        before = found.target if "://" in found.target else os.path.abspath(found.target)
-        changed += differences({"target": before if found.target else ""}, {"target": request.target})
-    if request.inputs is not None or found.status != "committed":
-        changed += [f"input {text}" for text in differences(found.inputs, request.inputs or {})]
+    done = found.status == "committed"
+    before = {name: text for name, text in found.parameters.items() if name != "target"}
+    changed = differences(before, request.all_parameters)
+    if done and not same_target(found.target, request.target):  # an unpublished one may change it
+        changed += differences({"target": found.target}, {"target": request.target})
+    if not done or (request.inputs is not None and comparable(found.inputs, request.inputs)):
+        changed += _changed_inputs(found.inputs, request.inputs or {})
     if changed:
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
-        done = found.status == "committed"
         remedy = "use another id" if done else f"use another id, or `hushgram ledger abandon {found.name}`"
         raise LedgerError(
             f"release {found.name} of {found.dataset} was {'released' if done else 'reserved'} at "
             f"{found.finished or found.reserved} with other parameters or inputs: "
             f"{'; '.join(changed[:3])}{more}; {remedy}"
         )
+
+
+def same_target(one: str, other: str) -> bool:
+    """Whether two targets are one place; older versions stored relative paths."""
+    if "://" in one or "://" in other or not one or not other:
+        return one == other
+    return os.path.abspath(one) == os.path.abspath(other)
+
+
+def comparable(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether fingerprints were taken under one secret; a restored ledger has another one than before."""
+    which = {text.partition(":")[0] for text in (*before.values(), *after.values())}
+    return bool(before) and len(which) == 1
+
+
+def _changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Names alone: fingerprints mean nothing to a reader."""
+    return [
+        f"input {name} "
+        + ("is new" if name not in before else "is missing" if name not in after else "has changed")
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
 
 
 def seen_of(account: Account, link: str, more: Sequence[Event] = ()) -> Seen:

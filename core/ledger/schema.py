@@ -82,7 +82,8 @@ def _second(connection: sa.Connection) -> None:
 def _third(connection: sa.Connection) -> None:
     """Version 3: seals over all rows, relations of events, interactive releases.
 
-    What older versions wrote is sealed as it is found: earlier damage cannot be told any more.
+    What older versions wrote is sealed as it is found: earlier damage cannot be told any more. What they noted about
+    inputs (sizes and plain hashes) is dropped: a release that was under way is refused, in doubt, and abandoned.
     """
     for statement in (
         "ALTER TABLE releases ADD COLUMN resumable INTEGER NOT NULL DEFAULT 1",
@@ -93,6 +94,8 @@ def _third(connection: sa.Connection) -> None:
         "count INTEGER NOT NULL, link TEXT NOT NULL, seal TEXT NOT NULL)",
         "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT)",
         "DELETE FROM totals",
+        "UPDATE releases SET inputs = '{}'",  # they held sizes and plain hashes
+        "UPDATE releases SET users = 'label ' || users WHERE users IS NOT NULL",  # a label is no part
     ):
         connection.exec_driver_sql(statement)
     Chain(Sealer.configured(), "").seal_all(connection, os_entropy().take(32).tobytes())

@@ -18,19 +18,25 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import CONDITIONS, Budget, Spending, further, spending, total
+from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Spending, further, spending, total
 from hushgram.accounting.composition import basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
-from hushgram.ledger.records import Release, Spent
+from hushgram.ledger.records import Release, Spent, is_part, spent_by_relation
 from hushgram.ledger.rows import dataset_of, history_of
 from hushgram.ledger.tables import totals
 from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 2
+_FORM = 3
 """Counts changes of the cached form, so that an old cache is not read as a new one."""
+
+
+_APART = {
+    "secret bit": "it hides one bit of one record, not who took part, and is not added to the above; a person with "
+    "several records loses as many times this ε"
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Summary:
     parts: dict[str, str]
     statuses: dict[str, int]
     kinds: dict[str, dict[str, Any]]
+    apart: dict[str, dict[str, Any]]
     last_release: str | None
     last_epsilon: str | None
     last_delta: str | None
@@ -79,6 +86,9 @@ class Summary:
                 f"of the budget's δ, {brief(self.composition_delta)} is for composition and "
                 f"{brief(self.event_delta_left, up=False)} is left for the δ of releases"
             )
+        for name, one in self.apart.items():
+            cost = f"ε = {brief(one['spent_epsilon'])}, δ = {brief(one['spent_delta'])}"
+            lines.append(f"apart, for one {name}: {cost}; {_APART[name]}")
         lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(
@@ -96,7 +106,7 @@ def summarise(ledger: Ledger, dataset: str) -> Summary:
     state = _state(account.links[-1], history)
     if row is not None and row.stamp == ledger.store.sealer.tag("total", state, row.body):
         return dataclasses.replace(Summary(**json.loads(row.body)), warning=warning)
-    summary = _compute(dataset, budget, Spent.of(account.charges()), history, _last(history))
+    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, _last(history))
     with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
         connection.execute(totals.delete().where(totals.c.dataset == dataset))
         body = json.dumps(dataclasses.asdict(summary))
@@ -106,8 +116,9 @@ def summarise(ledger: Ledger, dataset: str) -> Summary:
 
 
 def _compute(
-    dataset: str, budget: Budget, spent: Spent, history: list[Release], last: Release | None
+    dataset: str, budget: Budget, spends: dict[str, Spent], history: list[Release], last: Release | None
 ) -> Summary:
+    spent = spends["user"]
     counted = {name: total(world, budget) for name, world in spent.worlds().items()}
     worst = max(counted, key=lambda name: (counted[name].epsilon, counted[name].delta))
     bound = counted[worst]
@@ -130,27 +141,47 @@ def _compute(
         worst_part=worst,
         parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
         statuses=dict(Counter(release.status for release in history)),
-        kinds=_by_kind(history),
+        kinds=_by_kind(history, "user"),
+        apart=_apart(spends, history, budget),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
         last_delta=None if last is None else show(last.delta),
-        more=None if last is None else _more(spent, last, budget),
-        more_basic=None if last is None else _more(spent, last, sums_alone),
+        more=None if last is None else _more(spends, last, budget),
+        more_basic=None if last is None else _more(spends, last, sums_alone),
     )
 
 
-def _more(spent: Spent, like: Release, budget: Budget) -> int:
-    """How many more releases like this one fit, in the worst world that it touches."""
-    worlds = spent.touched_by(like.users).values()
-    return min(further(world, like.events, budget) for world in worlds)
+def _more(spends: dict[str, Spent], like: Release, budget: Budget) -> int:
+    """How many more releases like this one fit, in the worst world that it touches, for each relation."""
+    users = like.users if like.users is not None and is_part(like.users) else None
+    return min(
+        further(world, events, budget)
+        for relation, spent in spends.items()
+        if (events := [event for event in like.events if event.relation == relation])
+        for world in spent.touched_by(users).values()
+    )
 
 
-def _by_kind(history: list[Release]) -> dict[str, dict[str, Any]]:
+def _apart(spends: dict[str, Spent], history: list[Release], budget: Budget) -> dict[str, dict[str, Any]]:
+    """What was spent for other relations than one user added or removed; never added to it."""
+    found: dict[str, dict[str, Any]] = {}
+    for relation, spent in spends.items():
+        kinds = _by_kind(history, relation)
+        if relation != "user" and kinds:
+            bounds = [total(world, budget) for world in spent.worlds().values()]
+            worst = max(bounds, key=lambda bound: (bound.epsilon, bound.delta))
+            numbers = {"spent_epsilon": show(worst.epsilon), "spent_delta": show(worst.delta)}
+            found[relation] = {"meaning": RELATIONS[relation], **numbers, "kinds": kinds}
+    return found
+
+
+def _by_kind(history: list[Release], relation: str) -> dict[str, dict[str, Any]]:
     found: defaultdict[str, Spending] = defaultdict(Counter)
     for release in history:
         if release.charged:
             for event in release.events:
-                found[event.kind] += spending([event])
+                if event.relation == relation:
+                    found[event.kind] += spending([event])
     table: dict[str, dict[str, Any]] = {}
     for kind, one in sorted(found.items()):
         epsilon, delta = basic(one)

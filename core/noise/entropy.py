@@ -24,7 +24,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -74,14 +74,15 @@ class ReleaseKey:
     array([ True])
     """
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_secret", "_use")
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, use: Literal["free", "rerun", "once"] = "free") -> None:
         if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
             raise ParameterError(
                 f"ReleaseKey: the secret must be {_KEY_BYTES} bytes; use ReleaseKey.generate()"
             )
         self._secret = secret
+        self._use: str = use
 
     @classmethod
     def generate(cls) -> ReleaseKey:
@@ -103,6 +104,22 @@ class ReleaseKey:
     def source(self, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
         """The noise of one step on one shard whose exact input has this digest."""
         return BitSource(self._derive(b"noise", step, shard, digest))
+
+    def claim(self, mechanism: str) -> None:
+        """Called by a mechanism that is asked one question after another, before it draws.
+
+        Under one key, other questions on the same data get other noise, and many such runs average it away. So the
+        key of a release that may be run again is refused here, and one that is handed out once is claimed once.
+        """
+        if self._use == "rerun":
+            raise ParameterError(
+                f"{mechanism}: this key is given to every rerun of its release, whose questions could differ; "
+                "open the budget with interactive=True"
+            )
+        if self._use == "claimed":
+            raise ParameterError(f"{mechanism}: this key answers the questions of another object already")
+        if self._use == "once":
+            self._use = "claimed"
 
     def subkey(self, label: str) -> bytes:
         """32 bytes for another use (user tokens, hash seeds), independent of all noise."""

@@ -291,6 +291,7 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self.remembered: list[Workload] = []
         self._svt = self.params.svt
         self._chain = digest(self._context, self.hypothesis.digest)
+        self._key.claim("OnlinePMW")
         self._bar: int | None = None
 
     @property

@@ -21,8 +21,7 @@ from hushgram.decoding.decoder import Resolution
 from hushgram.decoding.noise import LaplaceLaw
 from hushgram.encodings import encoding_of
 from hushgram.errors import ParameterError
-from hushgram.exact.keys import Encoded, encode, hash_bytes
-from hushgram.inputs.shaping import parse_recipe, raw_keys
+from hushgram.exact.keys import encode, hash_bytes
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 if TYPE_CHECKING:
@@ -76,18 +75,6 @@ class Answers:
     def _block(self, index: int) -> NDArray[np.uint8]:
         """The released bytes of a block."""
 
-    def _encode(self, keys: Any) -> Encoded:
-        """The keys as this release spells them: the recipe that made its keys is applied to them too."""
-        encoded = encode(keys)
-        recipe = parse_recipe(self.manifest.recipe)
-        if recipe is None:
-            return encoded
-        made = [
-            key.encode() if isinstance(key, str) else key
-            for key in raw_keys(recipe, encoded.values.to_pylist())
-        ]
-        return encode(pa.array(made, pa.large_binary()).take(pa.array(encoded.codes)))
-
     def estimate(
         self,
         keys: Any,
@@ -103,7 +90,7 @@ class Answers:
         including 0, and the posterior takes a half. ``present=1`` is for keys that are known to be in the data.
         Repeated keys are decoded once.
         """
-        encoded = self._encode(keys)
+        encoded = encode(keys)
         prints, texts = hash_bytes(encoded.values), encoded.values
         if self.plan.space is None:
             columns = self._estimate_public(prints, texts, level)
@@ -132,7 +119,7 @@ class Answers:
         (pages of one site that are known to have been visited, a random sample). ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
         """
-        encoded = self._encode(keys)
+        encoded = encode(keys)
         count = len(encoded.values)
         prints, texts = hash_bytes(encoded.values), encoded.values
         if self.plan.space is None:
@@ -256,7 +243,7 @@ class Answers:
 
     def _name(self, prints: Prints, keys: Any) -> pa.Array:
         """The candidate with each fingerprint, or null."""
-        texts = self._encode(keys).values
+        texts = encode(keys).values
         placed = self._place(hash_bytes(texts))
         order = np.argsort(placed, kind="stable")
         at = np.minimum(np.searchsorted(placed, prints, sorter=order), max(len(placed) - 1, 0))

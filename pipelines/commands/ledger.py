@@ -98,7 +98,11 @@ def abandon(release: str, dataset: str | None, url: str | None) -> None:
     """Give up a release that will not be finished. Its charge stays if any noise may have left."""
     with Ledger(url) as ledger:
         gone = ledger.abandon(release, dataset)
-    _clear(gone)
+    if _clear(gone):
+        click.echo(
+            f"WARNING: {gone.target} is the output of {release} and is visible; it stays published, and its charge is "
+            "kept for it"
+        )
     if gone.charged:
         click.echo(
             f"{release} of {gone.dataset} is abandoned; its charge of ε = {show(gone.epsilon)} stays, "
@@ -234,9 +238,12 @@ def _as_json(release: Release) -> dict[str, Any]:
     }
 
 
-def _clear(release: Release) -> None:
-    """Removes what dead runs of an abandoned release left beside its target."""
+def _clear(release: Release) -> bool:
+    """Removes what dead runs of an abandoned release left beside its target; whether its output is visible."""
     from hushgram.pipelines.output_places import place_for
 
-    if release.target:
-        place_for(release.target, f"{release.dataset}\n{release.name}", "directory").clear(held=True)
+    if not release.target:
+        return False
+    place = place_for(release.target, f"{release.dataset}\n{release.name}", "directory")
+    place.clear(held=True)
+    return release.digest is not None and place.exists() and place.digest() == release.digest

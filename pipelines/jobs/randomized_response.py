@@ -157,7 +157,8 @@ class RandomizedResponse(Job[ResponseConfig]):
     def events(self) -> list[Event]:
         """One randomized response for each secret bit."""
         return [
-            Event("rr", self.params.bit_epsilon, details={"secret": name}) for name in self.config.secrets
+            Event("rr", self.params.bit_epsilon, details={"secret": name}, relation="secret bit")
+            for name in self.config.secrets
         ]
 
     def guarantee(self) -> Guarantee:

@@ -11,6 +11,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.count_domain import KeepDomain
+from hushgram.transforms.keep_partition import KeepPartition
 from hushgram.transforms.read_records import read_records
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
@@ -19,8 +20,13 @@ __all__ = ["bounded_cells", "bounding", "records"]
 
 
 def records(pipeline: beam.Pipeline, job: Job[Any]) -> Any:
-    """The records of a job's input, as Arrow batches; those set aside go where the config says."""
-    return read_records(pipeline, job.source, job.config.input.bad_records)
+    """The records of a job's input (of its part of the users, where it has one), as Arrow batches.
+
+    Those set aside go where the config says.
+    """
+    read = read_records(pipeline, job.source, job.config.input.bad_records)
+    part, user = job.config.user_part, job.config.input.user
+    return read if part is None or user is None else read | "OfPart" >> KeepPartition(part, user)
 
 
 def bounding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
@@ -19,8 +21,15 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 
 from hushgram import publishing
 from hushgram.accounting import Budget, Event
-from hushgram.errors import BudgetExceeded, InputError, LedgerError, OutputError, ParameterError
-from hushgram.ledger import Ledger
+from hushgram.errors import (
+    BudgetExceeded,
+    HushgramError,
+    InputError,
+    LedgerError,
+    OutputError,
+    ParameterError,
+)
+from hushgram.ledger import Ledger, backup
 from hushgram.pipelines import output_places
 from hushgram.pipelines.budget import NO_LEDGER, Run, check_budget, open_budget
 
@@ -218,12 +227,145 @@ def test_other_parameters_inputs_or_target_are_refused_by_name(job: Job) -> None
     with pytest.raises(LedgerError, match="target was"):
         job.run(target=job.folder / "elsewhere")
     (job.folder / "data.csv").write_text("user,key\n1,b\n")
-    with pytest.raises(LedgerError, match=r"input .*data\.csv was 13 bytes"):
+    with pytest.raises(LedgerError, match=r"input .*data\.csv has changed"):
         job.run()
     (job.folder / "data.csv").unlink()
     assert "verified" in job.run()[-1]  # released long ago, and its input is gone by now
     with pytest.raises(InputError, match="matches no file"):
         job.run(release="tuesday", target=job.folder / "tuesday", events=[Event("alp", "0.1")])
+
+
+def test_a_byte_in_the_middle_of_a_large_file_is_a_change(job: Job) -> None:
+    content = bytearray(b"x" * (3 << 20))
+    (job.folder / "data.csv").write_bytes(content)
+    job.killed("written")
+    content[1 << 20] ^= 1
+    (job.folder / "data.csv").write_bytes(content)
+    with pytest.raises(LedgerError, match=r"data\.csv has changed"):
+        job.run()
+
+
+def test_nothing_about_inputs_can_be_read_off_or_guessed(job: Job, tmp_path: Path) -> None:
+    """No size, no plain hash, in ledger or backup; the backup has not even the secret."""
+    import hashlib
+
+    content = (job.folder / "data.csv").read_bytes()
+    job.killed("written")
+    with Ledger(job.url) as ledger:
+        [release] = ledger.history("views")
+        [fingerprint] = release.inputs.values()
+        secret = ledger.pepper()
+        backup(ledger, str(tmp_path / "copy.db"))
+    for path in (job.folder / "ledger.db", tmp_path / "copy.db"):
+        held = path.read_bytes()
+        for plain in (hashlib.sha256(content).hexdigest()[:16], f"{len(content)} bytes"):
+            assert plain.encode() not in held
+    assert secret.hex().encode() in (job.folder / "ledger.db").read_bytes()
+    assert secret.hex().encode() not in (tmp_path / "copy.db").read_bytes()
+    assert len(fingerprint) == 8 + 1 + 32
+
+
+def test_a_restored_ledger_has_another_secret_and_still_knows_what_was_released(
+    job: Job, tmp_path: Path
+) -> None:
+    job.run()
+    with Ledger(job.url) as ledger:
+        backup(ledger, str(tmp_path / "copy.db"))
+    (tmp_path / "copy.db").replace(job.folder / "ledger.db")
+    assert "verified, nothing to do" in job.run()[-1]
+    small = [Event("alp", "0.1")]
+    job.run(release="tuesday", target=job.folder / "tuesday", events=small)
+    assert (
+        "verified, nothing to do"
+        in job.run(release="tuesday", target=job.folder / "tuesday", events=small)[-1]
+    )
+
+
+def test_bar_eight_racers_for_one_output_are_charged_once(job: Job) -> None:
+    """Each has an id of its own: the first has the path, the others are refused before they are charged."""
+    events = [Event("alp", "0.1")]
+    with job.open(release="first", events=events) as run:
+        run.key
+        for number in range(7):
+            with pytest.raises(LedgerError, match="is that of release first"):
+                job.run(release=f"racer-{number}", events=events)
+        (run.path / "manifest.json").write_text("{}")
+        run.publish()
+    for number in range(7):
+        with pytest.raises(HushgramError, match=r"is that of release first|exists already"):
+            job.run(release=f"racer-{number}", events=events)
+    assert job.history() == [("first", "committed", True)]
+
+
+def test_an_unpublished_release_may_change_its_target(job: Job) -> None:
+    def appear(name: str) -> None:
+        if name == "written":
+            job.target.write_text("somebody else's")
+
+    with pytest.raises(OutputError, match="exists already"):
+        job.run(appear)
+    job.run(target=job.folder / "elsewhere")
+    assert job.history() == [("monday", "committed", True)]
+    assert (job.folder / "elsewhere" / "manifest.json").exists()
+    assert job.leftovers() == []
+
+
+def test_a_killed_run_leaves_nothing_beside_its_old_target(job: Job) -> None:
+    job.killed("written")
+    assert len(job.leftovers()) == 1
+    (job.folder / "other").mkdir()
+    job.run(target=job.folder / "other" / "out.sketch")
+    assert job.leftovers() == []
+
+
+def test_a_visible_release_does_not_change_its_target(job: Job) -> None:
+    job.killed("after rename")
+    with pytest.raises(LedgerError, match=r"is visible at .*out\.sketch already"):
+        job.run(target=job.folder / "elsewhere")
+    assert "committed now" in job.run()[-1]
+
+
+def test_bar_three_hundred_restarts_do_not_average_the_noise_away(job: Job) -> None:
+    """Questions that come one after another: a run that was begun is never begun again, whatever is asked."""
+    from hushgram.laplace_mechanism import LaplaceAnswers
+
+    secret, drawn = np.array([1234]), []
+    for number in range(300):
+        with contextlib.suppress(LedgerError), job.open(interactive=True) as run:
+            drawn.append(LaplaceAnswers("0.6", 1, 1, run.key).answer(secret, f"{number}".encode()))
+    assert len(drawn) == 1
+    assert job.history() == [("monday", "running", True)]
+    with pytest.raises(LedgerError, match="is never run again"):
+        job.run(interactive=True)
+
+
+def test_a_key_that_may_be_given_again_answers_no_questions_as_they_come(job: Job) -> None:
+    from hushgram.laplace_mechanism import LaplaceAnswers
+    from hushgram.pmw import OnlinePMW, PmwParams
+
+    with job.open() as run:
+        with pytest.raises(ParameterError, match="interactive=True"):
+            LaplaceAnswers(1, 1, 1, run.key)
+        with pytest.raises(ParameterError, match="interactive=True"):
+            OnlinePMW(np.array([900, 50]), PmwParams(20, max_updates=5), run.key)
+    with job.open(
+        release="tuesday", interactive=True, target=job.folder / "b", events=[Event("alp", "0.1")]
+    ) as run:
+        LaplaceAnswers(1, 1, 1, run.key)
+        with pytest.raises(ParameterError, match="another object already"):
+            LaplaceAnswers(1, 1, 1, run.key)
+
+
+@pytest.mark.parametrize("point", ["after rename", "before commit"])
+def test_an_interactive_release_that_is_visible_is_committed(job: Job, point: str) -> None:
+    job.killed(point, interactive=True)
+    assert "committed now" in job.run(interactive=True)[-1]
+
+
+def test_an_interactive_release_that_was_not_begun_can_be(job: Job) -> None:
+    job.killed("entered", interactive=True)
+    job.run(interactive=True)
+    assert job.history() == [("monday", "committed", True)]
 
 
 def test_a_committed_release_that_was_lost_or_changed_is_reported(job: Job) -> None:

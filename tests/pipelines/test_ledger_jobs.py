@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.errors import BudgetExceeded
+from hushgram.errors import BudgetExceeded, HushgramError, LedgerError
+from hushgram.exact.partition import UserPart
 from hushgram.ledger import Ledger, summarise
 from hushgram.pipelines.cli import cli
+from hushgram.sketch import Sketch
 
 URL = "sqlite:///ledger.db"
 COMMON = f"dataset: people\nledger: {URL}\n"
@@ -50,7 +52,7 @@ JOBS = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Small data, and a ledger that fits five jobs of ε = 1 and no sixth."""
+    """Small data, and a ledger that fits four jobs of ε = 1 and no fifth."""
     monkeypatch.chdir(tmp_path)
     for name in ("HUSHGRAM_LEDGER", "HUSHGRAM_RELEASE_KEY_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -64,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pq.write_table(pa.table(table), tmp_path / "data.parquet")
     (tmp_path / "pages.txt").write_text("".join(f"/{page}\n" for page in range(9)))
     (tmp_path / "queries.jsonl").write_text(json.dumps({"id": "home", "key": "/0"}) + "\n")
-    assert _call("ledger", "init", "--dataset", "people", "--epsilon", "5", "--ledger", URL) == 0
+    assert _call("ledger", "init", "--dataset", "people", "--epsilon", "4", "--ledger", URL) == 0
     return tmp_path
 
 
@@ -85,13 +87,45 @@ def test_all_jobs_share_one_budget(folder: Path) -> None:
     with Ledger(URL) as ledger:
         history, summary = ledger.history("people"), summarise(ledger, "people")
     assert [(row.job, row.status, row.epsilon) for row in history] == [(job, "committed", 1) for job in JOBS]
-    assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw", "rr"}
-    assert (summary.spent_epsilon, summary.left_epsilon, summary.more) == ("5", "0", 0)
+    assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw"}
+    assert (summary.spent_epsilon, summary.left_epsilon) == ("4", "0")
+    assert summary.apart["secret bit"]["spent_epsilon"] == "1"  # another relation, never added to the others
     assert [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")] == []
-    for command, config in JOBS.values():
+    for command, config in list(JOBS.values())[:4]:
         other = config.replace("out/", "more/").replace("privacy: {epsilon: 1", "privacy: {epsilon: 0.5")
         first, _, rest = other.partition("\n")
         (folder / "job.yaml").write_text(f"{COMMON}{first}-more\n{rest}")
         with pytest.raises(BudgetExceeded):
             _call(*command)
     assert not (folder / "more").exists()
+
+
+def test_parts_of_the_users_are_read_apart_and_charged_apart(folder: Path) -> None:
+    """Each user is counted in one part alone."""
+    users = sorted(set(pq.read_table(folder / "data.parquet").column("user").to_pylist()))
+    config = (
+        "release: sketch-{part}\ninput: {{path: data.parquet, user: user, key: url}}\n"
+        "privacy: {{epsilon: 100, max_contributions: 1, domain: {{public_keys: pages.txt}}}}\n"
+        "user_partition: {{modulo: 3, part: {part}}}\noutput: {{path: out/{part}.sketch}}\nshards: 1\n"
+    )
+    assert _call("ledger", "init", "--dataset", "crowd", "--epsilon", "150", "--ledger", URL) == 0
+    for part in range(3):
+        (folder / "job.yaml").write_text(f"dataset: crowd\nledger: {URL}\n" + config.format(part=part))
+        assert _call("release", "job.yaml") == 0
+        released = sum(Sketch.open(folder / "out" / f"{part}.sketch").heavy().column("value").to_pylist())
+        assert released == int(
+            UserPart("crowd", 3, part).keep(users).sum()
+        )  # at this ε noise is hardly ever drawn
+    with Ledger(URL) as ledger:
+        summary = summarise(ledger, "crowd")
+    assert summary.spent_epsilon == "100"
+    assert summary.parts == {f"part {part} of 3": "100" for part in range(3)}
+    crowd = f"dataset: crowd\nledger: {URL}\n" + config.format(part=0)
+    (folder / "job.yaml").write_text(crowd.replace("modulo: 3", "modulo: 2").replace("-0", "-x"))
+    with pytest.raises(LedgerError, match="shares users with part 0 of 2"):
+        _call("release", "job.yaml")
+    (folder / "job.yaml").write_text(crowd.replace("{modulo: 3, part: 0}", "eu"))
+    with pytest.raises(
+        HushgramError, match=r"user_partition.*label that nobody checked.*modulo: 12, part: 3"
+    ):
+        _call("release", "job.yaml")

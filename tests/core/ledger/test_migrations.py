@@ -47,6 +47,20 @@ def test_version_1_is_brought_forward_with_all_its_rows(url: str) -> None:
             connection.exec_driver_sql("DELETE FROM events")
 
 
+def test_labels_of_older_versions_count_as_all_users(url: str) -> None:
+    write_version_1(url)
+    engine = store._engine(store._parse(url))
+    with engine.begin() as connection:
+        schema.migrate(connection, url, upto=2)
+        connection.exec_driver_sql("UPDATE releases SET users = 'part 0 of 2'")
+    engine.dispose()
+    with Ledger(url) as ledger:
+        assert ledger.history("views")[0].users == "label part 0 of 2"
+        assert summarise(ledger, "views").spent_epsilon == "0.75"
+        with pytest.raises(BudgetExceeded):
+            ledger.check("views", [Event("alp", "0.5")], "part 1 of 2")
+
+
 def test_what_is_brought_forward_is_sealed(url: str) -> None:
     write_version_1(url)
     Ledger(url).close()

@@ -54,6 +54,5 @@ def test_a_committed_release_stays_where_it_is(ledger: Ledger) -> None:
     ledger.commit(taken)
     with pytest.raises(LedgerError, match="target"):
         ledger.reserve(asking("run", "/out/b"), Owner.this())
-    ledger.reserve(
-        asking("next", "/out/a"), Owner.this()
-    )  # whether something is there still is for the run to see
+    with pytest.raises(LedgerError, match="which is committed"):
+        ledger.reserve(asking("next", "/out/a"), Owner.this())
