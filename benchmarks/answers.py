@@ -262,7 +262,7 @@ class People:
         made = hg.release_histogram(
             names, self.counts, hg.ReleaseParams(epsilon=1, max_contributions=1), release_key=KEY
         )
-        estimates = made.estimate(names, interval=None).column("estimate").to_numpy()
+        estimates = made.estimate(names, interval=None, present=1).column("estimate").to_numpy()
         return worst(queries.grid @ estimates, truth)
 
     def responses(self, queries: Workload, truth: I64) -> float:

@@ -14,6 +14,10 @@ from hushgram.numbers import Number, integer
 
 __all__ = ["advanced_composition", "probability", "pure_to_zcdp", "rdp_to_dp", "zcdp_to_dp"]
 
+# Beyond this a step protects nobody.
+_MOST_EPSILON = 30
+_MOST_ORDER = 10**6
+
 
 def probability(value: Number, name: str, owner: str) -> Fraction:
     """A number between 0 and 1."""
@@ -21,6 +25,12 @@ def probability(value: Number, name: str, owner: str) -> Fraction:
     if out >= 1:
         raise ParameterError(f"{owner}: {name} must be below 1, got {value}")
     return out
+
+
+def _moderate(epsilon: Fraction, owner: str) -> float:
+    if epsilon > _MOST_EPSILON:
+        raise ParameterError(f"{owner}: epsilon must be at most {_MOST_EPSILON}, got {float(epsilon):g}")
+    return float(epsilon)
 
 
 def advanced_composition(*, epsilon: Number, steps: int, delta: Number) -> Calculation:
@@ -31,8 +41,8 @@ def advanced_composition(*, epsilon: Number, steps: int, delta: Number) -> Calcu
     """
     owner = "advanced-composition"
     each, fail = positive(epsilon, "epsilon", owner), probability(delta, "delta", owner)
-    integer(steps, "steps", owner, low=1, high=100_000)
-    e, d = float(each), float(fail)
+    integer(steps, "steps", owner, low=1, high=20_000)
+    e, d = _moderate(each, owner), float(fail)
     bound = e * math.sqrt(2 * steps * -math.log(d)) + steps * e * math.expm1(e)
     return Calculation(
         "epsilon of all steps together",
@@ -102,8 +112,8 @@ def rdp_to_dp(*, order: Number, loss: Number, delta: Number) -> Calculation:
 
     alpha, tau = float(positive(order, "order", "rdp")), float(positive(loss, "loss", "rdp"))
     d = float(probability(delta, "delta", "rdp"))
-    if alpha <= 1:
-        raise ParameterError(f"rdp: order must be above 1, got {alpha:g}")
+    if not 1 < alpha <= _MOST_ORDER:
+        raise ParameterError(f"rdp: order must be above 1 and at most {_MOST_ORDER}, got {alpha:g}")
     return Calculation(
         "epsilon at this delta",
         tau + -math.log(d) / (alpha - 1),
@@ -119,22 +129,13 @@ def pure_to_zcdp(*, epsilon: Number) -> Calculation:
     >>> round(pure_to_zcdp(epsilon=1).bound, 3)
     0.5
     """
-    e = float(positive(epsilon, "epsilon", "pure-to-zcdp"))
-    p = 1 / (1 + math.exp(-e))
-    orders = [1 + 10 ** (i / 40 - 4) for i in range(321)]
-    worst = max(_renyi_of_response(p, order) / order for order in orders)
+    e = _moderate(positive(epsilon, "epsilon", "pure-to-zcdp"), "pure-to-zcdp")
     return Calculation(
         "rho",
         e * e / 2,
         "ε²/2",
         "Bun, Steinke 2016, Proposition 1.4",
-        Beside("exact, for randomized response of this epsilon", worst),
+        # Its Rényi divergence of order α, over α, is largest as α falls to 1: the Kullback–Leibler divergence.
+        Beside("exact, for randomized response of this epsilon: ε·tanh(ε/2)", e * math.tanh(e / 2)),
         (Beside("for a mechanism of bounded range, such as the exponential: ε²/8", e * e / 8),),
     )
-
-
-def _renyi_of_response(p: float, order: float) -> float:
-    """Rényi divergence of (p, 1 − p) from (1 − p, p)."""
-    terms = (order * math.log(a) + (1 - order) * math.log(b) for a, b in ((p, 1 - p), (1 - p, p)))
-    first, second = sorted(terms, reverse=True)
-    return (first + math.log1p(math.exp(second - first))) / (order - 1)

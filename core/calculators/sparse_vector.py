@@ -25,6 +25,10 @@ __all__ = ["above_threshold", "pmw_records", "sparse"]
 
 # Weights of made-up queries that a simulation of PMW may have.
 _MOST_WEIGHTS = 1 << 22
+# Below this, floating point cannot tell 1 − β from 1.
+_LEAST_BETA = 1e-12
+# Scales up to this are summed number by number.
+_WIDEST = 1 << 9
 
 
 def above_threshold(
@@ -68,8 +72,11 @@ def _accuracy(
     beta: Number,
     sensitivity: int,
 ) -> Calculation:
+    integer(cutoff, "cutoff", "sparse", low=1, high=20_000)
     integer(queries, "queries", "sparse", low=cutoff, high=1 << 40)
     fail = probability(beta, "beta", "sparse")
+    if fail < _LEAST_BETA:
+        raise ParameterError(f"sparse: beta must be at least {_LEAST_BETA:g}, got {beta}")
 
     def of(variant: str, monotone: bool = False) -> SvtParams:
         return SvtParams(
@@ -112,13 +119,16 @@ def _exact(params: SvtParams, queries: int, beta: Number) -> int:
     """
     noise, runs = params.noise, params.cutoff
     each = math.ceil((queries - runs) / runs)
-    reach = math.ceil(45 * float(noise.threshold))
+    # Wide noise is summed on a coarser grid, which is as good: scales and α shrink together.
+    unit = max(1, math.ceil(float(noise.threshold) / _WIDEST))
+    rate, query_rate = float(unit / noise.threshold), float(unit / noise.query)
+    reach = math.ceil(45 / rate)
     at = np.arange(-reach, reach + 1)
-    chance = _law(float(1 / noise.threshold))(at)
+    chance = _law(rate)(at)
 
     def succeeds(width: int) -> float:
-        below = 1 - _tail(float(1 / noise.query), at + width)  # ν < α + ρ
-        above = _tail(float(1 / noise.query), at - width)  # ν ≥ ρ − α
+        below = 1 - _tail(query_rate, at + width)  # ν < α + ρ
+        above = _tail(query_rate, at - width)  # ν ≥ ρ − α
         one = float((chance * below**each * above).sum())
         return one**runs
 
@@ -128,7 +138,7 @@ def _exact(params: SvtParams, queries: int, beta: Number) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if succeeds(middle) < 1 - float(beta) else (low, middle)
-    return high
+    return high * unit
 
 
 def _law(rate: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:

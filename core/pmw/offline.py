@@ -48,7 +48,7 @@ from hushgram.pmw.mechanism import FROM_HYPOTHESIS, MEASURED, OnlinePMW, PmwAnsw
 from hushgram.pmw.workload import GRID, Workload
 from hushgram.selection import exponential, permute_and_flip
 
-__all__ = ["OfflinePMW", "OfflineParams", "offline_after"]
+__all__ = ["OfflinePMW", "OfflineParams", "check_size", "offline_after"]
 
 # Shares of a round for choosing and for measuring: even ones were best in trials.
 _CHOICE_SHARE = Fraction(1, 2)
@@ -179,6 +179,15 @@ class OfflineParams(WeightsParams):
         }
 
 
+def check_size(queries: int, cells: int) -> None:
+    """Refuse what cannot be held at once: before any budget is spent."""
+    if queries * cells > _MOST_WEIGHTS:
+        raise ParameterError(
+            f"OfflinePMW: {queries:,} queries over {cells:,} cells are too many to be held at once; ask fewer, take a "
+            "smaller domain, or answer online"
+        )
+
+
 def _root_down(square: Fraction) -> Fraction:
     return Fraction(math.isqrt(int(square * _GRID * _GRID)), _GRID)
 
@@ -230,10 +239,7 @@ class OfflinePMW(PrivateWeights[OfflineParams]):
                 "OfflinePMW: all rounds are paid for one workload; ask its hypothesis instead"
             )
         self._check_width(queries)
-        if queries.grid.size > _MOST_WEIGHTS:
-            raise ParameterError(
-                "OfflinePMW: all queries are held at once, and these are too many; take online"
-            )
+        check_size(len(queries), queries.cells)
 
     def finish(self) -> Hypothesis:
         """The hypothesis: what to save."""

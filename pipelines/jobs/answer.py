@@ -26,7 +26,7 @@ from hushgram.pipelines.jobs.files import heavy_domain, read_bytes, read_key_lis
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pmw.expected import expected_errors
 from hushgram.pmw.mechanism import PmwParams, prior_weights
-from hushgram.pmw.offline import OfflineParams
+from hushgram.pmw.offline import OfflineParams, check_size
 from hushgram.pmw.synthetic import (
     ANSWERS,
     MANIFEST,
@@ -165,6 +165,7 @@ class AnswerConfig(JobConfig):
         """The mechanism's parameters for so many cells and queries."""
         privacy, pmw = self.privacy, self.pmw
         if pmw.mode == "offline":
+            check_size(queries, cells)
             names = ("rounds", "total", "replay", "stop")
             given = {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
             given.setdefault("rounds", min(200, queries))

@@ -245,3 +245,11 @@ def test_options_of_the_other_mode_are_refused(home, pmw, message):
     result = call("answer.yaml", "--set", f"pmw={pmw}")
     assert isinstance(result.exception, HushgramError), result.exception
     assert message in str(result.exception)
+
+
+def test_more_queries_than_fit_are_refused_before_anything_is_spent(home):
+    (home / "many.jsonl").write_text("".join(f'{{"id": {i}, "all": true}}\n' for i in range(300)))
+    changes = ("pmw={mode: offline}", "queries={path: many.jsonl}", "domain={buckets: 1048576}")
+    result = call("answer.yaml", "--check", *(part for change in changes for part in ("--set", change)))
+    assert isinstance(result.exception, HushgramError), result.exception
+    assert "too many to be held at once" in str(result.exception)
