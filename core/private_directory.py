@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -79,8 +80,9 @@ def _sweep(base: Path) -> None:
     """Remove what processes of this user left when they were killed."""
     for path in base.glob(f"{PREFIX}*"):
         try:
-            if path.stat().st_uid != os.getuid():
-                continue
+            found = path.lstat()
+            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+                continue  # somebody else's, or a link that leads elsewhere
             handle = _lock(path / _LOCK, create=False)
         except OSError:  # no lock yet, or gone already
             continue

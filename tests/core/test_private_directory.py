@@ -65,6 +65,16 @@ def test_one_of_a_killed_process_is_removed_by_the_next_and_a_living_ones_is_not
     assert os.listdir(tmp_path) == [f"{PREFIX}someone"]
 
 
+def test_a_link_under_its_name_leads_nowhere(tmp_path: Path) -> None:
+    """Anybody can put one into a shared directory."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "lock").write_text("x")
+    (tmp_path / f"{PREFIX}trap").symlink_to(precious)
+    PrivateDirectory().close()
+    assert (precious / "lock").exists()
+
+
 def test_a_forked_child_does_not_take_it_away() -> None:
     directory = PrivateDirectory()
     if (child := os.fork()) == 0:
