@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.bars import OUT
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-NAMES = ("core", "error", "inputs", "pipeline", "svt", "answers", "ledger", "engines")
+NAMES = ("core", "error", "users", "inputs", "pipeline", "svt", "answers", "ledger", "engines")
 
 
 def main(names: list[str]) -> int:

@@ -32,6 +32,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     create_model,
     field_validator,
     model_validator,
@@ -44,6 +45,7 @@ from hushgram.inputs import Limits
 from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
+from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import rational
 from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
@@ -169,11 +171,29 @@ class InputFields(Model):
             raise ValueError(f"must be from 0 to 1, got {value}; 0.05 is the default")
         return value
 
+    @field_validator("key", "user", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Several columns are written as a list; it is kept as the text of a recipe."""
+        if not isinstance(value, list):
+            return value
+        if len(value) < 2 or not all(
+            isinstance(part, str) and part and not set(part) & set(",[]") for part in value
+        ):
+            raise ValueError(f"must be a column, or a list of columns such as [country, url], got {value!r}")
+        return f"[{', '.join(value)}]"
+
     @field_validator("key", "user")
     @classmethod
-    def _column(cls, value: str | None) -> str | None:
+    def _column(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value == "":
             raise ValueError("must name a column, got ''")
+        try:
+            recipe = None if value is None else parse_recipe(value)
+        except ParameterError as problem:
+            raise ValueError(str(problem)) from None
+        if recipe is not None and recipe.several and info.field_name == "user":
+            raise ValueError(f"must be one for each record, got {value!r}")
         return value
 
     @model_validator(mode="after")

@@ -121,6 +121,7 @@ def build_release(
                 read = ", ".join(source.schema.names)
                 raise InputError(f"column {column!r} is not among those that are read: {read}")
     chosen = shards_for(size, shards)
+    made = isinstance(source, InputPlan) and key in source.source.recipes
     return ReleaseSparseHistogram(
         params,
         user=user,
@@ -128,6 +129,7 @@ def build_release(
         path=path,
         public_keys=public_keys,
         name=name,
+        recipe=key if made else "",
         release_key=release_key,
         shards=chosen,
         local=local,

@@ -78,6 +78,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         user: str | None = None,
         public_keys: Any = None,
         name: str = "",
+        recipe: str = "",
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: LocalResources | None = None,
@@ -92,7 +93,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 "ReleaseSparseHistogram: max_contributions auto needs users and any keys; state a number"
             )
-        self._params, self._user, self._key, self._name = params, user, key, name
+        self._params, self._user, self._key, self._said = params, user, key, (name, recipe)
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
         self._local = local or LocalResources()
@@ -108,7 +109,9 @@ class ReleaseSparseHistogram(beam.PTransform):
             parts = records | "Bound" >> self._bounding()  # Histogram
         public = self._public_keys
         released = self._sparse(parts, chosen) if public is None else self._public(parts, public)
-        return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, self._name)  # the path
+        return released | "WriteSketch" >> WriteSketch(
+            self.target, self._release_key, *self._said
+        )  # the path
 
     def _sparse(self, parts: Any, chosen: Any) -> dict[str, Any]:
         """Any key at all: threshold and encoding, under a plan from noisy sizes."""

@@ -79,9 +79,9 @@ class Target:
 class WriteSketch(beam.PTransform):
     """Released parts → the sketch at ``target``; the result is a collection of its path alone."""
 
-    def __init__(self, target: Target, release_key: ReleaseKey, name: str = "") -> None:
+    def __init__(self, target: Target, release_key: ReleaseKey, name: str = "", recipe: str = "") -> None:
         super().__init__()
-        self._target, self._release_key, self._name = target, release_key, name
+        self._target, self._release_key, self._said = target, release_key, (name, recipe)
 
     def expand(self, parts: dict[str, Any]) -> Any:
         heavy = (
@@ -104,7 +104,7 @@ class WriteSketch(beam.PTransform):
 
     def _publish(self, plan: Any, written: Any) -> Any:
         publish = beam.ParDo(
-            _Publish(self._target, self._release_key, self._name), beam.pvalue.AsList(written)
+            _Publish(self._target, self._release_key, *self._said), beam.pvalue.AsList(written)
         )
         return plan | "Publish" >> publish.with_output_types(str)
 
@@ -145,8 +145,8 @@ class _WriteBlocks(beam.DoFn):
 class _Publish(beam.DoFn):
     """Plan and the list of files → the manifest, and the sketch is there."""
 
-    def __init__(self, target: Target, release_key: ReleaseKey, name: str) -> None:
-        self._target, self._release_key, self._name = target, release_key, name
+    def __init__(self, target: Target, release_key: ReleaseKey, name: str, recipe: str = "") -> None:
+        self._target, self._release_key, self._name, self._recipe = target, release_key, name, recipe
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
         # heavy.parquet first, then the files of blocks by number: the order of the library
@@ -156,7 +156,8 @@ class _Publish(beam.DoFn):
         if plan.space is not None:
             entries.insert(1, FileEntry.of(INDEX_NAME, index))
         seeds = seeds_of(plan, self._release_key)
-        content = Manifest(plan, seeds, sums, heavy.rows, tuple(entries), self._name).to_bytes()
+        manifest = Manifest(plan, seeds, sums, heavy.rows, tuple(entries), self._name, recipe=self._recipe)
+        content = manifest.to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
             if plan.space is not None:
                 _put(self._target.work, INDEX_NAME, index)

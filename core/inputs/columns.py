@@ -120,39 +120,81 @@ Places = NDArray[np.int64] | int | Callable[[], NDArray[np.int64]]
 def keep_good(
     arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, *, decoded: bool = False
 ) -> pa.RecordBatch:
-    """The rows whose identifiers are all there and readable; the others are set aside.
+    """The records that are not left out, with their identifiers made; those that lack one are set aside.
 
-    `arrays` follow plan.schema; `decoded` says that all text is known to be UTF-8.
+    `arrays` follow plan.raw; `decoded` says that all text is known to be UTF-8.
     """
-    if plan.source.where is not None:
-        mask = _bound(plan.source.where, plan.schema).matches(
-            pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
-        )
+    source = plan.source
+    if source.where is not None:
+        mask = _bound(source.where, plan.raw).matches(pa.RecordBatch.from_arrays(arrays, schema=plan.raw))
         kept = pa.array(mask)
         arrays = [column.filter(kept) for column in arrays]
         places = _places_of(places, mask)
+    if not decoded and source.recipes:
+        arrays, places = _readable(arrays, plan, rejects, places)
+    arrays, places = _shaped(arrays, plan, places)
     good: NDArray[np.bool_] | None = None
     for name, column in zip(plan.schema.names, arrays, strict=True):
-        if name not in plan.source.ids:
+        if name not in source.ids:
             continue
-        broken = None if decoded else valid_text(column)
+        broken = None if decoded or name in source.recipes else valid_text(column)
         for reason, rows in ((f"{name} is null", _not_null(column)), (f"{name} is not UTF-8", broken)):
             if rows is None:
                 continue
             fresh = np.flatnonzero(~rows if good is None else ~rows & good)
-            _set_aside(arrays, plan, rejects, reason, fresh, places)
+            _set_aside(arrays, plan.schema, rejects, reason, fresh, places)
             good = rows if good is None else good & rows
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
 
 
+def _readable(
+    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places
+) -> tuple[list[pa.Array], Places]:
+    """Without the records whose text cannot be shaped since it is no text."""
+    for name in plan.source.texts:
+        column = arrays[plan.raw.names.index(name)]
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+            column = pa.Array.from_buffers(
+                pa.large_string(), len(column), column.cast(pa.large_binary()).buffers()
+            )
+        good = valid_text(column)
+        if good is not None:
+            _set_aside(arrays, plan.raw, rejects, f"{name} is not UTF-8", np.flatnonzero(~good), places)
+            arrays, places = [part.filter(pa.array(good)) for part in arrays], _places_of(places, good)
+    return arrays, places
+
+
+def _shaped(arrays: list[pa.Array], plan: InputPlan, places: Places) -> tuple[list[pa.Array], Places]:
+    """The columns that come out, in the order of plan.schema."""
+    columns = dict(zip(plan.raw.names, arrays, strict=True))
+    made, parents = dict(columns), None
+    for name, recipe in plan.source.recipes.items():
+        made[name], found = recipe.apply(columns)
+        parents = parents if found is None else found
+    if parents is not None:
+        several = {name for name, recipe in plan.source.recipes.items() if recipe.several}
+        rows = pa.array(parents)
+        made = {name: column if name in several else column.take(rows) for name, column in made.items()}
+        places = _places_of(places, parents)
+    return [made[name] for name in plan.schema.names], places
+
+
 _bound = lru_cache(maxsize=16)(bind)
 
 
-def _places_of(places: Places, mask: NDArray[np.bool_]) -> Places:
+def _places_of(places: Places, rows: NDArray[Any]) -> Places:
+    """The places of chosen rows: a mask or their numbers."""
     if isinstance(places, int):
         return places
-    return (lambda: places()[: len(mask)][mask]) if callable(places) else places[mask]
+    if callable(places):
+        return lambda: _chosen(places(), rows)
+    return _chosen(places, rows)
+
+
+def _chosen(places: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
+    chosen: NDArray[np.int64] = places[: len(rows)][rows] if rows.dtype == bool else places[rows]
+    return chosen
 
 
 def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:
@@ -164,7 +206,7 @@ def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:
 
 def _set_aside(
     arrays: list[pa.Array],
-    plan: InputPlan,
+    schema: pa.Schema,
     rejects: Rejects,
     reason: str,
     rows: NDArray[np.int64],
@@ -174,9 +216,7 @@ def _set_aside(
     if len(shown) and callable(places):  # a pass over the block: only where a place is shown
         places = places()
     for row in shown:
-        record = {
-            name: _plain(column[int(row)]) for name, column in zip(plan.schema.names, arrays, strict=True)
-        }
+        record = {name: _plain(column[int(row)]) for name, column in zip(schema.names, arrays, strict=True)}
         at = places if isinstance(places, int) else int(places[row])  # type: ignore[index]
         rejects.add(reason, at, json.dumps(record, ensure_ascii=False, default=str))
     if len(rows) > len(shown):
@@ -208,7 +248,7 @@ class Texts:
 
     def __init__(self, plan: InputPlan, convert: Convert = parsed) -> None:
         self._plan, self._convert = plan, convert
-        self._columns: list[list[bytes | None]] = [[] for _ in plan.schema]
+        self._columns: list[list[bytes | None]] = [[] for _ in plan.raw]
         self._records: list[tuple[int, bytes]] = []
         self.places = np.empty(0, np.int64)  # where the records of `arrays` begin
 
@@ -222,10 +262,10 @@ class Texts:
         """The columns; a record with a value that is not of its column's type is set aside."""
         parts = [
             _converted(values, field.type, self._convert)
-            for values, field in zip(self._columns, self._plan.schema, strict=True)
+            for values, field in zip(self._columns, self._plan.raw, strict=True)
         ]
         good = np.ones(len(self._records), bool)
-        for field, (_, wrong) in zip(self._plan.schema, parts, strict=True):
+        for field, (_, wrong) in zip(self._plan.raw, parts, strict=True):
             spelling = "UTF-8" if _is_text(field.type) else str(field.type)
             for row in wrong:
                 if good[row]:

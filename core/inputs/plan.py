@@ -35,13 +35,16 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
     full = [plan for plan in plans if not plan.empty] or plans
     types = {name: _column_type(name, source, listed, plans, full) for name in source.names}
     rows = [plan.rows for plan in plans]
-    schema = pa.schema(list(types.items()))
+    raw = pa.schema(list(types.items()))
+    out = [(name, pa.string() if name in source.recipes else types[name]) for name in source.ids]
+    out += [(name, types[name]) for name in source.columns if name not in source.ids]
     if source.where is not None:
-        bind(source.where, schema)
+        bind(source.where, raw)
         rows = [None]  # how many of them are left out is not known
     return InputPlan(
         source=source,
-        schema=schema,
+        schema=pa.schema(dict(out)),
+        raw=raw,
         items=tuple(
             sorted((i for plan in plans for i in plan.items), key=lambda i: (-i.size, i.path, i.start))
         ),
@@ -97,14 +100,16 @@ def _missing(path: str, name: str, columns: Sequence[str]) -> str:
 def _column_type(
     name: str, source: Source, files: Sequence[InputFile], plans: Sequence[FilePlan], full: Sequence[FilePlan]
 ) -> pa.DataType:
-    if name in source.ids:
+    if name in source.texts:
         kinds = []
         for file, plan in zip(files, plans, strict=True):
-            kind = id_type(plan.types.get(name, pa.string()))
+            found = plan.types.get(name, pa.string())
+            kind = id_type(found)
+            if kind is None and pa.types.is_timestamp(found) and name not in source.ids:
+                kind = pa.string()  # shaped to an hour, a day or a week
             if kind is None:
                 raise InputError(
-                    f"{file.path}: column {name!r} is {plan.types[name]}; a user or key must be {ACCEPTED}: "
-                    "cast it to text first"
+                    f"{file.path}: column {name!r} is {found}; a user or key must be {ACCEPTED}: cast it to text first"
                 )
             kinds.append(kind)
         return common_type(kinds)

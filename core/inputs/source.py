@@ -9,12 +9,14 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.conditions import Condition
+from hushgram.inputs.shaping import Recipe, parse_recipe
 
 __all__ = [
     "BAD_SCHEMA",
@@ -53,7 +55,8 @@ class Source:
     """Which columns, from which kind of file.
 
     `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is set
-    aside. `columns` are read as they are, nulls included. Records for which `where` is not true are left out
+    aside. Each is a column or a recipe (`hushgram.inputs.shaping`); only the last may give several for one record.
+    `columns` are read as they are, nulls included. Records for which `where` is not true are left out
     before anything else is asked of them; in files of text its columns are of the kind that it compares them with.
     """
 
@@ -69,20 +72,34 @@ class Source:
     def __post_init__(self) -> None:
         if not self.names:
             raise ParameterError("Source: ids and columns are both empty; name at least one column to read")
+        if any(recipe.several and name != self.ids[-1] for name, recipe in self.recipes.items()):
+            raise ParameterError("Source: only a key may have a step that gives several for one record")
         if self.block_bytes < 1 or self.item_bytes < 1:
             raise ParameterError("Source: block_bytes and item_bytes must be at least 1")
 
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """The identifiers that are made from columns."""
+        found = {name: parse_recipe(name) for name in self.ids}
+        return {name: recipe for name, recipe in found.items() if recipe is not None}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns that identifiers are, or are made of: read as text, bytes or whole numbers."""
+        made = (self.recipes[name].columns if name in self.recipes else (name,) for name in self.ids)
+        return tuple(dict.fromkeys(column for columns in made for column in columns))
+
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns to read: identifiers first, each once."""
+        """All columns to read: those of identifiers first, each once."""
         tested = () if self.where is None else self.where.columns
-        return tuple(dict.fromkeys((*self.ids, *self.columns, *tested)))
+        return tuple(dict.fromkeys((*self.texts, *self.columns, *tested)))
 
     @property
     def kinds(self) -> dict[str, pa.DataType]:
         """Types that columns of text files are to have, as far as their use tells; identifiers are text."""
         used = {} if self.where is None else self.where.kinds
-        return {name: kind for name, kind in used.items() if name not in self.ids}
+        return {name: kind for name, kind in used.items() if name not in self.texts}
 
     def option(self, kind: type[T]) -> T:
         """The options of a format, as given or by default."""
@@ -117,7 +134,8 @@ class InputPlan:
     """All work, checked. `rows` is exact where Parquet tells it: for the operator's eyes, never published."""
 
     source: Source
-    schema: pa.Schema
+    schema: pa.Schema  # of the records that come out
+    raw: pa.Schema  # of the columns that are read
     items: tuple[WorkItem, ...]
     files: tuple[InputFile, ...]
     formats: tuple[str, ...]

@@ -56,7 +56,7 @@ __all__ = [
 
 #: Scales are whole multiples of 1/GRID.
 GRID = 64
-_BITS = 320
+_BITS, _FEWER_BITS, _TINY = 320, 112, Fraction(1, 1 << 80)
 # Longer sums would take seconds; the concentrated bound, 7 % more noise, is good enough there.
 _MOST_VARIANCE = 1 << 28
 # Below this τ² the factor of the exact bound is far from 1 (and η ≥ 1 below 0.056).
@@ -243,7 +243,11 @@ def unit_shift_delta(scales: tuple[Fraction, ...], epsilon: Fraction, shifts: in
     def bound(iv: Any) -> Any:
         return _unevenness(iv, additions) * (near(iv) - iv.exp(ratio_interval(iv, epsilon)) * far(iv))
 
-    return min(max(enclose(bound, _BITS)[1], Fraction(0)), Fraction(1))
+    # Sums of fewer places are shorter, and good enough unless δ is tiny.
+    stated = next(
+        found for bits in (_FEWER_BITS, _BITS) if (found := enclose(bound, bits)[1]) > _TINY or bits == _BITS
+    )
+    return min(max(stated, Fraction(0)), Fraction(1))
 
 
 def _lattice(scales: tuple[Fraction, ...]) -> tuple[list[int], Fraction]:

@@ -21,7 +21,8 @@ from hushgram.decoding.decoder import Resolution
 from hushgram.decoding.noise import LaplaceLaw
 from hushgram.encodings import encoding_of
 from hushgram.errors import ParameterError
-from hushgram.exact.keys import encode, hash_bytes
+from hushgram.exact.keys import Encoded, encode, hash_bytes
+from hushgram.inputs.shaping import parse_recipe, raw_keys
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 if TYPE_CHECKING:
@@ -75,6 +76,18 @@ class Answers:
     def _block(self, index: int) -> NDArray[np.uint8]:
         """The released bytes of a block."""
 
+    def _encode(self, keys: Any) -> Encoded:
+        """The keys as this release spells them: the recipe that made its keys is applied to them too."""
+        encoded = encode(keys)
+        recipe = parse_recipe(self.manifest.recipe)
+        if recipe is None:
+            return encoded
+        made = [
+            key.encode() if isinstance(key, str) else key
+            for key in raw_keys(recipe, encoded.values.to_pylist())
+        ]
+        return encode(pa.array(made, pa.large_binary()).take(pa.array(encoded.codes)))
+
     def estimate(
         self,
         keys: Any,
@@ -90,7 +103,7 @@ class Answers:
         including 0, and the posterior takes a half. ``present=1`` is for keys that are known to be in the data.
         Repeated keys are decoded once.
         """
-        encoded = encode(keys)
+        encoded = self._encode(keys)
         prints, texts = hash_bytes(encoded.values), encoded.values
         if self.plan.space is None:
             columns = self._estimate_public(prints, texts, level)
@@ -119,7 +132,7 @@ class Answers:
         (pages of one site that are known to have been visited, a random sample). ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
         """
-        encoded = encode(keys)
+        encoded = self._encode(keys)
         count = len(encoded.values)
         prints, texts = hash_bytes(encoded.values), encoded.values
         if self.plan.space is None:
@@ -243,7 +256,7 @@ class Answers:
 
     def _name(self, prints: Prints, keys: Any) -> pa.Array:
         """The candidate with each fingerprint, or null."""
-        texts = encode(keys).values
+        texts = self._encode(keys).values
         placed = self._place(hash_bytes(texts))
         order = np.argsort(placed, kind="stable")
         at = np.minimum(np.searchsorted(placed, prints, sorter=order), max(len(placed) - 1, 0))

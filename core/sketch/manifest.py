@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import FormatError, HushgramError
+from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import integer, show
 from hushgram.sketch import version1
 from hushgram.sparse_histogram.plan import Plan
@@ -84,6 +85,7 @@ class Manifest:
     files: tuple[FileEntry, ...]
     release: str = ""
     version: int = VERSION
+    recipe: str = ""  # how keys were made from columns; empty where a column was taken as it is
 
     def to_bytes(self) -> bytes:
         """The file's content: canonical JSON with a checksum of itself."""
@@ -97,7 +99,8 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             "release": self.release,
-            "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH},
+            "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH}
+            | ({"recipe": self.recipe} if self.recipe else {}),
             "guarantee": {
                 "epsilon": show(guarantee.epsilon),
                 "delta": show(guarantee.delta),
@@ -162,6 +165,9 @@ class Manifest:
         release = body["release"]
         if not isinstance(release, str):
             raise FormatError(f"{where}: manifest field 'release' must be text")
+        recipe = body.get("hashing", {}).get("recipe", "")
+        if not isinstance(recipe, str) or (recipe and parse_recipe(recipe) is None):
+            raise FormatError(f"{where}: manifest field 'hashing.recipe' is no recipe; update hushgram")
         manifest = cls(
             plan,
             _seeds(body["seeds"], 0 if space is None else space.hashes),
@@ -170,6 +176,7 @@ class Manifest:
             tuple(_entry(file) for file in body["files"]),
             release,
             version,
+            recipe,
         )
         if space is not None:
             space.check_sums(manifest.sums)

@@ -6,12 +6,14 @@ independent flips) with the width, levels and flip probability that hushgram cho
 """
 
 import itertools
+import math
 from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from hushgram.accounting.runs import composed_delta
 from hushgram.encodings import alp
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
@@ -269,3 +271,13 @@ def test_what_is_looked_up_is_what_was_set(blocks, monkeypatch):
     found = space.look_up(keys.fingerprints, seeds, content.__getitem__)
     assert all(found[i, :count].all() for i, count in enumerate(keys.counts))
     assert not found.all()
+
+
+def test_losses_of_one_user_do_not_compose_where_keys_meet():
+    """Why ALP stays pure at δ > 0: keys of a user that share a bit exceed as many runs of a pure mechanism."""
+    alpha, width, keys = 3, 100, 3
+    p, share = 1 / (alpha + 2), 1 / width
+    run = math.log(1 + alpha * share)
+    with_user = p + (1 - 2 * p) * (1 - (1 - share) ** keys)
+    divergence = with_user - math.exp(2 * run) * p
+    assert divergence > 1.4 * float(composed_delta(Fraction(run), keys, Fraction(2 * run)))

@@ -121,7 +121,7 @@ def _look_for_delimiter(path: str, head: bytes, source: Source) -> None:
 
 def _infer(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:
     """Types of the columns that are not identifiers, from the beginning of the file."""
-    names = [name for name in source.names if name not in source.ids]
+    names = [name for name in source.names if name not in source.texts]
     options, rejects = source.option(CsvOptions), Rejects("", False)
     head = head[: head.rfind(b"\n") + 1] or head
     start = head.find(b"\n") + 1 if options.header is True else 0
@@ -216,15 +216,15 @@ def _parse(
 def _by_arrow(
     block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects
 ) -> list[pa.Array] | None:
-    types = {field.name: field.type for field in plan.schema}
+    types = {field.name: field.type for field in plan.raw}
     options = _arrow(
-        header, types, plan.schema.names, plan.source.option(CsvOptions), rejects, block.offset, block.data
+        header, types, plan.raw.names, plan.source.option(CsvOptions), rejects, block.offset, block.data
     )
     try:
         table = pacsv.read_csv(pa.BufferReader(block.data), **options)
     except pa.ArrowInvalid:
         return None
-    return [_one(table.column(name)) for name in plan.schema.names]
+    return [_one(table.column(name)) for name in plan.raw.names]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -273,7 +273,7 @@ def _one_by_one(
     block: Block, header: tuple[str, ...], plan: InputPlan, rejects: Rejects
 ) -> tuple[list[pa.Array], Places]:
     """The same, record by record, for a block that holds undecodable bytes or values of another type."""
-    where = [header.index(name) for name in plan.schema.names]
+    where = [header.index(name) for name in plan.raw.names]
     texts = Texts(plan, _convert)
     records = plan.source.option(CsvOptions).records
     for start, record in records.lines(block.data):

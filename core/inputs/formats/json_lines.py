@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["NESTED", "Float", "Int", "NoRecord", "load"]
+__all__ = ["NESTED", "Float", "Int", "NoRecord", "load", "parse"]
 
 
 class Int(str):
@@ -53,19 +53,33 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_int=Int, parse_floa
 
 
 def load(line: bytes, names: Collection[str]) -> dict[str, Any]:
-    """The fields `names` of the object on a line, as far as they are there; `NoRecord` where there is none."""
+    """The fields `names` of the object on a line, as far as they are there; `NoRecord` where there is none.
+
+    A name with dots is a way through objects: ``request.url``.
+    """
+    fields = parse(line)
+    found: dict[str, Any] = {}
+    for name in names:
+        value: Any = fields
+        for part in name.split("."):
+            value = _field(value, part, name) if isinstance(value, _Object) else None
+        found[name] = NESTED if isinstance(value, list) else value
+    return found
+
+
+def parse(line: bytes) -> list[tuple[str, Any]]:
+    """The fields of the object on a line, repeated ones too."""
     try:
-        text = line.decode("utf-8")
+        return _fields(line.decode("utf-8"))
     except UnicodeDecodeError:
         raise NoRecord("line is not UTF-8") from None
-    fields = _fields(text)
-    found: dict[str, Any] = {}
-    for name, value in fields:
-        if name in names:
-            if name in found:
-                raise NoRecord(f"{name} occurs twice")
-            found[name] = NESTED if isinstance(value, list) else value
-    return found
+
+
+def _field(record: list[tuple[str, Any]], part: str, name: str) -> Any:
+    values = [value for field, value in record if field == part]
+    if len(values) > 1:
+        raise NoRecord(f"{name} occurs twice")
+    return values[0] if values else None
 
 
 def _fields(text: str) -> list[tuple[str, Any]]:
@@ -81,41 +95,43 @@ def _fields(text: str) -> list[tuple[str, Any]]:
 
 def _walk(text: str) -> list[tuple[str, Any]]:
     """The same by one pass over the tokens with a stack, so that no depth is too deep."""
-    fields: list[tuple[str, Any]] = []
-    stack: list[str] = []
-    name, wanted = "", "value"  # wanted: value, name, colon, comma; with ? also the closing bracket
-    at = 0
+    stack: list[list[Any]] = []  # the objects and lists that are open
+    names: list[str] = []  # the field of each of them that is being read
+    whole: list[Any] = []
+    wanted, at = "value", 0  # wanted: value, name, colon, comma; with ? also the closing bracket
     while stack or not at:
         token = _TOKEN.match(text, at)
         if token is None:
             raise NoRecord("not a JSON object")
         at, kind, piece = token.end(), str(token.lastgroup), str(token.group(str(token.lastgroup)))
-        if wanted.startswith("value") and piece in "{[" and kind == "sign":
-            if len(stack) == 1 and stack[0] == "{":
-                fields.append((name, NESTED))
-            stack.append(piece)
-            wanted = "name?" if piece == "{" else "value?"
-        elif wanted.startswith("value") and kind != "sign":
+        if wanted.startswith("value") and (kind != "sign" or piece in "{["):
+            value = _Object() if piece == "{" else [] if piece == "[" else _scalar(kind, piece)
             if not stack:
-                break
-            if len(stack) == 1 and stack[0] == "{":
-                fields.append((name, _scalar(kind, piece)))
-            wanted = "comma?"
+                whole = value
+            elif isinstance(stack[-1], _Object):
+                stack[-1].append((names[-1], value))
+            else:
+                stack[-1].append(value)
+            if kind == "sign":
+                stack.append(value)
+                names.append("")
+            wanted = "comma?" if kind != "sign" else "name?" if piece == "{" else "value?"
         elif wanted.startswith("name") and kind == "text":
-            name = json.loads(piece) if len(stack) == 1 else ""
+            names[-1] = json.loads(piece)
             wanted = "colon"
         elif wanted == "colon" and piece == ":":
             wanted = "value"
         elif wanted == "comma?" and piece == ",":
-            wanted = "name" if stack[-1] == "{" else "value"
-        elif wanted.endswith("?") and piece == {"{": "}", "[": "]"}[stack[-1]]:
+            wanted = "name" if isinstance(stack[-1], _Object) else "value"
+        elif wanted.endswith("?") and piece == ("}" if isinstance(stack[-1], _Object) else "]"):
             stack.pop()
+            names.pop()
             wanted = "comma?"
         else:
             raise NoRecord("not a JSON object")
-    if not text.lstrip(" \t\r\n").startswith("{") or not _BLANK.fullmatch(text, at):
+    if not isinstance(whole, _Object) or not _BLANK.fullmatch(text, at):
         raise NoRecord("not a JSON object")
-    return fields
+    return whole
 
 
 def _scalar(kind: str, piece: str) -> Any:

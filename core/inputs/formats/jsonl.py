@@ -1,6 +1,7 @@
 """JSON lines: one object a line (`json_lines` has the rule), parsed by pyarrow in blocks where it reads the same.
 
-An identifier may be text, a whole number, true or false; it travels as text. A missing field and ``null`` are the
+A field inside of another object is named by its way, as in ``request.url``. An identifier
+may be text, a whole number, true or false; it travels as text. A missing field and ``null`` are the
 same: no value. JSON text holds no raw newline, so a file may be cut at any of them.
 
 **The fast path reads what the rule reads.** pyarrow skips over newlines as over blanks. So a block is given to it only
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pajson
 from numpy.typing import NDArray
 
@@ -27,7 +29,7 @@ from hushgram.errors import InputError
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good, to_id
 from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.formats.json_lines import NESTED, Float, Int, NoRecord, load
+from hushgram.inputs.formats.json_lines import NESTED, Float, Int, NoRecord, load, parse
 from hushgram.inputs.formats.lines import plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem
 
@@ -47,31 +49,29 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
             f"{file.path}: is a JSON array; write one object a line, as jq -c '.[]' does, or use another format"
         )
     columns, types = _infer(head, source)
-    numbers = tuple(name for name in source.ids if types.pop(name, None) == pa.int64())
+    numbers = tuple(name for name in source.texts if types.pop(name, None) == pa.int64())
     types |= {name: kind for name, kind in source.kinds.items() if name in columns}
     return plan_lines(
         file, "jsonl", compression, source, head=head, columns=columns, types=types, numbers=numbers
     )
 
 
-class _Everything:
-    """Every field is wanted."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 def _infer(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
     """(fields seen, types of the needed ones) from the beginning of the file."""
-    seen: dict[str, set[type]] = {}
+    seen: dict[str, None] = {}
+    kinds: dict[str, set[type]] = {}
     for line in head.split(b"\n")[:_HEAD_LINES]:
         try:
-            record = load(line.removeprefix(BOM), _Everything())  # type: ignore[arg-type]
+            line = line.removeprefix(BOM)
+            record = load(line, source.names)
+            seen.update(dict.fromkeys(name for name, _ in parse(line)))
         except NoRecord:
             continue
         for name, value in record.items():
-            seen.setdefault(name, set()).add(type(value))
-    return list(seen), {name: _type_of(seen[name]) for name in source.names if name in seen}
+            if value is not None or name in seen:
+                kinds.setdefault(name, set()).add(type(value))
+    columns = [*seen, *(name for name in kinds if name not in seen)]
+    return columns, {name: _type_of(found) for name, found in kinds.items()}
 
 
 def _type_of(kinds: set[type]) -> pa.DataType:
@@ -128,13 +128,16 @@ def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[
     lines = _objects(data)
     if lines is None or not is_utf8(data):
         return None
-    ids = [name for name in plan.schema.names if name in plan.source.ids]
+    ids = [name for name in plan.raw.names if name in plan.source.texts]
     first = tuple(guess.kinds.get(name, pa.string()) for name in ids)
     rest = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
     for kinds in (first, *rest[:others]):
         chosen = dict(zip(ids, kinds, strict=True))
-        fields = [pa.field(f.name, chosen.get(f.name, f.type)) for f in plan.schema]
-        options = pajson.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
+        fields = {f.name: chosen.get(f.name, f.type) for f in plan.raw}
+        schema = _nested(fields)
+        if schema is None:
+            return None
+        options = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
         try:
             table = pajson.read_json(pa.BufferReader(data), parse_options=options)
         except pa.ArrowInvalid as problem:
@@ -144,8 +147,37 @@ def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[
         guess.kinds.update(chosen)
         if table.num_rows != lines:
             return None
-        return [to_id(pa.concat_arrays(table.column(f.name).chunks), f.type) for f in plan.schema]
+        return [to_id(_column(table, f.name), f.type) for f in plan.raw]
     return None
+
+
+def _nested(fields: dict[str, pa.DataType]) -> pa.Schema | None:
+    """A schema in which names with dots are fields of structs; None where one name is a part of another's way."""
+    tree: dict[str, Any] = {}
+    for name, kind in fields.items():
+        *way, last = name.split(".")
+        here = tree
+        for part in way:
+            here = here.setdefault(part, {})
+            if not isinstance(here, dict):
+                return None
+        if last in here:
+            return None
+        here[last] = kind
+    return pa.schema(_struct(tree))
+
+
+def _struct(tree: dict[str, Any]) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.struct(_struct(kind)) if isinstance(kind, dict) else kind)
+        for name, kind in tree.items()
+    ]
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
+    first, *way = name.split(".")
+    column = pa.concat_arrays(table.column(first).chunks)
+    return pc.struct_field(column, way) if way else column
 
 
 def _objects(data: bytes) -> int | None:
@@ -172,7 +204,7 @@ def _places(block: Block) -> NDArray[np.int64]:
 
 def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list[pa.Array], Places]:
     texts = Texts(plan)
-    names, ids = plan.schema.names, plan.source.ids
+    names, ids = plan.raw.names, plan.source.texts
     at = block.offset
     for line in block.data.split(b"\n"):
         here, at = at, at + len(line) + 1

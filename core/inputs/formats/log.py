@@ -95,7 +95,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     columns, types = list(_ACCESS_COLUMNS), dict(_NUMBERS)
     if source.option(LogOptions).preset is None:
         columns, types = groups_of(_patterns(source)[0]), {}
-    types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.ids}
+    types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.texts}
     head = read_head(file.path, compression, opener)
     return plan_lines(file, "log", compression, source, head=head, columns=columns, types=types)
 
@@ -119,7 +119,7 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
             kept.append(places[rows])
             lines, places = lines.filter(pc.invert(matched)), places[~rows]
         _set_aside(lines, places, np.ones(len(lines), bool), "line does not match", rejects)
-        arrays = [_column(parts, field.name, plan.source) for field in plan.schema]
+        arrays = [_column(parts, field.name, plan.source) for field in plan.raw]
         arrays, places = _typed(arrays, np.concatenate(kept), plan, rejects)
         yield Chunk(keep_good(arrays, plan, rejects, places, decoded=True), block.size, *rejects.take())
 
@@ -163,7 +163,7 @@ def _typed(
 ) -> tuple[list[pa.Array], NDArray[np.int64]]:
     """The columns in the types of the plan; a line with a number that is too large for its type is set aside."""
     try:
-        return [column.cast(f.type) for column, f in zip(arrays, plan.schema, strict=True)], places
+        return [column.cast(f.type) for column, f in zip(arrays, plan.raw, strict=True)], places
     except pa.ArrowInvalid:
         texts = Texts(plan)
         rows = zip(*(column.cast(pa.binary()).to_pylist() for column in arrays), strict=True)

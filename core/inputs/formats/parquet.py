@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hushgram.errors import InputError
@@ -45,14 +46,36 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
             share = file.size * len(groups) // meta.num_row_groups
             items.append(WorkItem(file.path, "parquet", None, 0, -1, share, tuple(groups)))
             groups, size = [], 0
-    types = {field.name: field.type for field in schema if field.name in source.names}
-    return FilePlan(schema.names, types, items, meta.num_rows)
+    types = {name: kind for name in source.names if (kind := _type_of(schema, name)) is not None}
+    return FilePlan(
+        [*schema.names, *(name for name in types if name not in schema.names)], types, items, meta.num_rows
+    )
+
+
+def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """The type of a column, or of a field of a struct, as in request.url; None where there is none."""
+    if name in schema.names:
+        return schema.field(name).type
+    first, *path = name.split(".")
+    kind = schema.field(first).type if first in schema.names else None
+    for part in path:
+        if kind is None or not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+            return None
+        kind = kind.field(part).type
+    return kind
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *path = name.split(".")
+    return pc.struct_field(batch.column(first), path)
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's row groups."""
     rejects = Rejects(item.path, plan.source.keep_bad)
-    names = plan.schema.names
+    names = plan.raw.names
     try:
         with opener(item.path) as raw:
             file = pq.ParquetFile(raw, pre_buffer=False)
@@ -82,9 +105,9 @@ def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
 
 def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Chunk:
     arrays = []
-    for field in plan.schema:
-        column = batch.column(field.name)
-        if field.name in plan.source.ids:
+    for field in plan.raw:
+        column = _column(batch, field.name)
+        if field.name in plan.source.texts:
             column = to_id(column, field.type)
         elif column.type != field.type:
             column = column.cast(field.type)

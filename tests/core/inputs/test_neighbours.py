@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
+from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import csv_records
 from tests.core.inputs.helpers import source_of
 
@@ -146,7 +147,7 @@ class Reader:
 
 CSV = b"user,key\n"
 KINDS: dict[str, tuple[Callable[[], Reader], Callable[[random.Random], bytes], float]] = {
-    "csv": (lambda: Reader("a.csv", CSV, b"", newlines_in_values=False), csv_line, 0.3),
+    "csv": (lambda: Reader("a.csv", CSV, b"", newlines_in_values=False), csv_line, 0.2),
     "csv.bz2": (lambda: Reader("a.csv.bz2", CSV, b"", newlines_in_values=False), csv_line, 0.05),
     "csv with numbers": (
         lambda: Reader("a.csv", b"user,key,n\n", b"u,k,1\n" * 9, newlines_in_values=False, columns=("n",)),
@@ -157,6 +158,19 @@ KINDS: dict[str, tuple[Callable[[], Reader], Callable[[random.Random], bytes], f
     "jsonl of numbers": (lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k"}\n'), plain_json_line, 0.1),
     "jsonl with a column": (
         lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k", "n": 1.5}\n', columns=("n",)), json_line, 0.1,
+    ),
+    "csv in words": (
+        lambda: Reader("a.csv", CSV, b"", newlines_in_values=False, ids=("user | lower", "[user, key | words]")),
+        csv_line, 0.05,
+    ),
+    "jsonl by ways": (
+        lambda: Reader("a.jsonl", b"", b'{"user": {"user": 1}, "key": "k"}\n', ids=("user.user", "key | ngrams 1")),
+        lambda rng: json_line(rng).replace(b'"u"', rng.choice([b'{"user":"u"}', b'{"user":1,"b":[]}', b'{"user":{}}'])),
+        0.1,
+    ),
+    "filtered": (
+        lambda: Reader("a.csv", CSV, b"", newlines_in_values=False, where=parse("key MATCHES 'a' OR user > 'b'")),
+        csv_line, 0.05,
     ),
     "access log": (
         lambda: Reader("a.log", b"", b"x", ids=("ip", "path"), columns=("bytes",), preset="access-log"), log_line, 0.05,

@@ -183,3 +183,15 @@ def test_empty_input_json_log_and_beam_options(home: Path) -> None:
     events = [json.loads(line)["event"] for line in result.stderr.splitlines()]
     assert events[-1] == "finished"
     Sketch.open("out/urls.sketch").verify()
+
+
+def test_lookups_go_through_the_recipe_of_the_release(home: Path) -> None:
+    key = 'input.key=[user_id | substring 0 1, "url | path 1"]'
+    settings = [key, "input.where=user_id != 'u7'", "privacy.epsilon=50", "privacy.max_contributions=1"]
+    result = call("urls.yaml", *(word for text in settings for word in ("--set", text)))
+    assert result.exit_code == 0, result.exception
+    sketch = Sketch.open("out/urls.sketch")
+    assert sketch.manifest.recipe == "[user_id | substring 0 1, url | path 1]"
+    told = sketch.estimate(['["u7","https://example.org/0?q#f"]', '["u","/0"]', "other"]).to_pylist()
+    assert [row["key"] for row in told] == ['["u","/0"]', '["u","/0"]', "other"]
+    assert told[0]["estimate"] == told[1]["estimate"] > 5 > told[2]["estimate"]

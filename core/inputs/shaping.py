@@ -1,0 +1,289 @@
+r"""Keys and users made from columns: a recipe, applied to each record by itself before anything is bounded.
+
+    url                              the column as it is
+    url | strip_query | lower        steps, from left to right
+    [country, url | host]            several columns: a JSON list of texts, so that no two tuples have one spelling
+
+| step | the text becomes |
+|---|---|
+| `lower` | each character in Unicode's simple lower case |
+| `strip_query` | without the first ? and what follows it, up to # |
+| `strip_fragment` | without the first # and all that follows it |
+| `host` | the host of a URL, in lower case, without user and port; missing where there is no // |
+| `path N` | the first N segments of a URL's path, such as /a/b; without scheme, host, query and fragment |
+| `truncate hour`, `day`, `week` | 2026-11-15T09, 2026-11-15, or the Monday before; of ISO and access-log times |
+| `ip_prefix N [M]` | the network of N bits of an IPv4 address (M of IPv6, 48 if left out), such as 10.1.2.0/24 |
+| `substring A B` | characters A up to B, from 0 |
+| `words` | its runs of letters and digits: a record then gives one key for each |
+| `ngrams N` | every N characters in a row: likewise |
+
+A text of which a step cannot be made is a missing value, and its record is set aside. `raw_keys` does the same to keys
+that are looked up; one that is shaped already, or cannot be, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.errors import ParameterError
+
+__all__ = ["STEPS", "Recipe", "parse_recipe", "raw_keys"]
+
+_SCHEME = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//"
+_NONE = pa.scalar(None, pa.string())
+
+
+def _cut(pattern: str, replacement: str) -> Callable[..., pa.Array]:
+    return lambda column: pc.replace_substring_regex(column, pattern, replacement, max_replacements=1)
+
+
+def _group(column: pa.Array, pattern: str) -> pa.Array:
+    """The group `x` of the pattern, null where it does not match."""
+    return pc.struct_field(pc.extract_regex(column, pattern), "x")
+
+
+def _host(column: pa.Array) -> pa.Array:
+    found = _group(column, _SCHEME + r"(?:[^/?#@]*@)?(?P<x>\[[^\]/?#]*\]|[^:/?#@\[]*)")
+    return pc.utf8_lower(pc.if_else(pc.equal(found, ""), _NONE, found))
+
+
+def _path(column: pa.Array, depth: int) -> pa.Array:
+    whole = _cut(r"(?s)[?#].*", "")(_cut(_SCHEME + "[^/?#]*", "")(column))
+    found = _group(whole, rf"(?s)^/?(?P<x>[^/]*(?:/[^/]*){{0,{depth - 1}}})" if depth else r"^(?P<x>)")
+    return pc.binary_join_element_wise("/", found, "")
+
+
+def _day(text: pa.Array, format: str) -> pa.Array:
+    days = pc.strptime(text, format, "s", error_is_null=True)
+    real = pc.equal(pc.strftime(days, format), text)  # 30 February is taken for 2 March
+    return pc.if_else(real, days, pa.scalar(None, days.type))
+
+
+def _truncate(column: pa.Array, unit: str) -> pa.Array:
+    iso = _day(_group(column, r"^(?P<x>\d{4}-\d{2}-\d{2})"), "%Y-%m-%d")
+    log = _day(_group(column, r"^\[?(?P<x>\d{2}/[A-Z][a-z]{2}/\d{4}):"), "%d/%b/%Y")
+    days = pc.coalesce(iso, log)
+    if unit == "week":
+        days = pc.floor_temporal(days, unit="week", week_starts_monday=True)
+    text = pc.strftime(days, "%Y-%m-%d")
+    if unit != "hour":
+        return text
+    hours = pc.coalesce(
+        _group(column, r"^\d{4}-\d{2}-\d{2}[T ](?P<x>[01]\d|2[0-3])"),
+        _group(column, r"^\[?\d{2}/[A-Z][a-z]{2}/\d{4}:(?P<x>[01]\d|2[0-3])"),
+    )
+    return pc.binary_join_element_wise(text, hours, "T")
+
+
+def _ip_prefix(column: pa.Array, bits: int, bits6: int = 48) -> pa.Array:
+    return pa.array([_network(text, bits, bits6) for text in column.to_pylist()], pa.string())
+
+
+def _network(text: str | None, bits: int, bits6: int) -> str | None:
+    try:
+        address = ipaddress.ip_address(text or "")
+    except ValueError:
+        return None
+    return str(ipaddress.ip_network((address, bits if address.version == 4 else bits6), strict=False))
+
+
+def _words(column: pa.Array) -> pa.Array:
+    return pc.split_pattern_regex(column, r"[^\p{L}\p{N}]+")
+
+
+def _ngrams(column: pa.Array, length: int) -> pa.Array:
+    texts = column.to_pylist()
+    found = [None if t is None else [t[i : i + length] for i in range(len(t) - length + 1)] for t in texts]
+    return pa.array(found, pa.list_(pa.string()))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A step: what it does, the ranges of its numbers (or the words it takes), and whether it gives several."""
+
+    apply: Callable[..., pa.Array]
+    takes: tuple[Any, ...] = ()
+    optional: int = 0
+    several: bool = False
+
+
+STEPS: dict[str, _Kind] = {
+    "lower": _Kind(pc.utf8_lower),
+    "strip_query": _Kind(_cut(r"(?s)^([^?#]*)\?[^#]*", r"\1")),
+    "strip_fragment": _Kind(_cut(r"(?s)#.*", "")),
+    "host": _Kind(_host),
+    "path": _Kind(_path, (range(1, 101),)),
+    "truncate": _Kind(_truncate, (("hour", "day", "week"),)),
+    "ip_prefix": _Kind(_ip_prefix, (range(33), range(129)), optional=1),
+    "substring": _Kind(
+        lambda column, start, stop: pc.utf8_slice_codeunits(column, start, stop), (range(1 << 20),) * 2
+    ),
+    "words": _Kind(_words, several=True),
+    "ngrams": _Kind(_ngrams, (range(1, 101),), several=True),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step with its arguments."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column and the steps on it."""
+
+    column: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an identifier is made; `text` is what was written, and the name of the column that comes of it."""
+
+    text: str
+    parts: tuple[Part, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(part.column for part in self.parts))
+
+    @property
+    def several(self) -> bool:
+        """Whether a record may give more than one."""
+        return any(STEPS[step.name].several for part in self.parts for step in part.steps)
+
+    def apply(self, columns: dict[str, pa.Array]) -> tuple[pa.Array, NDArray[np.int64] | None]:
+        """(the identifiers, the record that each comes from, where that is not its own place)."""
+        parts = [_apply(part.steps, _as_text(columns[part.column])) for part in self.parts]
+        parents = None
+        for index, found in enumerate(parts):
+            if pa.types.is_list(found.type):
+                values = found.flatten()
+                full = pc.fill_null(pc.not_equal(values, ""), False)
+                parents = pc.list_parent_indices(found).filter(full).to_numpy(zero_copy_only=False)
+                flat = values.filter(full)
+                parts = [flat if i == index else part.take(pa.array(parents)) for i, part in enumerate(parts)]
+        return (parts[0] if len(parts) == 1 else _joined(parts)), parents
+
+
+def _apply(steps: Sequence[Step], column: pa.Array) -> pa.Array:
+    if not steps:
+        return column
+    encoded = column.dictionary_encode()  # texts repeat, and steps cost more than finding that out
+    made = encoded.dictionary
+    for step in steps:
+        made = STEPS[step.name].apply(made, *step.arguments)
+    return made.take(encoded.indices)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+_CONTROL = "[\\x00-\\x1f]"
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    """JSON lists of texts, as json.dumps writes them without blanks and with all characters."""
+    pieces: list[Any] = ['["']
+    for part in parts:
+        pieces += [_escaped(part), '","']
+    return pc.binary_join_element_wise(*pieces[:-1], '"]', "")
+
+
+def _escaped(part: pa.Array) -> pa.Array:
+    """What stands between the quotes of a JSON text."""
+    data = part.buffers()[2]
+    raw = np.frombuffer(b"" if data is None else data, np.uint8)
+    if not ((raw < 32) | (raw == ord('"')) | (raw == ord("\\"))).any():
+        return part
+    escaped = pc.replace_substring(pc.replace_substring(part, "\\", "\\\\"), '"', '\\"')
+    odd = pc.fill_null(pc.match_substring_regex(part, _CONTROL), False)
+    if not pc.any(odd).as_py():
+        return escaped
+    spelled = [json.dumps(text, ensure_ascii=False)[1:-1] for text in part.filter(odd).to_pylist()]
+    return pc.replace_with_mask(escaped, odd, pa.array(spelled))
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def parse_recipe(text: str) -> Recipe | None:
+    """The recipe that a text states, None where it is a column's name; ParameterError where it cannot be."""
+    listed = text.startswith("[") and text.endswith("]")
+    if not listed and "|" not in text:
+        return None
+    pieces = text[1:-1].split(",") if listed else [text]
+    recipe = Recipe(text, tuple(_part(piece) for piece in pieces))
+    if sum(STEPS[step.name].several for part in recipe.parts for step in part.steps) > 1:
+        raise ParameterError(f"{text!r}: only one of its steps may give several keys")
+    return recipe
+
+
+def _part(text: str) -> Part:
+    column, *steps = (piece.strip() for piece in text.split("|"))
+    if not column:
+        raise ParameterError(f"{text.strip()!r}: names no column")
+    return Part(column, tuple(_step(step, text) for step in steps))
+
+
+def _step(text: str, whole: str) -> Step:
+    name, *words = text.split() or [""]
+    if name not in STEPS:
+        raise ParameterError(f"{whole.strip()!r}: no step {name!r}; there are {', '.join(STEPS)}")
+    kind = STEPS[name]
+    if not len(kind.takes) - kind.optional <= len(words) <= len(kind.takes):
+        raise ParameterError(f"{whole.strip()!r}: {name} takes {_takes(kind)}")
+    arguments = [_argument(word, allowed) for word, allowed in zip(words, kind.takes, strict=False)]
+    if None in arguments:
+        raise ParameterError(f"{whole.strip()!r}: {name} takes {_takes(kind)}, got {' '.join(words)}")
+    return Step(name, tuple(arguments))
+
+
+def _argument(word: str, allowed: Any) -> Any:
+    if not isinstance(allowed, range):
+        return word if word in allowed else None
+    return int(word) if re.fullmatch(r"[0-9]{1,7}", word) and int(word) in allowed else None
+
+
+def _takes(kind: _Kind) -> str:
+    shown = [
+        f"a number from {allowed.start} to {allowed.stop - 1}"
+        if isinstance(allowed, range)
+        else " or ".join(allowed)
+        for allowed in kind.takes
+    ]
+    return " and ".join(shown) or "nothing"
+
+
+def raw_keys(recipe: Recipe, keys: Sequence[str | bytes]) -> list[str | bytes]:
+    """Keys as a person has them, in the spelling of the release; a tuple is given as a JSON list of texts."""
+    return [_raw_key(recipe, key) for key in keys]
+
+
+def _raw_key(recipe: Recipe, key: str | bytes) -> str | bytes:
+    try:
+        text = key.decode() if isinstance(key, bytes) else key
+        given = [text] if len(recipe.parts) == 1 else json.loads(text)
+    except ValueError:
+        return key
+    if not isinstance(given, list) or len(given) != len(recipe.parts) or recipe.several:
+        return key
+    columns = [pa.array([str(value)], pa.string()) for value in given]
+    shaped = [_apply(part.steps, column) for part, column in zip(recipe.parts, columns, strict=True)]
+    kept = [column if new[0].as_py() is None else new for new, column in zip(shaped, columns, strict=True)]
+    made: str = (kept[0] if len(kept) == 1 else _joined(kept))[0].as_py()
+    return made

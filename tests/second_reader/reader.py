@@ -1,0 +1,172 @@
+"""Lookups in a sketch: the value of a heavy key, and what the encoding shows of any key. From FORMAT.md alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.second_reader.parquet import read_columns
+
+__all__ = ["SecondReader", "murmur"]
+
+_MASK = (1 << 64) - 1
+_BLOCK_BITS = 1 << 20
+_BLOCK_BUCKETS = 1 << 14
+_BLOCKS_A_FILE = 1024
+
+
+def _rotate(x: int, by: int) -> int:
+    return (x << by | x >> (64 - by)) & _MASK
+
+
+def _mix(x: int) -> int:
+    x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & _MASK
+    x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
+    return x ^ x >> 33
+
+
+def murmur(key: bytes) -> int:
+    """The first 64 bits of MurmurHash3 x64 128 with seed 0."""
+    c1, c2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+    h1 = h2 = 0
+    whole = len(key) // 16 * 16
+    for at in range(0, whole, 16):
+        k1, k2 = (int.from_bytes(key[at + i : at + i + 8], "little") for i in (0, 8))
+        h1 ^= _rotate(k1 * c1 & _MASK, 31) * c2 & _MASK
+        h1 = ((_rotate(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK
+        h2 ^= _rotate(k2 * c2 & _MASK, 33) * c1 & _MASK
+        h2 = ((_rotate(h2, 31) + h1) * 5 + 0x38495AB5) & _MASK
+    k1, k2 = (int.from_bytes(key[whole:][i : i + 8], "little") for i in (0, 8))
+    h2 ^= _rotate(k2 * c2 & _MASK, 33) * c1 & _MASK
+    h1 ^= _rotate(k1 * c1 & _MASK, 31) * c2 & _MASK
+    h1, h2 = h1 ^ len(key), h2 ^ len(key)
+    h1 = h1 + h2 & _MASK
+    h2 = h2 + h1 & _MASK
+    return _mix(h1) + _mix(h2) & _MASK
+
+
+class SecondReader:
+    """A sketch of version 1 or 2, every byte of it checked when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        body = json.loads((path / "manifest.json").read_bytes())
+        stated = body.pop("checksum")
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert hashlib.sha256(text.encode()).hexdigest() == stated
+        assert body["format"] == "hushgram-sketch"
+        assert body["version"] in (1, 2)
+        self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
+        for entry in body["files"]:
+            assert len(self.files[entry["name"]]) == entry["size"]
+            assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
+        plan = self.plan = body["plan"]
+        heavy = read_columns(self.files["heavy.parquet"])
+        values = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
+        assert len(values) == body["heavy"]["rows"]
+        keys = heavy.get("key", [None] * len(values))
+        self.heavy: dict[Any, int] = {
+            (f if k is None else k): v for f, k, v in zip(heavy["fingerprint"], keys, values, strict=True)
+        }
+        if body["version"] == 1:
+            self.encoding = "alp-1" if plan["column_sizes"] else None
+            self.space: dict[str, Any] = {"column_sizes": plan["column_sizes"]}
+            seeds = [column["seeds"] for column in body["columns"]]
+            self._blocks = self._blocks_of_bits()
+            self.sums = [column["ones"] for column in body["columns"]]
+        else:
+            self.encoding, self.space, seeds = plan["encoding"], plan["space"], body["seeds"]
+            self._blocks = self._indexed_blocks() if self.encoding else []
+            self.sums = body["sums"]
+        self.seeds = [[int(seed, 16) for seed in three] for three in seeds]
+
+    def _content(self) -> bytes:
+        return b"".join(data for name, data in self.files.items() if name.endswith(".bin"))
+
+    def _blocks_of_bits(self) -> list[bytes]:
+        content, at, out = self._content(), 0, []
+        for size in self.space["column_sizes"]:
+            for start in range(0, size, _BLOCK_BITS):
+                length = min(_BLOCK_BITS, size - start) // 8
+                out.append(content[at : at + length])
+                at += length
+        assert at == len(content)
+        return out
+
+    def _indexed_blocks(self) -> list[bytes]:
+        index, content, at, out = self.files["blocks.index"], self._content(), 0, []
+        for start in range(0, len(index), 40):
+            length = int.from_bytes(index[start : start + 8], "little")
+            out.append(content[at : at + length])
+            assert hashlib.sha256(out[-1]).digest() == index[start + 8 : start + 40]
+            at += length
+        assert at == len(content)
+        return out
+
+    def look_up(self, key: bytes) -> tuple[int | None, list[int]]:
+        """(noisy count if heavy, bits of the columns or [bucket, level])."""
+        number = murmur(key)
+        if self.plan["kind"] == "pure":
+            number >>= 64 - self.plan["domain_bits"]
+        value = self.heavy.get(number if self.plan["kind"] == "pure" else key)
+        if self.encoding == "alp-1":
+            return value, self._bits(number)
+        return value, self._bucket(number) if self.encoding == "buckets-1" else []
+
+    def _position(self, number: int, function: int, size: int) -> int:
+        a1, a2, c = self.seeds[function]
+        h = ((a1 + (number & 0xFFFFFFFF)) * (a2 + (number >> 32)) + c) & _MASK
+        return (h >> 32) * size >> 32
+
+    def _bits(self, number: int) -> list[int]:
+        out, first = [], 0
+        for column, size in enumerate(self.space["column_sizes"]):
+            place = self._position(number, column, size)
+            block = self._blocks[first + place // _BLOCK_BITS]
+            at = place % _BLOCK_BITS
+            out.append(block[at >> 3] >> (at & 7) & 1)
+            first += -(-size // _BLOCK_BITS)
+        return out
+
+    def _bucket(self, number: int) -> list[int]:
+        size = self.space["buckets"]
+        place = self._position(number, 0, size)
+        block = place // _BLOCK_BUCKETS
+        count = min(_BLOCK_BUCKETS, size - block * _BLOCK_BUCKETS)
+        return [place, _numbers(self._blocks[block], count)[place % _BLOCK_BUCKETS]]
+
+    def levels(self) -> list[int]:
+        """All buckets."""
+        left, out = self.space["buckets"], []
+        for block in self._blocks:
+            out += _numbers(block, min(_BLOCK_BUCKETS, left))
+            left -= _BLOCK_BUCKETS
+        return out
+
+
+def _numbers(data: bytes, count: int) -> list[int]:
+    k, centre = data[0], int.from_bytes(data[1:9], "little", signed=True)
+    run = int.from_bytes(data[9:13], "little")
+    classes, at = [], 0
+    bits = int.from_bytes(data[13 : 13 + run], "little")
+    for _ in range(count):
+        start = at
+        while not bits >> at & 1:
+            at += 1
+        classes.append(at - start)
+        at += 1
+    fields_at = 13 + run
+    fields = int.from_bytes(data[fields_at : fields_at + (count * k + 7) // 8], "little")
+    extra, at = int.from_bytes(data[fields_at + (count * k + 7) // 8 :], "little"), 0
+    out = []
+    for i, c in enumerate(classes):
+        q = c
+        if c >= 6:
+            e = c - 6
+            q = (1 << e) + (extra >> at & ((1 << e) - 1)) + 5
+            at += e
+        u = q << k | (fields >> (i * k) & ((1 << k) - 1))
+        out.append(centre - (u + 1) // 2 if u & 1 else centre + u // 2)
+    return out
