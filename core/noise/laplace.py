@@ -49,6 +49,9 @@ class LaplaceNoise(Noise):
     ) -> bool:
         return sum(sensitivity.l1 / scale for scale in scales) <= sum(epsilons)
 
+    def plausible(self, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
+        return scale * epsilon == sensitivity.l1
+
     def variance(self, scale: Fraction) -> Fraction:
         return 2 * scale * scale
 

@@ -89,6 +89,10 @@ class Noise(ABC):
     ) -> bool:
         """Privacy map, pure: whether such vectors are (Σ ``epsilons``, ``delta``)-DP together."""
 
+    def plausible(self, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
+        """Whether a sketch that states this scale for a vector with this part of ε can be right. No more than that."""
+        return 0 < scale <= self.most_scale
+
     @abstractmethod
     def variance(self, scale: Fraction) -> Fraction:
         """Var Z, or a little more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -14,7 +16,6 @@ from hushgram.sketch.parquet_pages import (
     DELTA_LENGTH_BYTE_ARRAY,
     INT64,
     Column,
-    Contents,
     contents_of,
 )
 from hushgram.sparse_histogram.plan import Plan
@@ -91,28 +92,41 @@ def _read(content: bytes, plan: Plan, rows: int, version: int) -> Heavy:
     if inside.uncompressed > room:
         raise FormatError("needs more memory than a file of its size may")
     with pq.ParquetFile(pa.BufferReader(content), thrift_string_size_limit=1 << 20) as file:
-        held = []
-        for batch in file.iter_batches(_batch_rows(inside, room, version)):
-            held.append(batch)
-            room -= batch.nbytes
-            if room < 0:
-                raise FormatError("needs more memory than a file of its size may")
-        table = pa.Table.from_batches(held, file.schema_arrow)
+        if version > 1:
+            table = file.read(use_threads=False)
+        else:
+            table = _read_slowly(file, max(room // max(inside.largest_page, 1), 1), room)
     wanted = {"fingerprint": pa.uint64(), "value": pa.int64(), "key": pa.binary()}
     for column in columns:
         found = table[column.name]
         if found.type != wanted[column.name] or found.null_count:
             raise FormatError(f"column {column.name!r} must be there as {wanted[column.name]}, without nulls")
-    prints, values = (table[name].to_numpy() for name in ("fingerprint", "value"))
+    prints, values = (_numbers(table[name]) for name in ("fingerprint", "value"))
     if not plan.kind.texts:
         return Heavy(prints, values)
     texts = table["key"].cast(pa.large_binary()).combine_chunks()
     return Heavy(prints, values, texts if isinstance(texts, pa.LargeBinaryArray) else texts.chunk(0))
 
 
-def _batch_rows(inside: Contents, room: int, version: int) -> int:
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """As `to_numpy`, which would import pandas where it is installed."""
+    kind = np.uint64 if column.type == pa.uint64() else np.int64
+    parts = [
+        np.frombuffer(chunk.buffers()[1] or b"", kind)[chunk.offset : chunk.offset + len(chunk)]
+        for chunk in column.chunks
+    ]
+    return np.concatenate([np.zeros(0, kind), *parts]) if len(parts) != 1 else parts[0]
+
+
+def _read_slowly(file: Any, rows: int, room: int) -> pa.Table:
     """In version 1 a text may repeat the one before it, up to a page: few rows at a time, to stay near the room."""
-    return _ROWS_PER_GROUP if version > 1 else max(room // max(inside.largest_page, 1), 1)
+    held = []
+    for batch in file.iter_batches(rows, use_threads=False):
+        held.append(batch)
+        room -= batch.nbytes
+        if room < 0:
+            raise FormatError("needs more memory than a file of its size may")
+    return pa.Table.from_batches(held, file.schema_arrow)
 
 
 def _check(heavy: Heavy, plan: Plan) -> None:

@@ -76,7 +76,7 @@ def _contents(content: bytes, columns: list[Column], most_rows: int) -> Contents
         page
         for group in groups
         for chunk, column in zip(group[1], columns, strict=True)
-        for page in _pages(content[:body], chunk[3], column, group[3])
+        for page in _pages(content, body, chunk[3], column, group[3])
     ]
     return Contents(rows, max(pages, default=0), sum(pages))
 
@@ -91,8 +91,8 @@ def _check_schema(schema: list[dict[int, Any]], columns: list[Column]) -> None:
             raise FormatError(f"column {column.name!r} is of another type")
 
 
-def _pages(body: bytes, chunk: dict[int, Any], column: Column, rows: int) -> list[int]:
-    """Decompressed sizes of the pages of a column chunk.
+def _pages(content: bytes, body: int, chunk: dict[int, Any], column: Column, rows: int) -> list[int]:
+    """Decompressed sizes of the pages of a column chunk, which lie before ``body``.
 
     Fields: 4 codec, 5 values, 7 compressed size, 9 first data page, 11 dictionary page.
     """
@@ -101,11 +101,11 @@ def _pages(body: bytes, chunk: dict[int, Any], column: Column, rows: int) -> lis
     if rows == 0 and chunk[7] == 0:
         return []
     at, end = chunk[9], chunk[9] + chunk[7]
-    if not 4 <= at <= end <= len(body):
+    if not 4 <= at <= end <= body:
         raise FormatError(f"column {column.name!r} lies outside of the file")
     sizes, seen = [], 0
     while at < end:
-        reader = _Thrift(body, at, end)
+        reader = _Thrift(content, at, end)
         page = reader.struct()  # 1 kind, 2 decompressed size, 3 compressed size, 5 data page header
         head = page[5]  # 1 values, 2 encoding, 3 and 4 encodings of levels
         if page[1] != _DATA_PAGE or head[2] != column.encoding or head[1] < 1 or min(page[2], page[3]) < 0:

@@ -24,7 +24,6 @@ from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 __all__ = ["Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan"]
 
-_LARGEST_SCALE = 1 << 50
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
 _MOST_FALSE_KEYS = 1 << 24
 _MOST_SIZE_NOISE = 1 << 28
@@ -105,8 +104,11 @@ class Plan:
             raise ParameterError(f"Plan: unit must be one of {', '.join(UNITS)}, got {str(unit)[:40]!r}")
         params = ReleaseParams.from_text(text["params"])
         scale = rational(text["scale"], "scale", "Plan")
-        if not 0 < scale <= _LARGEST_SCALE:
-            raise ParameterError(f"Plan: scale must be above 0 and at most 2^50, got {show(scale)[:60]}")
+        noise, part = noise_of(text["noise"]), params.split.threshold if kind.sparse else params.epsilon
+        if not noise.plausible(scale, part, params.sensitivity):
+            raise ParameterError(
+                f"Plan: scale {show(scale)[:60]} is not that of {noise.id} noise for epsilon and max_contributions"
+            )
         highest = int(_MOST_SCALES * scale) + params.max_contributions + 100
         return cls(
             params=params,
@@ -122,7 +124,7 @@ class Plan:
                 high=highest if kind.sparse else 0,
             ),
             scale=scale,
-            noise_word=noise_of(text["noise"]).id,
+            noise_word=noise.id,
             space=encoding_of(text["encoding"]).read_space(text["space"]) if kind.sparse else None,
             unit=unit,
             totals=UserTotals.from_text(text["user_totals"]) if "user_totals" in text else None,
