@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage audit mutants lint tree bench wheel lock clean
+.PHONY: help setup demo test test-flink coverage audit mutants fuzz lint tree bench wheel lock clean
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -39,6 +39,9 @@ audit: setup    ## worst loss of every mechanism by enumeration (docs/audit.md),
 
 mutants: setup  ## deliberate breaches, each of which a test must notice
 	$(BIN)/python -m tests.mutants
+
+fuzz: setup     ## a million tries at every door; ARGS="--seconds 600 config" narrows it
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # The three folders as one import root, as a tree of links: mypy and import-linter read this.
 tree:

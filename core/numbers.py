@@ -45,6 +45,8 @@ def rational(value: Number, name: str, owner: str) -> Fraction:
         return Fraction(head.strip()) / (Fraction(tail.strip()) if tail else 1)
     except ZeroDivisionError:
         raise ParameterError(f"{owner}: {name} divides by zero, got {text[:60]!r}") from None
+    except ValueError:  # an underscore where none may be
+        raise ParameterError(f'{owner}: {name} must be a number such as "0.5", got {text[:60]!r}') from None
 
 
 def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int:

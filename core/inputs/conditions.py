@@ -153,6 +153,8 @@ def parse(text: str, *, bare: bool = False) -> Condition:
     """
     if len(text) > _MAX_TEXT:
         raise ParameterError(f"where: a condition may have {_MAX_TEXT} characters, got {len(text)}")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ParameterError("where: the condition is not UTF-8 text")
     reader = _Reader(text, _tokens(text), bare)
     tree = reader.condition(0)
     reader.expect_end()

@@ -170,7 +170,7 @@ def _create_in_server(url: sa.URL, where: str) -> bool:
 
 
 def _parse(text: str) -> sa.URL:
-    if "://" not in text:
+    if "://" not in text or not text.isprintable():
         raise LedgerError(
             f"ledger {text!r} is no URL; write sqlite:///path/ledger.db or postgresql://host/database"
         )
@@ -182,7 +182,7 @@ def _parse(text: str) -> sa.URL:
         url = url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise LedgerError(
-            f"ledger {url.render_as_string(hide_password=True)}: "
+            f"ledger {url.render_as_string(hide_password=True)!r}: "
             "only sqlite:/// and postgresql:// are supported"
         )
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
