@@ -58,7 +58,7 @@ class ReleaseClipped(beam.PTransform):
     def expand(self, parts: Any) -> Any:
         return (
             parts
-            | "CountCells" >> beam.Map(_count, self._params, self._schema)
+            | "CountByBound" >> beam.Map(_count, self._params, self._schema)
             | "Sum" >> SumParts(3 * (len(self._params.bounds) + 1))
             | "Release" >> beam.Map(_release, self._params, self._release_key).with_output_types(Clipped)
         )
