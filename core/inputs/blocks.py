@@ -8,6 +8,7 @@ formats take it from the beginning of any line, not of the first one alone, whic
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from hushgram.inputs.source import MAX_LINE_BYTES, Opener, Rejects, WorkItem, fi
 
 __all__ = ["BOM", "COMPRESSIONS", "HEAD_BYTES", "Block", "line_blocks", "open_text", "read_head"]
 
-COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".xz": "xz"}
 BOM = b"\xef\xbb\xbf"
 HEAD_BYTES = 1 << 20
 _MAGIC = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd", ".xz": b"\xfd7zXZ"}
@@ -39,6 +40,8 @@ class Block(NamedTuple):
 def open_text(path: str, compression: str | None, opener: Opener) -> tuple[Any, Any]:
     """(text bytes, the file behind them), decompressed while it is read."""
     raw = opener(path)
+    if compression == "xz":  # which pyarrow does not know
+        return lzma.LZMAFile(raw), raw
     return (raw if compression is None else pa.CompressedInputStream(raw, compression)), raw
 
 
@@ -48,7 +51,7 @@ def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
         stream, raw = open_text(path, compression, opener)
         with raw, stream:
             head = bytes(stream.read(HEAD_BYTES))
-    except (pa.ArrowException, OSError, EOFError) as problem:
+    except (pa.ArrowException, OSError, EOFError, lzma.LZMAError) as problem:
         kind = f"as {compression} " if compression else ""
         raise InputError(f"{path}: cannot be read {kind}({first_line(problem)})") from None
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):

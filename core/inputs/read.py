@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Iterator
 
 from hushgram.errors import InputError
@@ -15,5 +16,5 @@ def read_item(item: WorkItem, plan: InputPlan, opener: Opener = open_local) -> I
     """The records of one item as batches of plan.schema; bad records are set aside beside them."""
     try:
         yield from format_named(item.format).read(item, plan, opener)
-    except OSError as problem:
+    except (OSError, EOFError, lzma.LZMAError) as problem:
         raise InputError(f"{item.path}: cannot be read: {first_line(problem)}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import lzma
 import re
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,10 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "no line matches": ("a.log", LOG, {"pattern": PATTERN}, "line 1 .*line does not match"),
     "no access log": ("a.log", b"user=1 key=2\n" * 50, {"preset": "access-log", "user": "ip", "key": "path"},
                       "line does not match"),
+    "virtual hosts": ("a.log", LOG.replace(b"10.0", b"www.example.org:80 10.0"),
+                      {"preset": "access-log", "user": "ip", "key": "path"}, "line 1 .*line does not match"),
+    "no fields of W3C": ("a.log", LOG, {"preset": "w3c", "user": "c-ip", "key": "cs-uri-stem"}, "no line #Fields"),
+    "half an xz": ("a.csv.xz", lzma.compress(GOOD)[:-20], {}, "cannot be read"),
     "every tenth line is bad": ("a.csv", GOOD + b"x\n" * 6, {}, "1 fields instead of 2"),
     "two objects on a line": ("a.jsonl", JSON + b'{"user":1}{"key":2}\n' * 5, {}, "not a JSON object"),
     "one field too many": ("a.csv", GOOD.replace(b"\n", b",x\n").replace(b"key,x", b"key", 1), {}, "3 fields"),

@@ -1,8 +1,7 @@
 r"""Log lines: a regular expression with named groups makes columns of them.
 
 The expression is RE2's (linear time, whatever the line), searched in each line; ``^`` and ``$`` anchor it. A
-line that does not match is set aside. The preset ``access-log`` reads the Common and Combined Log Format as
-ip, time, method, path, status, bytes, referer and agent; ``-`` there means that there is no value.
+line that does not match is set aside. Presets (`log_presets`) are expressions for the logs of web servers.
 """
 
 from __future__ import annotations
@@ -20,62 +19,42 @@ from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Texts, keep_good, valid_text
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.formats.log_presets import (
+    PRESETS,
+    group_of,
+    preset_columns,
+    preset_patterns,
+    preset_types,
+)
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
-__all__ = ["ACCESS_LOG", "FORMAT", "LogOptions", "groups_of"]
-
-#: Common Log Format, with the two further fields of the Combined one where present. The request line is
-#: ``METHOD path PROTOCOL``; quotes inside a field are escaped with a backslash.
-ACCESS_LOG = (
-    r'^(?P<ip>\S+) \S+ (?:[^"\[]*|"[^"]*") ?\[(?P<time>[^\]]*)\] '
-    r'"(?:(?P<method>[A-Za-z_-]+) )?(?P<path>(?:[^"\\ ]|\\.)*)(?: (?:[^"\\]|\\.)*)?" '
-    r"(?P<status>\d{3}|-) (?P<bytes>\d+|-)"
-    r'(?: "(?P<referer>(?:[^"\\]|\\.)*)" "(?P<agent>(?:[^"\\]|\\.)*)")?'
-)
-_ACCESS_COLUMNS = ("ip", "time", "method", "path", "status", "bytes", "referer", "agent")
-# The same for lines without escapes and oddities, in a form that RE2 matches five times as fast (each byte decides
-# what comes next, at most five groups). Where both match they agree; what this one refuses goes to the other.
-_PLAIN_HEAD = (
-    r'^(?P<ip>\S+) \S+ [^ "\[]+ \[(?P<time>[^\]]*)\] '
-    r'"(?P<method>[A-Z]+) (?P<path>[^ "\\]*) [^"\\]*" (?P<status>[0-9]{3}) (?P<bytes>[0-9]+|-)'
-)
-_PLAIN_TAIL = r' "(?P<referer>[^"\\]*)" "(?P<agent>[^"\\]*)"'
-_NUMBERS = {"status": pa.int64(), "bytes": pa.int64()}
+__all__ = ["FORMAT", "LogOptions", "groups_of"]
 
 
 @dataclass(frozen=True)
 class LogOptions:
     """How lines become columns: one of the two is given."""
 
-    preset: str | None = field(default=None, metadata={"about": "for log lines: access-log"})
+    preset: str | None = field(default=None, metadata={"about": f"for log lines: {', '.join(PRESETS)}"})
     pattern: str | None = field(
         default=None, metadata={"about": "for log lines: a regular expression with named groups"}
     )
 
     def __post_init__(self) -> None:
-        if self.preset not in (None, "access-log"):
-            raise ParameterError(f"preset must be one of access-log, got {self.preset!r}")
+        if self.preset not in (None, *PRESETS):
+            raise ParameterError(f"preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
         if self.preset is not None and self.pattern is not None:
             raise ParameterError("pattern and input.preset exclude each other; keep one")
         if self.preset is None and self.pattern is None:
             raise ParameterError("format log needs preset: access-log, or a pattern with named groups")
 
 
-def _patterns(source: Source) -> list[str]:
+def _patterns(source: Source, columns: tuple[str, ...]) -> list[str]:
     """The expressions to try on each line, one after the other."""
     options = source.option(LogOptions)
     if options.preset is not None:
-        tail = _PLAIN_TAIL if {"referer", "agent"} & set(source.names) else ""
-        return [_only(pattern, source.names) for pattern in (_PLAIN_HEAD + tail, ACCESS_LOG)]
+        return preset_patterns(options.preset, columns, source.names)
     return [str(options.pattern)]
-
-
-def _only(pattern: str, names: tuple[str, ...]) -> str:
-    """The pattern, capturing no more than the named groups."""
-    for name in _ACCESS_COLUMNS:
-        if name not in names:
-            pattern = pattern.replace(f"(?P<{name}>", "(?:")
-    return pattern
 
 
 def groups_of(pattern: str) -> list[str]:
@@ -92,20 +71,29 @@ def groups_of(pattern: str) -> list[str]:
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
-    columns, types = list(_ACCESS_COLUMNS), dict(_NUMBERS)
-    if source.option(LogOptions).preset is None:
-        columns, types = groups_of(_patterns(source)[0]), {}
-    types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.texts}
+    options = source.option(LogOptions)
     head = read_head(file.path, compression, opener)
-    return plan_lines(file, "log", compression, source, head=head, columns=columns, types=types)
+    types: dict[str, pa.DataType] = {}
+    if options.preset is None:
+        columns = tuple(groups_of(str(options.pattern)))
+    else:
+        columns, types = preset_columns(options.preset, file.path, head), preset_types(options.preset)
+    types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.texts}
+    return plan_lines(
+        file, "log", compression, source, head=head, columns=columns, types=types, header=columns
+    )
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
     """Batches of the item's lines."""
     rejects = Rejects(item.path, plan.source.keep_bad)
-    patterns = _patterns(plan.source)
+    patterns = _patterns(plan.source, item.header)
+    directives = plan.source.option(LogOptions).preset == "w3c"
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
         lines, places = _split(block)
+        if directives:
+            records = pc.invert(pc.starts_with(lines, "#"))
+            lines, places = lines.filter(records), places[records.to_numpy(zero_copy_only=False)]
         good = valid_text(lines)
         if good is not None:
             _set_aside(lines, places, ~good, "line is not UTF-8", rejects)
@@ -151,7 +139,7 @@ def _set_aside(
 
 
 def _column(parts: list[pa.StructArray], name: str, source: Source) -> pa.Array:
-    column = pa.concat_arrays([part.field(name) for part in parts])
+    column = pa.concat_arrays([part.field(group_of(name)) for part in parts])
     none = pc.equal(column, "")
     if source.option(LogOptions).preset is not None:
         none = pc.or_(none, pc.equal(column, "-"))

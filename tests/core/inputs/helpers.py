@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import dataclasses
 import gzip
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ def write(path: Path, data: bytes | str) -> Path:
         raw = gzip.compress(raw[: len(raw) // 2]) + gzip.compress(raw[len(raw) // 2 :])  # two members
     elif path.suffix == ".bz2":
         raw = bz2.compress(raw)
+    elif path.suffix == ".xz":
+        raw = lzma.compress(raw)
     elif path.suffix == ".zst":
         raw = zstandard.compress(raw)
     path.write_bytes(raw)

@@ -21,7 +21,7 @@ def test_plain_file_reads_identifiers_as_text(tmp_path: Path) -> None:
     assert read(file) == (rows_of(("007", "/a"), ("8", "/b")), {})
 
 
-@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".zst", ".xz"])
 def test_compressed_files_read_alike(tmp_path: Path, ending: str) -> None:
     text = "user,key\n" + "".join(f"u{i % 7},/page/{i}\n" for i in range(2000))
     rows, rejected = read(write(tmp_path / f"a.csv{ending}", text), block_bytes=1000)

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.formats import log as log_lines
-from tests.core.inputs.helpers import plan_of, read, read_all, source_of, write
+from hushgram.inputs.formats.log_presets import preset_columns, preset_patterns
+from tests.core.inputs.helpers import plan_of, read, read_all, write
 
 COMMON = '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326\n'
 COMBINED = (
@@ -56,15 +56,27 @@ def test_only_the_needed_groups_and_lines_without_a_path(tmp_path: Path) -> None
 def test_the_fast_expression_agrees_with_the_general_one() -> None:
     plain = COMBINED.replace("\\", "").replace('"x"', "x").replace('/"q"', "/q").replace('"Linux"', "Linux")
     lines = pa.array(
-        [COMMON, plain, COMBINED, NO_PROTOCOL, SPACED_USER, BROKEN_REQUEST, "x", COMMON.replace("GET", "get")]
+        [
+            COMMON,
+            plain,
+            plain.replace("2001:db8::1", "h.org"),
+            COMMON.replace("127.0.0.1", "::1"),
+            COMBINED,
+            NO_PROTOCOL,
+            SPACED_USER,
+            BROKEN_REQUEST,
+            "x",
+            COMMON.replace("GET", "get"),
+        ]
     )
     for names in (("ip", "path"), ("ip", "time", "status", "bytes"), ("referer", "agent")):
-        fast, general = (
+        four, six, general = (
             pc.extract_regex(pc.ascii_rtrim(lines, characters="\n"), pattern=pattern).to_pylist()
-            for pattern in log_lines._patterns(source_of(ids=names, preset="access-log"))
+            for pattern in preset_patterns("access-log", preset_columns("access-log", "", b""), names)
         )
-        assert any(fast)
-        assert all(quick in (None, slow) for quick, slow in zip(fast, general, strict=True))
+        for fast in (four, six):
+            assert any(fast)
+            assert all(quick in (None, slow) for quick, slow in zip(fast, general, strict=True))
 
 
 def test_own_pattern_and_windows_line_ends(tmp_path: Path) -> None:
@@ -91,3 +103,58 @@ def test_pattern_mistakes_are_one_line(tmp_path: Path) -> None:
         plan_of(file, pattern=r"(?P<user>\w+) (?P<keys>\w+)")
     with pytest.raises(ParameterError, match=r"preset: access-log, or a pattern"):
         plan_of(file)
+
+
+VHOST = "www.example.org:443 " + COMBINED
+W3C = (
+    "#Software: Microsoft Internet Information Services 10.0\n#Version: 1.0\n"
+    "#Fields: date time s-ip cs-method cs-uri-stem c-ip cs(User-Agent) sc-status\n"
+    "2026-11-15 09:30:00 10.0.0.1 GET /a 1.2.3.4 Mozilla/5.0+(X) 200\n"
+    "#Date: 2026-11-15\n"
+    "2026-11-15 09:30:01 10.0.0.1 GET /b 1.2.3.5 - 404\n"
+    "2026-11-15 09:30:02 10.0.0.1 GET /c 1.2.3.6\n"
+)
+
+
+def test_vhost_combined_and_common(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.log", VHOST + VHOST.replace(":443", "") + COMBINED)
+    rows, rejected, _ = read_all(
+        plan_of(file, ids=("ip", "path"), columns=("vhost", "port", "agent"), preset="vhost_combined")
+    )
+    assert {row["ip"] for row in rows} == {"2001:db8::1"}
+    assert [(row["vhost"], row["port"]) for row in rows] == [
+        ("www.example.org", "443"),
+        ("www.example.org", None),
+    ]
+    assert rejected == {"line does not match": 1}
+    rows, rejected = read(
+        write(tmp_path / "b.log", COMMON + COMBINED), ids=("ip", "path"), preset="common-log"
+    )
+    assert ([row["ip"] for row in rows], rejected) == (["127.0.0.1"], {"line does not match": 1})
+
+
+def test_lines_with_a_virtual_host_are_no_access_log(tmp_path: Path) -> None:
+    """Else the host would be taken for the user."""
+    lines = VHOST + VHOST.replace(":443", "") + "www.example.org:80 " + COMMON + "www.example.org " + COMMON
+    rows, rejected = read(write(tmp_path / "a.log", lines), ids=("ip", "path"), preset="access-log")
+    assert (rows, rejected) == ([], {"line does not match": 4})
+
+
+def test_w3c_columns_come_from_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "u_ex.log", W3C)
+    columns = ("cs(User-Agent)", "sc-status")
+    plan = plan_of(
+        file, ids=("c-ip", "cs-uri-stem"), columns=columns, preset="w3c", block_bytes=50, item_bytes=60
+    )
+    rows, rejected, _ = read_all(plan)
+    assert rows == [
+        {"c-ip": "1.2.3.4", "cs-uri-stem": "/a", "cs(User-Agent)": "Mozilla/5.0+(X)", "sc-status": "200"},
+        {"c-ip": "1.2.3.5", "cs-uri-stem": "/b", "cs(User-Agent)": None, "sc-status": "404"},
+    ]
+    assert rejected == {"line does not match": 1}
+    with pytest.raises(InputError, match="no line #Fields"):
+        plan_of(write(tmp_path / "b.log", COMMON), ids=("c-ip",), preset="w3c")
+    with pytest.raises(
+        ParameterError, match="preset must be one of access-log, common-log, vhost_combined, w3c"
+    ):
+        plan_of(file, preset="nginx")
