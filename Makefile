@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage audit mutants fuzz lint tree bench wheel lock clean mutants
+.PHONY: help setup demo test test-flink coverage audit mutants fuzz lint tree bench wheel lock clean sketch-mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -43,7 +43,7 @@ mutants: setup  ## deliberate breaches, each of which a test must notice
 fuzz: setup     ## a million tries at every door; ARGS="--seconds 600 config" narrows it
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-mutants: setup  ## 20,000 altered sketches, each refused or answering as before (N=2000 for fewer)
+sketch-mutants: setup ## 20,000 altered sketches, each refused or answering as before (N=2000 for fewer)
 	$(BIN)/python -m tests.core.sketch.mutants $(or $(N),20000)
 
 # The three folders as one import root, as a tree of links: mypy and import-linter read this.
