@@ -39,6 +39,8 @@ _POLL_SECONDS = 2.0
 _STAGES = (
     ("ReadItem", "reading"),
     ("Bound", "bounding contributions"),
+    ("Hold", "bounding contributions"),
+    ("Choose", "choosing max_contributions"),
     ("Count", "counting"),
     ("Histogram", "counting"),
     ("Siz", "sizing"),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, WrapValidator, model_validator
+from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 
 from hushgram.accounting import Event
 from hushgram.errors import ParameterError
@@ -42,6 +42,7 @@ _CHOICES = (
 )  # fmt: skip
 # A field that takes the word auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
+_AS_IT_IS = PlainSerializer(lambda value: value.model_dump() if isinstance(value, Model) else value)
 
 
 class SizesConfig(Model):
@@ -75,7 +76,7 @@ class DomainConfig(Model):
 class ReleasePrivacy(PrivacyConfig):
     """The guarantee, and how the sketch spends it. Whatever is left out has the library's default."""
 
-    max_contributions: Annotated[int | None, _OR_AUTO] = Field(
+    max_contributions: Annotated[int | None, _OR_AUTO, _AS_IT_IS] = Field(
         default=None,
         ge=1,
         description="how much one user may contribute in all, such as 8; auto chooses it from the data",
@@ -86,7 +87,7 @@ class ReleasePrivacy(PrivacyConfig):
         default=None, description="noise on counts: auto (the smaller), laplace, gaussian"
     )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
-    split: Annotated[SplitConfig | None, _OR_AUTO] = Field(
+    split: Annotated[SplitConfig | None, _OR_AUTO, _AS_IT_IS] = Field(
         default=None, description="shares of epsilon by name, or auto: after the sizes are released"
     )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pyarrow as pa
@@ -195,3 +196,31 @@ def test_lookups_go_through_the_recipe_of_the_release(home: Path) -> None:
     told = sketch.estimate(['["u7","https://example.org/0?q#f"]', '["u","/0"]', "other"]).to_pylist()
     assert [row["key"] for row in told] == ['["u","/0"]', '["u","/0"]', "other"]
     assert told[0]["estimate"] == told[1]["estimate"] > 5 > told[2]["estimate"]
+@pytest.mark.filterwarnings("error")
+def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
+    with Ledger.create("sqlite:///ledger.db") as ledger:
+        ledger.add_dataset("views", Budget("2", "1e-5"))
+    result = call(
+        "urls.yaml",
+        *("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: auto, encoding: buckets}"),
+        *("--set", "dataset=views", "--set", "ledger=sqlite:///ledger.db"),
+    )
+    assert result.exit_code == 0, result.exception
+    words = " ".join(result.stdout.split())
+    assert "chosen from the data; about" in words
+    sketch = Sketch.open("out/urls.sketch")
+    sketch.verify()
+    assert sketch.plan.totals is not None
+    assert sketch.guarantee.epsilon == 1
+    with Ledger("sqlite:///ledger.db") as ledger:
+        (entry,) = ledger.history("views")
+        spent = {event.kind: event.epsilon for event in entry.events}
+    assert spent == {"laplace": Fraction(1, 20), "sizing": Fraction(1, 50), "gaussian": Fraction(93, 100)}
+
+
+def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> None:
+    (home / "keys.txt").write_text("/a\n")
+    for change in ("input.user=null", "privacy.domain={public_keys: keys.txt}"):
+        result = call("urls.yaml", "--set", "privacy.max_contributions=auto", "--set", change)
+        assert "max_contributions auto needs a column of users" in str(result.exception)
+    assert not (home / "out" / "urls.sketch").exists()
