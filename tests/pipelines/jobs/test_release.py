@@ -196,6 +196,8 @@ def test_lookups_go_through_the_recipe_of_the_release(home: Path) -> None:
     told = sketch.estimate(['["u7","https://example.org/0?q#f"]', '["u","/0"]', "other"]).to_pylist()
     assert [row["key"] for row in told] == ['["u","/0"]', '["u","/0"]', "other"]
     assert told[0]["estimate"] == told[1]["estimate"] > 5 > told[2]["estimate"]
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     with Ledger.create("sqlite:///ledger.db") as ledger:
