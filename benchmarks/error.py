@@ -1,8 +1,9 @@
-"""Error, intervals and totals of the decoders on real releases: `python -m benchmarks.error`.
+"""Error, intervals and totals of the decoders on real releases: `python -m benchmarks.error [PART …] [--quick]`.
 
-Every figure is measured on sketches that `release_histogram` made, ε = 1 in all, δ = 0, and beside the setting of
-Aumüller, Lebeda and Pagh (d = 2^64, flat columns of 10 k bits, argmax) in the same run. `python -m
-benchmarks.error main|sets|others|unseen|paper|baseline` runs one part.
+Every figure is measured on sketches that were released at ε = 1. The older parts (main, sets, others, unseen, paper,
+baseline) are at δ = 0, beside the setting of Aumüller, Lebeda and Pagh (d = 2^64, flat columns of 10 k bits, argmax)
+in the same run; their keys are in the data, and the decoder is told so (`present=1`). The newer parts (buckets, ranges, any,
+heavy, gaussian, users: `sharper`) assume nothing; `--quick` runs them alone, on less data.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import hushgram as hg
+from benchmarks import sharper
 from benchmarks.bars import Report
 from benchmarks.data import HELD_OUT, HISTOGRAMS, KEYS, RANGES, Counts
 from hushgram.decoding.alp import argmax_levels
@@ -75,16 +77,16 @@ def measure(
         )
         used += sketch.size / releases
         for name in estimators:
-            table = sketch.estimate(NAMES, estimator=name, interval=None)
+            table = sketch.estimate(NAMES, estimator=name, interval=None, present=1.0)
             estimates[name].append(table["estimate"].to_numpy())
         for kind in intervals:
-            table = sketch.estimate(NAMES, interval=kind)
+            table = sketch.estimate(NAMES, interval=kind, present=1.0)
             low, high = table["low"].to_numpy(), table["high"].to_numpy()
             inside[kind].append((low <= counts) & (counts <= high))
             width[kind].append(high - low)
         for _ in range(SETS if size else 0):
             chosen = np.sort(rng.choice(KEYS, size, replace=False))
-            total = sketch.total(NAMES.take(pa.array(chosen)))
+            total = sketch.total(NAMES.take(pa.array(chosen)), estimator="posterior")
             totals.append((float(counts[chosen].sum()), total.estimate, total.low, total.high))
     return Scores(
         counts=np.tile(counts, releases),
@@ -134,7 +136,11 @@ def judge_intervals(report: Report, what: str, scores: Scores) -> None:
         elif number:
             held = f"{scores.coverage('confidence', within):.3f} of {number}"
             report.note(f"{what}: confidence intervals hold, {name} (few)", held)
-    between(report, f"{what}: credible intervals hold", scores.coverage("credible"), 0.93, 0.98)
+    credible = scores.coverage("credible")
+    if len(np.unique(scores.counts)) <= 3:  # an interval that must span a few counts may hold all of them
+        report.bar(f"{what}: credible intervals hold", credible, 0.93)
+    else:
+        between(report, f"{what}: credible intervals hold", credible, 0.93, 0.98)
 
 
 def table(name: str, scores: Scores, names: tuple[str, ...]) -> None:
@@ -216,7 +222,7 @@ def set_figures(report: Report) -> None:
     for size in (10, 100, 10_000):
         sets = [rng.choice(KEYS, size, replace=False) for _ in range(200)]
         truth = np.array([counts[chosen].sum() for chosen in sets])
-        totals = [sketch.total(NAMES.take(pa.array(chosen))) for chosen in sets]
+        totals = [sketch.total(NAMES.take(pa.array(chosen)), estimator="posterior") for chosen in sets]
         held = np.mean([t.low <= x <= t.high for t, x in zip(totals, truth, strict=True)])
         own = np.sqrt(np.mean((np.array([t.estimate for t in totals]) / truth - 1.0) ** 2))
         rough = np.sqrt(np.mean((np.array([each[chosen].sum() for chosen in sets]) / truth - 1.0) ** 2))
@@ -226,7 +232,7 @@ def set_figures(report: Report) -> None:
         inside = np.flatnonzero((counts >= low) & (counts <= high))
         chosen = rng.choice(inside, 1_000, replace=False)
         truth = float(counts[chosen].sum())
-        whole = sketch.total(NAMES.take(pa.array(chosen))).estimate / truth - 1.0
+        whole = sketch.total(NAMES.take(pa.array(chosen)), estimator="posterior").estimate / truth - 1.0
         shown = f"posterior {whole:+.3f}, unbiased {each[chosen].sum() / truth - 1.0:+.3f}"
         report.note(f"Zipf 1.1: relative error of 1,000 keys of {low}–{high}", shown)
 
@@ -285,7 +291,7 @@ def baseline(report: Report) -> None:
         for bits_per_key in (8, 20):
             params = hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=bits_per_key)
             sketch = hg.release_histogram(NAMES, counts, params, release_key=hg.ReleaseKey(bytes(32)))
-            answer = sketch.estimate(NAMES, interval=None)
+            answer = sketch.estimate(NAMES, interval=None, present=1.0)
             ours, listed = (
                 answer["estimate"].to_numpy(),
                 answer["source"].to_numpy(zero_copy_only=False) != "alp",
@@ -350,13 +356,26 @@ PARTS = {
     "unseen": held_out,
     "paper": paper_figures,
     "baseline": baseline,
+    "buckets": sharper.bucket_bars,
+    "ranges": sharper.absent_and_ranges,
+    "any": sharper.set_bars,
+    "heavy": sharper.heavy_bars,
+    "gaussian": sharper.gaussian_bars,
+    "users": sharper.user_level,
+}
+QUICK = {
+    "buckets": lambda report: sharper.bucket_bars(report, releases=1),
+    "ranges": lambda report: sharper.absent_and_ranges(report, quick=True),
+    "any": lambda report: sharper.set_bars(report, quick=True),
+    "heavy": lambda report: sharper.heavy_bars(report, quick=True),
 }
 
 
 def main(names: list[str]) -> int:
     report = Report(f"Error of the decoders; {KEYS:,} keys, ε = 1, δ = 0")
-    for name in names or PARTS:
-        PARTS[name](report)
+    quick = "--quick" in names
+    for name in [name for name in names if name != "--quick"] or (QUICK if quick else PARTS):
+        (QUICK if quick and name in QUICK else PARTS)[name](report)
     return report.exit_code()
 
 
