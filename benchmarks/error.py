@@ -2,8 +2,8 @@
 
 Every figure is measured on sketches that were released at ε = 1. The older parts (main, sets, others, unseen, paper,
 baseline) are at δ = 0, beside the setting of Aumüller, Lebeda and Pagh (d = 2^64, flat columns of 10 k bits, argmax)
-in the same run; their keys are in the data, and the decoder is told so (`present=1`). The newer parts (buckets, ranges, any,
-heavy, gaussian, users: `sharper`) assume nothing; `--quick` runs them alone, on less data.
+in the same run; their keys are in the data, and the decoder is told so (`present=1`). The newer parts (buckets, ranges,
+any, heavy, gaussian, users: `sharper`) assume nothing; `--quick` runs them alone, on less data.
 """
 
 from __future__ import annotations
