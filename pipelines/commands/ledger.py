@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import sys
 from typing import Any
 
 import click
@@ -152,12 +154,21 @@ def seal_with_key(url: str | None) -> None:
     click.echo("sealed under the wrapping key" if done else "it is sealed under this wrapping key already")
 
 
-def _print_summary(one: Summary) -> None:
+def _console(**options: Any) -> Any:
+    """A console for texts that are not markup, on a terminal that may not know ε."""
     from rich.console import Console
-    from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(title=f"data set {one.dataset}", title_justify="left", box=None, pad_edge=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return Console(highlight=False, soft_wrap=True, markup=False, **options)
+
+
+def _print_summary(one: Summary) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console()
+    table = Table(title=Text(f"data set {one.dataset}"), title_justify="left", box=None, pad_edge=False)
     for name in ("", "ε", "δ"):
         table.add_column(name, justify="left" if not name else "right")
     table.add_row("budget", brief(one.budget_epsilon), brief(one.budget_delta))
@@ -165,7 +176,7 @@ def _print_summary(one: Summary) -> None:
     table.add_row("left", brief(one.left_epsilon, up=False), brief(one.left_delta, up=False))
     console.print(table)
     if one.warning is not None:
-        console.print(f"  WARNING: {one.warning}", style="bold red", markup=False)
+        console.print(f"  WARNING: {one.warning}", style="bold red")
     for line in one.explain():
         console.print(f"  {line}")
     if one.kinds:
@@ -186,10 +197,10 @@ def _print_summary(one: Summary) -> None:
 
 
 def _print_history(dataset: str, found: list[Release]) -> None:
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"releases of {dataset}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(f"releases of {dataset}"), title_justify="left", box=None, pad_edge=False)
     for name in ("reserved", "release", "job", "users", "ε", "δ", "status", "finished", "digest"):
         table.add_column(name, justify="right" if name in "εδ" else "left", no_wrap=True)
     for release in found:
@@ -205,7 +216,7 @@ def _print_history(dataset: str, found: list[Release]) -> None:
             release.finished or "",
             (release.digest or "")[:16],
         )
-    Console(highlight=False, soft_wrap=True, width=200).print(table)
+    _console(width=200).print(table)
 
 
 def _as_json(release: Release) -> dict[str, Any]:

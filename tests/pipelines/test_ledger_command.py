@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -125,6 +127,47 @@ def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
     assert done.returncode == 6
     assert done.stderr.startswith("error: there is no ledger at")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "history"])
+def test_names_are_no_markup_and_a_terminal_need_not_know_greek(command: str) -> None:
+    with Ledger.create() as ledger:
+        ledger.add_dataset("[/red]", Budget(1))
+        ledger.reserve(Request("[/red]", "[bold]day[/", [Event("alp", "0.5")]), Owner.this())
+    code = "from hushgram.pipelines.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ledger", command, "[/red]"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[/red]" in done.stdout
+    assert "[bold]day[/" in done.stdout
+
+
+def test_abandoning_a_visible_release_says_so(tmp_path: Path) -> None:
+    from hushgram.pipelines.output_places import digest_tree
+
+    call("init", "--dataset", "pageviews", "--epsilon", "3")
+    (tmp_path / "out").write_text("result")
+    with Ledger() as ledger:
+        request = Request("pageviews", "seen", [Event("alp", 1)], target=str(tmp_path / "out"))
+        taken = ledger.reserve(request, Owner.this())
+        ledger.start(taken)
+        ledger.prepare(taken, digest_tree(tmp_path / "out"))
+        ledger.let_go(taken)
+    shown = call("abandon", "seen").output
+    assert "is visible; it stays published" in shown
+    assert "its charge of ε = 1 stays" in shown
+
+
+def test_short_numbers_are_rounded_to_the_safe_side() -> None:
+    from hushgram.ledger.summary import brief
+
+    for text in ("100.000001", "123456.789", "99999.999999", "1234567/3", "0.000123456789", "2/3"):
+        assert Fraction(brief(text)) >= Fraction(text) >= Fraction(brief(text, up=False))
 
 
 def test_looking_keys_up_imports_no_ledger() -> None:
