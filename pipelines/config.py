@@ -19,7 +19,6 @@ input.pattern is replaced by the date given with ``--date`` (``{date:%Y/%m/%d}``
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import re
 from collections.abc import Iterable
 from fractions import Fraction
@@ -47,11 +46,11 @@ from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
 from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import rational
+from hushgram.pipelines.config_dates import resolve_date, substitute_date
 from hushgram.pipelines.config_errors import explain
-from hushgram.pipelines.yamlfile import ConfigError, Document, Location, read_document
+from hushgram.pipelines.yamlfile import ConfigError, Location, read_document
 
 __all__ = [
-    "NEUTRAL",
     "ConfigError",
     "Exact",
     "InputConfig",
@@ -67,21 +66,7 @@ __all__ = [
     "resolve_date",
 ]
 
-#: Fields without effect on any byte of the output, in the form of pydantic's ``exclude``: all others are compared
-#: when a run is attempted again.
-NEUTRAL: dict[str, Any] = {
-    "dataset": True,
-    "ledger": True,
-    "output": True,
-    "workers": True,
-    "shards": True,
-    "input": {"path", "bad_records", "max_bad_share", "min_rows"},
-}
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
-_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
-# What strftime gives alike on every machine.
-_DATE_FORM = re.compile(r"(?:[^%\x00\ud800-\udfff]|%[YymdjaAbBUWVGu%])+")
 
 
 def refuse(location: Location, message: str) -> PydanticCustomError:
@@ -402,55 +387,8 @@ def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date
     old = model.OLD_NAME
     if old in document.data and model.NAME not in document.data:
         raise ConfigError(f"{document.origin((old,))}: the field {old} is now called {model.NAME}")
-    _substitute_date(document, resolve_date(date))
+    substitute_date(document, resolve_date(date))
     try:
         return model.model_validate(document.data)
     except ValidationError as problem:
         raise explain(problem, document, model) from None
-
-
-def resolve_date(text: str | None) -> datetime.date | None:
-    """``YYYY-MM-DD``, ``today`` or ``yesterday`` (UTC) as a date."""
-    if text is None:
-        return None
-    today = datetime.datetime.now(datetime.UTC).date()
-    relative = {"today": today, "yesterday": today - datetime.timedelta(days=1)}
-    try:
-        return relative.get(text) or datetime.datetime.strptime(text, "%Y-%m-%d").date()
-    except ValueError:
-        raise ConfigError(f"--date must be YYYY-MM-DD, today or yesterday, got {text!r}") from None
-
-
-def _substitute_date(document: Document, date: datetime.date | None) -> None:
-    found = False
-    for location, text in list(document.strings()):
-        if location == ("input", "pattern") or not _DATE.search(text):
-            continue
-        found = True
-        if date is None:
-            raise ConfigError(
-                f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date}}; "
-                "say which with --date YYYY-MM-DD (or today, yesterday)"
-            )
-        for form in _DATE.findall(text):
-            if form and not _DATE_FORM.fullmatch(form):
-                raise ConfigError(
-                    f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date:{form[:40]}}}; use "
-                    "%Y, %m, %d, %y, %j, %a, %b, %U, %V, %G, %u and text"
-                )
-        _replace(
-            document.data,
-            location,
-            _DATE.sub(lambda match: date.strftime(match.group(1) or "%Y-%m-%d"), text),
-        )
-    if date is not None and not found:
-        raise ConfigError(
-            f"{document.source}: --date {date} was given but no field contains {{date}}; "
-            "write it into release, input.path and output.path"
-        )
-
-
-def _replace(data: Any, location: Location, value: str) -> None:
-    for part in location[:-1]:
-        data = data[part]
-    data[location[-1]] = value

@@ -26,7 +26,7 @@ import pyarrow as pa
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan, check_first_blocks
-from hushgram.pipelines.config import NEUTRAL, JobConfig
+from hushgram.pipelines.config import JobConfig
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -35,7 +35,18 @@ if TYPE_CHECKING:
     from hushgram.pipelines.output_places import Shape
     from hushgram.transforms.shuffle.batching import LocalResources
 
-__all__ = ["Job", "Line"]
+__all__ = ["NEUTRAL", "Job", "Line"]
+
+#: Fields without effect on any byte of the output, in the form of pydantic's ``exclude``: all others are compared
+#: when a run is attempted again.
+NEUTRAL: dict[str, Any] = {
+    "dataset": True,
+    "ledger": True,
+    "output": True,
+    "workers": True,
+    "shards": True,
+    "input": {"path", "bad_records", "max_bad_share", "min_rows"},
+}
 
 C = TypeVar("C", bound=JobConfig)
 Line = tuple[str, str]
@@ -106,7 +117,7 @@ class Job(ABC, Generic[C]):
     @cached_property
     def source(self) -> InputPlan:
         """All input files, found, opened and checked; an `InputError` says what is wrong with them."""
-        from hushgram.pipelines.source import plan_config
+        from hushgram.pipelines.plan_input import plan_config
 
         config = self.config.input
         plan = plan_config(config, [name for name in self.columns() if name not in config.columns])

@@ -19,7 +19,7 @@ from hushgram.pipelines.jobs.randomized_response import ResponseConfig
 from hushgram.pipelines.jobs.release import ReleaseConfig
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
 from hushgram.pipelines.jobs.top import TopConfig
-from hushgram.pipelines.source import source_of
+from hushgram.pipelines.plan_input import source_of
 
 TEXT = """\
 release: urls-daily

@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from hushgram.errors import LedgerError
-from hushgram.pipelines.config import NEUTRAL, JobConfig
+from hushgram.pipelines.config import JobConfig
 from hushgram.pipelines.fingerprints import flatten
 from hushgram.pipelines.jobs import job_class
+from hushgram.pipelines.jobs.job import NEUTRAL
 from hushgram.pipelines.runner import load_job, open_job_budget
 from tests.pipelines.six_jobs import JOBS, call, exit_code, write_home
 
