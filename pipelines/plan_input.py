@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
 
 from hushgram.inputs import InputPlan, Source
 from hushgram.inputs.conditions import parse
@@ -11,20 +13,25 @@ from hushgram.pipelines.config import InputConfig
 __all__ = ["plan_config", "source_of"]
 
 
-def source_of(config: InputConfig, columns: Iterable[str] = ()) -> Source:
-    """The source of a job that needs user and key, and `columns` beside them."""
+def source_of(
+    config: InputConfig, columns: Iterable[str] = (), types: Mapping[str, pa.DataType] | None = None
+) -> Source:
+    """The source of a job that needs user and key, and `columns` beside them; `types` are for text files."""
     return Source(
         ids=config.columns,
         columns=tuple(columns),
         format=config.format,
         options=config.options,
         where=None if config.where is None else parse(config.where),
+        types=tuple((types or {}).items()),
         keep_bad=config.bad_records is not None,
     )
 
 
-def plan_config(config: InputConfig, columns: Iterable[str] = ()) -> InputPlan:
+def plan_config(
+    config: InputConfig, columns: Iterable[str] = (), types: Mapping[str, pa.DataType] | None = None
+) -> InputPlan:
     """Finds and checks all input files of a config; an `InputError` says what is wrong with them."""
     from hushgram.transforms.read_records import plan_records
 
-    return plan_records(config.path, source_of(config, columns))
+    return plan_records(config.path, source_of(config, columns, types))

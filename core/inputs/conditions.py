@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from hushgram.errors import ParameterError
 from hushgram.inputs.condition_values import Value, always, is_text, typed_value
 
-__all__ = ["Bound", "Condition", "bind", "parse"]
+__all__ = ["Bound", "Condition", "bind", "kind_of", "kinds_together", "parse"]
 
 _MAX_TEXT, _MAX_DEPTH = 10_000, 50
 _TOKEN = re.compile(
@@ -95,18 +95,25 @@ class Condition:
     @property
     def kinds(self) -> dict[str, pa.DataType]:
         """Columns by what they are compared with: numbers, booleans or text. For files that hold text alone."""
-        found: dict[str, pa.DataType] = {}
-        for test in _tests(self.tree):
-            kinds = {float if isinstance(value, Fraction) else type(value) for value in test.values}
-            known = found.get(test.column)
-            for kind in (_KINDS[kind] for kind in kinds):
-                known = kind if known in (None, kind) else pa.string()
-            if known is not None:
-                found[test.column] = known
-        return found
+        return kinds_together(
+            {test.column: kind_of(value)} for test in _tests(self.tree) for value in test.values
+        )
 
 
-_KINDS = {float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+def kind_of(value: Value) -> pa.DataType:
+    """The type in which text is read that is compared with a value."""
+    if isinstance(value, str):
+        return pa.string()
+    return pa.float64() if isinstance(value, Fraction) else pa.bool_()
+
+
+def kinds_together(parts: Iterable[Mapping[str, pa.DataType]]) -> dict[str, pa.DataType]:
+    """One kind for each column: text where some uses differ."""
+    found: dict[str, pa.DataType] = {}
+    for part in parts:
+        for name, kind in part.items():
+            found[name] = kind if found.get(name, kind) == kind else pa.string()
+    return found
 
 
 def _tests(tree: Any) -> Iterator[_Test]:

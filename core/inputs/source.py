@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.conditions import Condition
+from hushgram.inputs.conditions import Condition, kinds_together
 from hushgram.inputs.shaping import Recipe, parse_recipe
 
 __all__ = [
@@ -65,6 +65,7 @@ class Source:
     format: str = "auto"
     options: tuple[Any, ...] = ()  # options of formats, such as CsvOptions(delimiter=";")
     where: Condition | None = None
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # of columns of text files, where their use tells
     keep_bad: bool = False
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES
@@ -98,7 +99,7 @@ class Source:
     @property
     def kinds(self) -> dict[str, pa.DataType]:
         """Types that columns of text files are to have, as far as their use tells; identifiers are text."""
-        used = {} if self.where is None else self.where.kinds
+        used = kinds_together((dict(self.types), {} if self.where is None else self.where.kinds))
         return {name: kind for name, kind in used.items() if name not in self.texts}
 
     def option(self, kind: type[T]) -> T:

@@ -73,6 +73,10 @@ class Job(ABC, Generic[C]):
         """The columns that are read beside those of `InputConfig.columns`."""
         return ()
 
+    def column_types(self) -> dict[str, pa.DataType]:
+        """Types of columns of text files, from their use: not from first lines, where one record could decide."""
+        return {}
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Refuses columns of a type that the job cannot use."""
 
@@ -120,7 +124,8 @@ class Job(ABC, Generic[C]):
         from hushgram.pipelines.plan_input import plan_config
 
         config = self.config.input
-        plan = plan_config(config, [name for name in self.columns() if name not in config.columns])
+        columns = [name for name in self.columns() if name not in config.columns]
+        plan = plan_config(config, columns, self.column_types())
         self.check_schema(plan.schema)
         self._check_bad_records([file.path for file in plan.files])
         return plan

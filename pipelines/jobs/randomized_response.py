@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
-from hushgram.inputs.conditions import Condition, parse
+from hushgram.inputs.conditions import Condition, kinds_together, parse
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
@@ -153,6 +153,10 @@ class RandomizedResponse(Job[ResponseConfig]):
     def columns(self) -> Iterable[str]:
         secrets = (column for held in self.config.secrets.values() for column in held.columns)
         return dict.fromkeys([*secrets, *self.config.public])
+
+    def column_types(self) -> dict[str, pa.DataType]:
+        conditions = (held.condition() for held in self.config.secrets.values())
+        return kinds_together(condition.kinds for condition in conditions if condition is not None)
 
     def events(self) -> list[Event]:
         """One randomized response for each secret bit."""

@@ -20,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 
 from hushgram.accounting import Event
 from hushgram.errors import ParameterError
+from hushgram.inputs.conditions import kinds_together
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
@@ -221,6 +222,9 @@ class SparseVectorJob(Job[SparseVectorConfig]):
 
     def columns(self) -> Iterable[str]:
         return dict.fromkeys(name for query in self._queries for name in query.columns)
+
+    def column_types(self) -> dict[str, pa.DataType]:
+        return kinds_together(query.kind.column_types for query in self._queries)
 
     def check_schema(self, schema: pa.Schema) -> None:
         self.plan = QueryPlan(self._queries, schema, self.config.input.key)

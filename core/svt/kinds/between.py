@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hushgram.errors import ParameterError
 from hushgram.inputs.condition_values import typed_value
+from hushgram.inputs.conditions import kind_of
 from hushgram.svt.kinds.intervals import IntervalCounters, storage_type
 from hushgram.svt.kinds.kind import I64, Counters, DataShape, QueryKind, read_text
 
@@ -45,6 +46,10 @@ class RangeQuery(QueryKind):
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.column,)
+
+    @property
+    def column_types(self) -> dict[str, pa.DataType]:
+        return {self.column: kind_of(self.low)}
 
     @classmethod
     def counters(cls, queries: Sequence[tuple[int, RangeQuery]], shape: DataShape) -> Sequence[Counters]:

@@ -54,6 +54,11 @@ class QueryKind(ABC):
         """The columns that it reads besides user and key."""
         return ()
 
+    @property
+    def column_types(self) -> dict[str, pa.DataType]:
+        """What they are compared with: so they are read from files of text."""
+        return {}
+
     def most(self, max_contributions: int, max_per_key: int) -> int:
         """The most that one user changes the answer: C, since a user contributes no more than that in all."""
         return max_contributions

@@ -38,6 +38,10 @@ class WhereQuery(QueryKind):
     def columns(self) -> tuple[str, ...]:
         return self.condition.columns
 
+    @property
+    def column_types(self) -> dict[str, pa.DataType]:
+        return self.condition.kinds
+
     @classmethod
     def counters(cls, queries: Sequence[tuple[int, WhereQuery]], shape: DataShape) -> Sequence[Counters]:
         return [_WhereCounters(queries, shape.record_schema)]

@@ -89,3 +89,12 @@ def test_mistakes_show_in_the_plan(files: list[Path], condition: str, message: s
         assert "\n" not in str(caught.value)
     with pytest.raises(ParameterError, match="MATCHES needs a text in single quotes"):
         parse("key MATCHES 3")
+
+
+def test_columns_of_text_have_the_types_of_their_use(tmp_path: Path) -> None:
+    """Types that a job gives, and those of `where`, are one; where they differ the column is text."""
+    file = write(tmp_path / "a.csv", "user,key,n,m\nu,/a,1,1\n")
+    types = (("n", pa.float64()), ("m", pa.float64()))
+    plan = plan_of(file, columns=("n", "m"), types=types, where=parse("m LIKE '1%' AND n > 0"))
+    assert plan.schema.field("n").type == pa.float64()
+    assert plan.schema.field("m").type == pa.string()
