@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import hushgram as hg
 from benchmarks.bars import Report
-from benchmarks.pipeline import measure, peer_python
+from benchmarks.pipeline import DATA, measure, peer_python
 
 ROWS, USERS, URLS = 500_000, 40_000, 100_000
 FIXED = (8, 20, 50, 100, 200, 400)
@@ -97,6 +97,7 @@ def beside(report: Report) -> None:
     if python is None:
         report.note("PipelineDP cannot be installed here: not measured")
         return
+    DATA.mkdir(parents=True, exist_ok=True)
     users, urls = records()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.parquet")

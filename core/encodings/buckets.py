@@ -53,6 +53,8 @@ __all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsSpace", "classes"]
 BLOCK = 1 << 14
 _LARGEST_SIZE = 1 << 32
 _CLASSES_A_KEY = 128
+# Steps that are tried, in scales. A wider one would round off more than noise blurs.
+_STEPS = tuple(Fraction(eighths, 8) for eighths in (2, 4, 6, 8))
 
 
 def classes(max_contributions: int) -> int:
@@ -235,16 +237,11 @@ class Buckets(Encoding):
         """Any demand can be served: classes(C) is at most 2^27."""
 
     def plan(self, demand: Demand) -> BucketsSpace:
+        """The space with the least error: a wider step saves bits for more buckets, with fewer keys in each."""
         assert demand.scale is not None
-        # An odd step near half the scale raises the variance by 1 or 2 % and saves bits for more buckets.
-        step = int(demand.scale / 4) * 2 + 1
-        bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
-        buckets = max(bits / _bits_of_noise(demand.noise, demand.scale / step), Fraction(demand.keys, 2))
-        unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
-        most = _LARGEST_SIZE // unit
-        return BucketsSpace(
-            demand.noise, demand.scale, step, min(max(-int(-buckets // unit), 1), most) * unit
-        )
+        steps = {int(demand.scale * share / 2) * 2 + 1 for share in _STEPS}
+        spaces = [_space(demand, demand.scale, step) for step in sorted(steps)]
+        return min(spaces, key=lambda space: self.squared_error(space, demand))
 
     def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:
         noise = noise_of(text["noise"]).id
@@ -258,9 +255,18 @@ class Buckets(Encoding):
         return BucketsSpace(noise, scale, step, size)
 
 
+def _space(demand: Demand, scale: Fraction, step: int) -> BucketsSpace:
+    """As many buckets as fit the bits that were asked for."""
+    bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
+    buckets = max(bits / _bits_of_noise(demand.noise, scale / step), Fraction(demand.keys, 2))
+    unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
+    most = _LARGEST_SIZE // unit
+    return BucketsSpace(demand.noise, scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
+
+
 def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
     """About how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
-    doublings = Fraction(int(max(ratio, Fraction(1)) ** 16).bit_length() - 1, 16)
+    doublings = Fraction(int(max(2 * ratio, Fraction(8, 5)) ** 16).bit_length() - 1, 16) - 1
     return noise_of(noise).bits_at_one + doublings
 
 

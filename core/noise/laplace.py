@@ -28,7 +28,7 @@ class LaplaceNoise(Noise):
     """``scale`` is b. All of δ is left for the threshold."""
 
     id = "laplace"
-    bits_at_one = Fraction(11, 4)
+    bits_at_one = Fraction(13, 5)
     # Less for the list leaves keys below the threshold that hide small ones in their buckets (benchmarks.error).
     shares = tuple(Fraction(percent, 100) for percent in range(50, 75, 5))
 
