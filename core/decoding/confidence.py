@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding.constants import FINE, RANGES
+from hushgram.decoding.constants import FINE, LONELY, RANGES
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.outcomes import OutcomeTable
 from hushgram.decoding.posterior import Outcomes
@@ -84,7 +84,8 @@ def _accept(
 ) -> NDArray[np.bool_]:
     """(X, outcomes): what each ``near`` count accepts, in falling order of likelihood over marginal.
 
-    Outcomes that no count accepts go to the count that favours them most, unless they are ``far``.
+    Outcomes that no count accepts go to the counts that favour them nearly as much as the one that favours them
+    most, unless they are ``far``.
     """
     ratio = chance / np.maximum(weight @ chance, 1e-300)
     ratio[:, far] = -1.0
@@ -97,5 +98,5 @@ def _accept(
     accepted[~near] = False  # these stand in the marginal only; the radius serves them
     best = ratio.argmax(axis=0)
     lonely = np.flatnonzero(~accepted.any(axis=0) & ~far & near[best])
-    accepted[best[lonely], lonely] = True
+    accepted[:, lonely] = near[:, None] & (ratio[:, lonely] >= LONELY * ratio[best[lonely], lonely])
     return accepted

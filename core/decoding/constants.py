@@ -43,6 +43,7 @@ HIDDEN_CLASSES      64      outcomes of the encoding for a key that is not liste
 LISTED_CLASSES      8       the same for a listed key                                             doubling: no change
 RANGES              0.06    share of the missing coverage that ranges of counts add to be safe    worst case, test
 FINE                8       candidate counts and ranges of values: at most 1/8 noise scale        doubling: no change
+LONELY              0.15    counts that favour an outcome that none accepts, as a share of the most   e^−1.92: 95 %
 TOP                 12      candidate counts end so many noise scales above the threshold         e^−12 is nothing
 **buckets (background.py, buckets.py)**
 BACKGROUND_CELLS    2^15    cells of the background's distribution                                time
@@ -109,6 +110,7 @@ HIDDEN_CLASSES: Final = 64
 LISTED_CLASSES: Final = 8
 RANGES: Final = 0.06
 FINE: Final = 8
+LONELY: Final = 0.15
 TOP: Final = 12.0
 
 BACKGROUND_CELLS: Final = 1 << 15

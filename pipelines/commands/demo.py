@@ -13,7 +13,7 @@ from hushgram.private_directory import PrivateDirectory
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hushgram.pipelines.demo import DemoResult
+    from hushgram.pipelines.demo import DemoResult, Line
 
 __all__ = ["command"]
 
@@ -72,11 +72,12 @@ def _show(result: DemoResult) -> None:
     click.echo(
         f"3. asked in {result.asked:.1f} s; 'counted' is the truth after each user was held to the bound\n"
     )
-    header = ("key", "views", "counted", "estimate", "95 % interval", "from", "")
+    header = ("key", "views", "counted", "estimate", "95 % interval", "from", "", "with buckets")
     rows = [
         (
             line.key, f"{line.views:,}", _number(line.counted), f"{line.estimate:,.1f}",
             f"{line.low:,.0f} to {line.high:,.0f}", line.source, "missed" if line.covered is False else "",
+            _with_buckets(line),
         )
         for line in result.lookups
     ]  # fmt: skip
@@ -94,6 +95,13 @@ def _show(result: DemoResult) -> None:
     told = [line.covered for line in result.lookups if line.covered is not None]
     if told:
         click.echo(f"\n{sum(told)} of {len(told)} intervals hold the counted number (95 % are meant to)")
+
+
+def _with_buckets(line: Line) -> str:
+    if line.buckets is None:
+        return ""
+    estimate, low, high = line.buckets
+    return f"{estimate:,.1f} ({low:,.0f} to {high:,.0f})"
 
 
 def _number(value: int | None) -> str:
