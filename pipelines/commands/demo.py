@@ -83,15 +83,15 @@ def _show(result: DemoResult) -> None:
     ]  # fmt: skip
     _table(header, rows)
     click.echo("")
-    header = ("total over", "keys", "views", "counted", "estimate", "95 % interval", "")
-    rows = [
+    head = ("total over", "keys", "views", "counted", "estimate", "95 % interval", "")
+    sums = [
         (
             line.what, f"{line.keys:,}", f"{line.views:,}", _number(line.counted), f"{line.estimate:,.0f}",
             f"{line.low:,.0f} to {line.high:,.0f}", "",
         )
         for line in result.totals
     ]  # fmt: skip
-    _table(header, rows)
+    _table(head, sums)
     told = [line.covered for line in result.lookups if line.covered is not None]
     if told:
         click.echo(f"\n{sum(told)} of {len(told)} intervals hold the counted number (95 % are meant to)")
