@@ -26,6 +26,8 @@ __all__ = ["Limits", "check_counts", "check_first_blocks"]
 # Files whose first block is read; where there are more, so many of them are, spread over all.
 _MAX_FILES = 64
 _BLOCK_BYTES = 1 << 20
+# Where a filter leaves out all of the first block, so many further ones are read.
+_MAX_BLOCKS = 16
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,13 @@ def check_first_blocks(plan: InputPlan, limits: Limits, opener: Opener = open_lo
     rows, whole = 0, len(first) == len(plan.items) and len(chosen) == len(paths)
     for path in chosen:
         read = 0
-        for chunk in read_item(first[path], small, opener):
+        for number, chunk in enumerate(read_item(first[path], small, opener)):
             rows += chunk.batch.num_rows
             read += chunk.size
             reasons.update(chunk.rejected)
             for reason, at in chunk.places.items():
                 places.setdefault(reason, (first[path], at))
-            if chunk.batch.num_rows or chunk.rejected:
+            if chunk.batch.num_rows or chunk.rejected or number >= _MAX_BLOCKS:
                 whole = whole and read >= first[path].size
                 break
     bad = sum(reasons.values())

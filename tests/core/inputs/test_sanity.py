@@ -1,0 +1,52 @@
+"""What cannot be meant: reasons with their places, limits, and how much is read to find out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from hushgram.errors import InputError, ParameterError
+from hushgram.inputs import Limits, check_counts, check_first_blocks, sanity
+from hushgram.inputs.conditions import parse
+from tests.core.inputs.helpers import plan_of, write
+
+
+def test_the_commonest_reason_is_shown_with_line_and_byte(tmp_path: Path) -> None:
+    text = "user,key\nu,/a\nx\n,/b\n,/c\n"
+    plan = plan_of(write(tmp_path / "a.csv", text))
+    place = (
+        rf"a\.csv, line 4 \(byte {text.index(',/b')}\): user is null; more than input.max_bad_share \(0.05\)"
+    )
+    with pytest.raises(InputError, match=place):
+        check_first_blocks(plan, Limits())
+    check_first_blocks(plan, Limits(Fraction(3, 4)))
+
+
+def test_a_filter_that_leaves_out_the_beginning_does_not_read_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanity, "_BLOCK_BYTES", 100)
+    lines = "".join(f"u{i},/k\n" for i in range(5000))
+    plan = plan_of(write(tmp_path / "a.csv", "user,key\n" + lines + "z,/k\n"), where=parse("user = 'z'"))
+    read: list[int] = []
+    real = sanity.read_item
+    monkeypatch.setattr(sanity, "read_item", lambda *a: (read.append(1) or chunk for chunk in real(*a)))  # type: ignore[func-returns-value]
+    check_first_blocks(plan, Limits())  # not known to be empty
+    assert len(read) == 17
+    small = plan_of(write(tmp_path / "b.csv", "user,key\nu,/k\n"), where=parse("user = 'z'"))
+    with pytest.raises(InputError, match=r"no records; set input\.min_rows to 0"):
+        check_first_blocks(small, Limits())
+
+
+def test_counts_of_all_that_was_read() -> None:
+    check_counts(95, 5, {"x": 5}, Limits())
+    with pytest.raises(InputError, match=r"input: y; more than input\.max_bad_share"):
+        check_counts(94, 6, {"x": 2, "y": 4}, Limits())
+    with pytest.raises(InputError, match="no records"):
+        check_counts(0, 0, {}, Limits())
+    check_counts(0, 0, {}, Limits(min_rows=0))
+    for wrong in ({"max_bad_share": Fraction(2)}, {"min_rows": -1}):
+        with pytest.raises(ParameterError):
+            Limits(**wrong)  # type: ignore[arg-type]
