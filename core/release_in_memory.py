@@ -22,6 +22,7 @@ from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact.histogram import Contributions, Histogram
 from hushgram.exact.keys import as_column
+from hushgram.inputs.frames import UNSTATED, columns_by_name, is_frame
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.private_directory import PrivateDirectory
 from hushgram.publishing import check_free
@@ -35,6 +36,7 @@ from hushgram.sparse_histogram.steps import (
     PlannedRelease,
     apart,
     block_parts,
+    checked_params,
     choose_params,
     heavy_of_list,
     heavy_of_shard,
@@ -55,24 +57,31 @@ _LARGEST_COUNT = 1 << 48
 
 def release(
     users: Any,
-    keys: Any,
-    params: ReleaseParams,
+    keys: Any = None,
+    params: ReleaseParams = UNSTATED,
     path: str | Path | None = None,
     *,
+    user: str | None = UNSTATED,
+    key: str = UNSTATED,
     release_key: ReleaseKey | None = None,
     name: str = "",
 ) -> Sketch:
-    """Release the histogram of ``keys`` with user-level privacy (or record-level, where ``users`` is None).
+    """Release the histogram of keys with user-level privacy.
 
-    ``users`` and ``keys`` are columns of equal length (Arrow, numpy, lists) of text, bytes or whole numbers. The
-    result is a sketch at ``path``, or in a temporary directory that goes with it. ``release_key`` reproduces an
-    earlier release of the same data to the byte; whoever has it can subtract the noise.
+    ``release(users, keys, params)`` takes two columns of equal length, ``release(frame, user="user_id", key="url",
+    params=params)`` two columns of a frame (Arrow table or record batch, pandas, polars) by their names. Columns hold
+    text, bytes, whole numbers, dates or booleans, which mean the same as in files. Where ``users`` or ``user`` is
+    None, a record is protected in place of a user. The result is a sketch at ``path``, or in a temporary directory
+    that goes with it. ``release_key`` reproduces an earlier release of the same data to the byte; whoever has it
+    can subtract the noise.
 
     >>> params = ReleaseParams(epsilon="1", max_contributions=2)
     >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
-    >>> sketch.estimate(["/a"]).column_names
+    >>> sketch.estimate("/a").column_names
     ['key', 'estimate', 'low', 'high', 'above_zero', 'source']
     """
+    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
+        users, keys = columns_by_name("release", users, keys, user=user, key=key)
     release_key = key_for(params, release_key)
     texts = params.delta != 0
     if path is not None:
@@ -95,18 +104,24 @@ def release(
 
 def release_histogram(
     keys: Any,
-    counts: Any,
-    params: ReleaseParams,
+    counts: Any = None,
+    params: ReleaseParams = UNSTATED,
     path: str | Path | None = None,
     *,
+    key: str = UNSTATED,
+    count: str = UNSTATED,
     release_key: ReleaseKey | None = None,
     name: str = "",
     unit: Unit = "user",
 ) -> Sketch:
     """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise.
 
-    ``unit`` says whose contributions were bounded so: those of a user, or of a single record.
+    Columns, or ``release_histogram(frame, key="...", count="...", params=params)`` as for `release`. ``unit`` says
+    whose contributions were bounded so: those of a user, or of a single record.
     """
+    if is_frame(keys) or key is not UNSTATED or count is not UNSTATED:
+        keys, counts = columns_by_name("release_histogram", keys, counts, key=key, count=count)
+    checked_params(params)
     if encoding_named(params.encoding).classes(params.noise, params.max_contributions) is not None:
         raise ParameterError(
             f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
@@ -139,19 +154,25 @@ def simulate(
 
 def release_public(
     users: Any,
-    keys: Any,
-    public_keys: Any,
-    params: ReleaseParams,
+    keys: Any = None,
+    public_keys: Any = None,
+    params: ReleaseParams = UNSTATED,
     path: str | Path | None = None,
     *,
+    user: str | None = UNSTATED,
+    key: str = UNSTATED,
     release_key: ReleaseKey | None = None,
     name: str = "",
 ) -> Sketch:
     """Release the counts of a public list of keys: Laplace noise on every one, also those with count 0.
 
     Records of other keys are left out before bounding, so that they use up nothing of a user's contributions. All
-    of ε goes to the noise, of scale C/ε. ``public_keys`` must be known without looking at the data.
+    of ε goes to the noise, of scale C/ε. ``public_keys`` must be known without looking at the data. Columns, or
+    ``release_public(frame, user="...", key="...", public_keys=..., params=params)`` as for `release`.
     """
+    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
+        users, keys = columns_by_name("release_public", users, keys, user=user, key=key)
+    checked_params(params)
     _refuse_choice(params, "release_public")
     release_key = key_for(params, release_key)
     if path is not None:

@@ -1,7 +1,7 @@
 """Keys and users as columns: canonical bytes, public fingerprints, secret user tokens.
 
-A value means the same wherever it came from: text is its UTF-8 bytes, bytes are themselves, and a whole
-number is its decimal text, so that user 123 of a CSV file and user 123 of a Parquet file are one user.
+A value means the same wherever it came from (`identifiers`): user 123 of a CSV file, of a Parquet file and of a
+list are one user.
 
 * `fingerprints`: 64 bits of MurmurHash3 (x64, 128 bits, seed 0), which anyone can compute from a key. At δ = 0
   the fingerprint *is* the key: collisions cost accuracy, never privacy.
@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from hushgram.errors import InputError
+from hushgram.exact.identifiers import ACCEPTED, one_array, spelled
 from hushgram.exact.key_words import Packed
 
 __all__ = ["Encoded", "as_column", "canonical", "encode", "fingerprints", "hash_bytes", "user_tokens"]
@@ -44,21 +45,20 @@ class Encoded:
 
 
 def as_column(column: Any, what: str = "keys") -> pa.Array:
-    """An Arrow, numpy or Python sequence as one Arrow array; refuses what has no canonical bytes."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # no chunks, or too large for one
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    """An Arrow, numpy, pandas, polars or Python sequence as one Arrow array of text, bytes or whole numbers.
+
+    Dates and booleans become their text; what has no canonical bytes is refused.
+    """
     if isinstance(column, np.ndarray) and column.dtype.kind == "S":
         column = column.tolist()
-    if not isinstance(column, pa.Array):
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
         column = _array(column, what)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (_is_text(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+    found = spelled(one_array(column))
+    if found is None:
         raise InputError(
-            f"{what}: values must be text, bytes or whole numbers, got {kind}; cast the column to text first"
+            f"{what}: values must be {ACCEPTED}, got {column.type}; cast the column to text first"
         )
-    return column
+    return found
 
 
 def _array(column: Any, what: str) -> pa.Array:
@@ -68,7 +68,8 @@ def _array(column: Any, what: str) -> pa.Array:
             f"{what}: must be one column (an Arrow or numpy array, or a list), got {type(column).__name__}"
         )
     try:
-        return pa.array(column)
+        to_arrow = getattr(column, "to_arrow", None)  # a polars series: its own buffers
+        return pa.array(column) if to_arrow is None else to_arrow()
     except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError) as error:
         raise InputError(
             f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
@@ -181,17 +182,6 @@ def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArr
 
 def _permute(ecb: Any, blocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.frombuffer(ecb.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape).copy()
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or str(kind) in ("string_view", "binary_view")
-    )
 
 
 def _first_line(error: BaseException) -> str:

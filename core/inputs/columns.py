@@ -1,15 +1,10 @@
-"""Identifiers as columns: which Arrow types have canonical bytes, and which rows must be set aside.
-
-A value means the same from every format: whole numbers are their decimal text, text is UTF-8, bytes are
-themselves, dates are ``YYYY-MM-DD`` and booleans ``true`` and ``false``, as a CSV file would spell them.
-Floats, decimals, timestamps and nested values have no spelling of their own (is it 1, 1.0 or 1e0?) and are
-refused.
-"""
+"""Columns of records: one type for each over all files, and which rows must be set aside."""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,38 +17,15 @@ from hushgram.inputs.conditions import bind
 from hushgram.inputs.source import InputPlan, Rejects
 
 __all__ = [
-    "ACCEPTED",
     "Places",
     "Texts",
     "common_type",
-    "id_type",
     "is_utf8",
     "keep_good",
+    "no_column",
     "parsed",
-    "to_id",
     "valid_text",
 ]
-
-ACCEPTED = "text, bytes, whole numbers, dates or booleans"
-
-
-def id_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which an identifier of type `kind` travels, or None where it has no canonical bytes."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
-        return pa.uint64()
-    if pa.types.is_integer(kind):
-        return pa.int64()
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return kind
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
-        return pa.binary()
-    if pa.types.is_string(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
-        return pa.string()
-    if pa.types.is_date(kind) or pa.types.is_boolean(kind):
-        return pa.string()
-    return None
 
 
 def common_type(kinds: list[pa.DataType]) -> pa.DataType:
@@ -68,19 +40,12 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
     return pa.large_string()
 
 
-def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An identifier column as `kind` (see `id_type`, `common_type`)."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if column.type == kind:
-        return column
-    if pa.types.is_date64(column.type):
-        column = column.cast(pa.date32())
-    if pa.types.is_integer(column.type) and not pa.types.is_integer(kind):
-        column = column.cast(pa.string())
-    if pa.types.is_fixed_size_binary(column.type):
-        column = column.cast(pa.binary())
-    return column.cast(kind)
+def no_column(name: str, columns: Sequence[str]) -> str:
+    """What to say of a column that is not there."""
+    shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+    close = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
+    remedy = f"; did you mean {close[0]!r}?" if close else "."
+    return f"no column {name!r}{remedy} The columns are: {shown or '(none)'}"
 
 
 def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:

@@ -6,15 +6,15 @@ or lacks a column, is an `InputError` that names the file and the remedy.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from hushgram.errors import InputError
+from hushgram.exact.identifiers import ACCEPTED, id_type
 from hushgram.inputs.blocks import COMPRESSIONS
-from hushgram.inputs.columns import ACCEPTED, common_type, id_type
+from hushgram.inputs.columns import common_type, no_column
 from hushgram.inputs.conditions import bind
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
@@ -84,17 +84,8 @@ def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, Fi
         raise InputError(f"{file.path}: column {twice!r} occurs {columns.count(twice)} times; rename one")
     missing = [name for name in source.names if name not in plan.columns]
     if missing and not plan.empty:
-        raise InputError(_missing(file.path, missing[0], plan.columns))
+        raise InputError(f"{file.path}: {no_column(missing[0], plan.columns)}")
     return format.name, plan
-
-
-def _missing(path: str, name: str, columns: Sequence[str]) -> str:
-    shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
-    close = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
-    remedy = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{path}: no column {name!r}{remedy} The columns are: {shown or '(none)'}".replace(
-        "' The", "'. The"
-    )
 
 
 def _column_type(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from bisect import bisect_left
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ __all__ = ["REAL", "Answers", "Total"]
 #: `heavy` shows keys that are real with at least this probability.
 REAL = 0.95
 _LEVEL = 0.95
+_SINGLE = (str, bytes, int, date, np.generic)  # one key, in place of a column of them
 
 Prints = NDArray[np.uint64]
 Heavy = tuple[Prints, NDArray[np.int64], pa.LargeBinaryArray | None]
@@ -78,7 +80,7 @@ class Answers:
 
     def _encode(self, keys: Any) -> Encoded:
         """The keys as this release spells them: the recipe that made its keys is applied to them too."""
-        encoded = encode(keys)
+        encoded = encode([keys] if isinstance(keys, _SINGLE) else keys)
         recipe = parse_recipe(self.manifest.recipe)
         if recipe is None:
             return encoded
@@ -101,7 +103,7 @@ class Answers:
         ``above_zero``: whether the count is told apart from 0 at this level. ``present``: the probability that a
         looked-up key is in the data at all. By default nothing is assumed: confidence intervals hold for any count
         including 0, and the posterior takes a half. ``present=1`` is for keys that are known to be in the data.
-        Repeated keys are decoded once.
+        Repeated keys are decoded once; a single text, number or date is one key.
         """
         encoded = self._encode(keys)
         prints, texts = hash_bytes(encoded.values), encoded.values

@@ -35,6 +35,7 @@ __all__ = [
     "PlannedRelease",
     "apart",
     "block_parts",
+    "checked_params",
     "choose_params",
     "heavy_of_list",
     "heavy_of_shard",
@@ -48,11 +49,17 @@ __all__ = [
 ]
 
 
-def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey:
-    """The key under which a release with these parameters draws; a fresh one where none is given."""
+def checked_params(params: object) -> ReleaseParams:
+    """The parameters, where they are that; a forgotten or misplaced argument is said so."""
     if not isinstance(params, ReleaseParams):
         raise ParameterError(f"params must be ReleaseParams, got {type(params).__name__}")
-    return (release_key or ReleaseKey.generate()).for_parameters("release", params.as_text())
+    return params
+
+
+def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey:
+    """The key under which a release with these parameters draws; a fresh one where none is given."""
+    text = checked_params(params).as_text()
+    return (release_key or ReleaseKey.generate()).for_parameters("release", text)
 
 
 def unit_of(users: object) -> Unit:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushgram.errors import InputError
-from hushgram.inputs.columns import ACCEPTED, id_type, to_id
+from hushgram.exact.identifiers import ACCEPTED, one_array, spelled
 
 __all__ = ["Columns", "RowBuffer", "check_fields", "columns_of"]
 
@@ -56,18 +56,12 @@ def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
             f"no column {name!r} in the records; the columns are {', '.join(batch.schema.names)}"
         )
     column = batch.column(name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    kind = id_type(column.type)
-    if kind is None:
+    found = spelled(one_array(column))
+    if found is None:
         raise InputError(
             f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first"
         )
-    # a dictionary is kept for speed, unless a null is among its values, where null_count does not see it
-    kept = pa.types.is_dictionary(column.type) and not column.dictionary.null_count
-    return column if kept else to_id(column, kind)
+    return found
 
 
 def check_fields(kind: Any, user: str | None, key: str) -> None:

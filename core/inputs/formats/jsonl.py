@@ -26,8 +26,9 @@ import pyarrow.json as pajson
 from numpy.typing import NDArray
 
 from hushgram.errors import InputError
+from hushgram.exact.identifiers import to_id
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
-from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good, to_id
+from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.formats.json_lines import NESTED, Float, Int, NoRecord, load, parse
 from hushgram.inputs.formats.lines import plan_lines

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hushgram.errors import InputError
-from hushgram.inputs.columns import keep_good, to_id
+from hushgram.exact.identifiers import to_id
+from hushgram.inputs.columns import keep_good
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 

@@ -1,5 +1,7 @@
 """Keys as columns: canonical bytes, fingerprints, user tokens."""
 
+import datetime
+
 import mmh3
 import numpy as np
 import pyarrow as pa
@@ -62,12 +64,12 @@ def test_slices_are_read_from_their_own_rows():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ([1.5, 2.0], "text, bytes or whole numbers"),
-        ([True], "text, bytes or whole numbers"),
+        ([1.5, 2.0], "text, bytes, whole numbers, dates or booleans"),
+        ([datetime.datetime(2026, 1, 1)], "got timestamp"),
         (["a", 1], "all text"),
         (["a", None], "row 1 is null"),
         (pa.array([None, None], pa.string()), "row 0 is null"),
-        ([["a"]], "text, bytes or whole"),
+        ([["a"]], "got list"),
     ],
 )
 def test_what_has_no_canonical_bytes_is_refused(column, message):

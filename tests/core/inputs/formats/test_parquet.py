@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushgram.errors import InputError
+from hushgram.exact.identifiers import to_id
 from hushgram.exact.keys import fingerprints
 from hushgram.inputs import read_item
-from hushgram.inputs.columns import to_id
 from tests.core.inputs.helpers import plan_of, read, read_all
 
 ROOT = Path(__file__).parents[4]
