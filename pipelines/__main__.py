@@ -1,6 +1,6 @@
 """`python -m hushgram.pipelines` is the `hushgram` command."""
 
-from hushgram.pipelines.cli import main
+from hushgram.pipelines.cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -20,7 +20,6 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import OutputError
-from hushgram.inputs.key_lists import read_key_list
 from hushgram.publishing import put_file
 
 __all__ = [
@@ -124,6 +123,8 @@ def print_note(text: str, style: str) -> None:
 
 def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[bytes]:
     """Keys of the command line, or of a file with one key a line (``-`` for standard input)."""
+    from hushgram.inputs.key_lists import read_key_list
+
     if keys and keys_file:
         raise click.UsageError("give keys or --keys-file, not both")
     if keys_file is None:

@@ -150,10 +150,11 @@ def test_worth_is_told(run, made):
 
 def test_lookups_do_not_import_beam_or_what_writes():
     program = (
-        "import sys\nfrom hushgram.pipelines.cli import main\n"
-        f"try:\n    main(['query', {PURE!r}, 'k'])\nexcept SystemExit:\n    pass\n"
+        "import sys\nfrom hushgram.pipelines.cli import run\n"
+        f"sys.argv[1:] = ['query', {PURE!r}, 'k']\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass\n"
         "slow = ('apache_beam', 'pydantic', 'sqlalchemy', 'dp_accounting', 'matplotlib', 'scipy', 'pandas')\n"
-        "heavy = [m for m in slow if m in sys.modules]\n"
+        "heavy = [m for m in slow if sys.modules.get(m)]\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
