@@ -32,6 +32,7 @@ from hushgram.ledger.rows import (
     event_rows,
     history_of,
     label,
+    refuse_if_alive,
     refuse_if_changed,
     seen_of,
     values_of,
@@ -243,7 +244,7 @@ class Ledger:
                 raise LedgerError(
                     f"{label(row)} is {row['status']} since {row['finished']}; nothing to abandon"
                 )
-            self._refuse_if_alive(connection, row)
+            refuse_if_alive(row, self.store.clock(connection))
             charged = 0 if row["status"] == "reserved" else 1
             after = self._chain.update(connection, row, status="abandoned", charged=charged, **closed())
             return Release.from_row(after, account.events.get(row["id"], ()))
@@ -346,7 +347,7 @@ class Ledger:
             )
         refuse_if_changed(found, request)
         if found.status != "committed":
-            self._refuse_if_alive(connection, row)
+            refuse_if_alive(row, self.store.clock(connection))
         return found
 
     def _refuse_taken_target(self, connection: sa.Connection, request: Request) -> None:
@@ -375,16 +376,6 @@ class Ledger:
     def _refuse_if_behind(self, account: Account) -> None:
         if problem := self.behind(account):
             raise LedgerError(problem)
-
-    def _refuse_if_alive(self, connection: sa.Connection, row: Row) -> None:
-        if row["owner"] is None or row["lease"] is None:
-            return
-        holder, left = Owner.read(row["owner"]), row["lease"] - self.store.clock(connection)
-        if left > 0 and not holder.is_dead():
-            raise LedgerError(
-                f"{label(row)} is being run by {holder}; wait for it, or if that machine is lost, "
-                f"try again in {left:.0f} s"
-            )
 
     def _mine(self, connection: sa.Connection, reservation: Reservation, allowed: Sequence[str]) -> Row:
         row = self._locked(connection, reservation.release.id)

@@ -16,6 +16,7 @@ from hushgram.ledger.records import Dataset, Release, Request, differences
 from hushgram.ledger.seals import Row
 from hushgram.ledger.tables import now
 from hushgram.ledger.witness import Seen
+from hushgram.processes import Owner
 
 __all__ = [
     "closed",
@@ -25,11 +26,24 @@ __all__ = [
     "event_rows",
     "history_of",
     "label",
+    "refuse_if_alive",
     "refuse_if_changed",
     "same_target",
     "seen_of",
     "values_of",
 ]
+
+
+def refuse_if_alive(row: Row, clock: float) -> None:
+    """Refuses to take over from a run that may still be at work."""
+    if row["owner"] is None or row["lease"] is None:
+        return
+    holder, left = Owner.read(row["owner"]), row["lease"] - clock
+    if left > 0 and not holder.is_dead():
+        raise LedgerError(
+            f"{label(row)} is being run by {holder}; wait for it, or if that machine is lost, "
+            f"try again in {left:.0f} s"
+        )
 
 
 def refuse_if_changed(found: Release, request: Request) -> None:
