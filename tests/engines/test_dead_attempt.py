@@ -1,15 +1,16 @@
-"""What a killed worker leaves on the disk is not in the sketch."""
+"""What a killed worker leaves in the work directory of its attempt is not in the sketch."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.pipelines.release import build_release, run_release
-from hushgram.transforms import write_sketch as sketch_sink
+from hushgram.pipelines.release import run_release
+from hushgram.transforms import write_sketch
 from tests.engines.jobs import contents
 
 PARAMS = ReleaseParams(epsilon="1", max_contributions=2)
@@ -25,24 +26,29 @@ def run(path: Path) -> dict[str, bytes]:
     return contents(path)
 
 
+def leave(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work directory of the next release holds half of a file already."""
+    real = write_sketch.Target.of.__func__  # type: ignore[attr-defined]
+
+    def of(cls: type, *given: Any) -> Any:
+        target = real(cls, *given)
+        Path(target.work).mkdir(exist_ok=True)
+        Path(target.work, name).write_bytes(b"half of a fi")
+        return target
+
+    monkeypatch.setattr(write_sketch.Target, "of", classmethod(of))
+
+
 @pytest.mark.parametrize("name", ["blocks-00000.bin.4711.part", "manifest.json.4711.part", "heavy.parquet"])
-def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str) -> None:
+def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = run(tmp_path / "clean")
-    target = tmp_path / "again"
-    release = build_release(PARAMS, views(), user="user", key="url", path=target, release_key=SECRET)
-    work = Path(release.target.work)
-    work.mkdir()
-    (work / name).write_bytes(b"half of a fi")
-    assert run(target) == clean
+    leave(name, monkeypatch)
+    assert run(tmp_path / "again") == clean
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "clean"]
 
 
 def test_the_sweep_is_what_keeps_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken twin: without it the half-written file is published."""
-    monkeypatch.setattr(sketch_sink, "_sweep", lambda directory: None)
-    target = tmp_path / "again"
-    release = build_release(PARAMS, views(), user="user", key="url", path=target, release_key=SECRET)
-    work = Path(release.target.work)
-    work.mkdir()
-    (work / "blocks-00000.bin.4711.part").write_bytes(b"half of a fi")
-    assert "blocks-00000.bin.4711.part" in run(target)
+    monkeypatch.setattr(write_sketch, "_sweep", lambda directory: None)
+    leave("blocks-00000.bin.4711.part", monkeypatch)
+    assert "blocks-00000.bin.4711.part" in run(tmp_path / "again")
