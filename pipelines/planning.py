@@ -13,7 +13,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
 from hushgram.pipelines.progress import human_bytes
 from hushgram.pipelines.run_directory import run_directory
-from hushgram.planner import Population, predict
+from hushgram.planner import Population, predict, settings
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _LOG_BYTES = 200
 _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 # In URL logs a tenth of the records, or less, are the first of their key.
 _RECORDS_A_KEY = 12
+# Another encoding or noise is worth a line from here on.
+_MUCH_SHARPER = 0.8
 
 
 def release_config(path: str) -> ReleaseConfig:
@@ -55,6 +57,10 @@ def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tup
     population = population_of(config, None, None, None)
     with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction.sketch"))
+        others = [
+            predict(other, population, path=Path(folder, f"other-{i}.sketch"))
+            for i, other in enumerate(_others(params))
+        ]
     how = (
         "as stated"
         if config.sizes is not None
@@ -80,6 +86,22 @@ def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tup
             "resolved",
             f"keys from a count of about {found.resolved:,} on, likely {found.resolved_keys:,} keys",
         )
+    best = min(others, key=lambda other: other.score, default=found)
+    if best.score < _MUCH_SHARPER * found.score and best.resolved is not None:
+        yield (
+            "sharper",
+            f"encoding {best.params.encoding} with {best.params.noise} noise would tell keys from a count of about"
+            f" {best.resolved:,} on, likely {best.resolved_keys:,} keys",
+        )
+
+
+def _others(params: ReleaseParams) -> list[ReleaseParams]:
+    """The same privacy by the other encodings and noises."""
+    return [
+        other
+        for other in settings(params, (params.max_contributions,), (params.epsilon,))
+        if (other.encoding, other.noise) != (params.encoding, params.noise)
+    ]
 
 
 def _records(path: str, size: int) -> float:

@@ -234,13 +234,12 @@ class Release(Job[ReleaseConfig]):
         from hushgram.sketch.reader import Sketch
 
         sketch = Sketch.open(path)
-        sizes = sketch.plan.sizes
         yield "size", human_bytes(sketch.size)
         if self.public_keys is not None:
             yield from _public_lines(self.params, len(self.public_keys))
         else:
-            kind = "released" if sizes.scale else "as stated in the config"
-            yield "about", f"{sizes.records:,} records of {sizes.keys:,} keys ({kind}: may be published)"
+            yield "about", f"{sketch.sizes_in_words()} (may be published)"
+            yield "worth", sketch.resolution().sentence()
             if sketch.plan.totals is not None:
                 yield "contributions", sketch.plan.totals.in_words(sketch.plan.params.max_contributions)
         quoted = shlex.quote(path)
