@@ -64,6 +64,11 @@ def test_every_seam_has_a_row_and_a_toy(kind: str) -> None:
     file, test = TOYS[kind].split("::")
     assert kind in ROWS
     assert test in functions(ROOT / file)
+    source = (ROOT / file).read_text("utf-8")
+    registries = set(re.findall(r"setitem\(([\w.]+),", source)) - {"sys.modules"}
+    assert len(registries) == (
+        0 if kind == "input format" else 1
+    )  # the toy format is a file beside the others
 
 
 @pytest.mark.parametrize("kind", ROWS)

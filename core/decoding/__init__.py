@@ -7,7 +7,6 @@ from hushgram.decoding.alp import AlpEvidence
 from hushgram.decoding.buckets import BucketEvidence
 from hushgram.decoding.decoder import Decoder
 from hushgram.decoding.evidence import Evidence
-from hushgram.decoding.noise import NoiseLaw, noise_law
 from hushgram.decoding.released import Released
 
-__all__ = ["AlpEvidence", "BucketEvidence", "Decoder", "Evidence", "NoiseLaw", "Released", "noise_law"]
+__all__ = ["AlpEvidence", "BucketEvidence", "Decoder", "Evidence", "Released"]

@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 
 from hushgram.decoding.constants import BACKGROUND_CELLS, BACKGROUND_SURE, BACKGROUND_WINDOW
-from hushgram.decoding.noise import NoiseLaw
 from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Floats, Ints, Released
+from hushgram.noise.laws import NoiseLaw
 
 __all__ = ["Background", "model_masses"]
 

@@ -33,11 +33,11 @@ from hushgram.decoding.constants import (
     SURE,
 )
 from hushgram.decoding.evidence import Evidence
-from hushgram.decoding.noise import NoiseLaw
 from hushgram.decoding.released import Flags, Floats, Ints, Released, need
 from hushgram.decoding.rows import Rows
 from hushgram.decoding.support import Bins
 from hushgram.errors import ParameterError
+from hushgram.noise.laws import NoiseLaw
 
 __all__ = ["BucketEvidence"]
 

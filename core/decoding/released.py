@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.decoding.constants import WHOLE
-from hushgram.decoding.noise import LaplaceLaw, NoiseLaw
 from hushgram.errors import ParameterError
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 
 __all__ = ["Flags", "Floats", "Ints", "Released"]
 

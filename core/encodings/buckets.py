@@ -196,13 +196,13 @@ class BucketsSpace(Space):
         seeds: NDArray[np.uint64],
         read: ReadBlock,
     ) -> Evidence:
-        from hushgram.decoding import BucketEvidence, noise_law
+        from hushgram.decoding import BucketEvidence
         from hushgram.decoding.constants import SAMPLE
 
         some = range(min(self.blocks, max(SAMPLE // BLOCK, 1)))
         return BucketEvidence(
             released,
-            noise=noise_law(self.noise, float(self.scale)),
+            noise=noise_of(self.noise).law(float(self.scale)),
             step=self.step,
             size=self.size,
             places=self.positions(heavy, seeds),

@@ -43,6 +43,7 @@ from hushgram.errors import ParameterError
 from hushgram.noise.discrete_gaussian import discrete_gaussian, gaussian_tails
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import enclose, ratio_interval
+from hushgram.noise.laws import GaussianLaw, NoiseLaw
 from hushgram.noise.noises import Noise, Sensitivity
 
 __all__ = [
@@ -108,6 +109,9 @@ class GaussianNoise(Noise):
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         raise ParameterError("noise gaussian needs delta above 0; set delta, or noise to laplace")
+
+    def law(self, scale: float) -> NoiseLaw:
+        return GaussianLaw(scale)
 
 
 @lru_cache(maxsize=256)

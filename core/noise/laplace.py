@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import laplace_tail
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.noise.noises import Noise, Sensitivity
 from hushgram.noise.sampling import discrete_laplace, geometric
 
@@ -63,6 +64,9 @@ class LaplaceNoise(Noise):
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         return at + geometric(scale, size, source)  # memoryless beyond 0
+
+    def law(self, scale: float) -> NoiseLaw:
+        return LaplaceLaw(scale)
 
 
 @lru_cache(maxsize=256)

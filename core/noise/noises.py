@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
+from hushgram.noise.laws import NoiseLaw
 
 __all__ = ["HOMES", "Noise", "Sensitivity", "noise_of"]
 
@@ -58,7 +59,7 @@ class Sensitivity:
 
 
 class Noise(ABC):
-    """One distribution: its privacy map, exact sampler and tail."""
+    """One distribution: its privacy map, exact sampler and tail, and its law for decoders."""
 
     #: the word in configs and manifests
     id: str
@@ -108,6 +109,10 @@ class Noise(ABC):
     @abstractmethod
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         """``size`` exact draws of Z given Z ≥ at, for at ≥ 1."""
+
+    @abstractmethod
+    def law(self, scale: float) -> NoiseLaw:
+        """The distribution in floats, for decoders, which come after the release."""
 
 
 @cache

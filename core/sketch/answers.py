@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hushgram.decoding import Decoder, NoiseLaw, Released, noise_law
+from hushgram.decoding import Decoder, Released
 from hushgram.decoding.decoder import Resolution
-from hushgram.decoding.noise import LaplaceLaw
 from hushgram.encodings import encoding_of
 from hushgram.errors import ParameterError
 from hushgram.exact.keys import Encoded, encode, hash_bytes
 from hushgram.inputs.shaping import parse_recipe, raw_keys
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class Answers:
 
     @cached_property
     def _noise(self) -> NoiseLaw:
-        return noise_law(self.plan.noise.id, float(self.plan.scale))
+        return self.plan.noise.law(float(self.plan.scale))
 
     @cached_property
     def _decoder(self) -> Decoder:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushgram.decoding import BucketEvidence, Decoder, Released, noise_law
+from hushgram.decoding import BucketEvidence, Decoder, Released
 from hushgram.errors import ParameterError
+from hushgram.noise.noises import noise_of
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 from .worlds import laplace, zipf
@@ -49,7 +50,7 @@ def simulate(noise: str, contributions: int, pure: bool, share: float = 1.0, see
     """Counts in 2 buckets a key; ``share`` of the buckets is given to the decoder as a sample."""
     rng = np.random.default_rng(seed)
     scale = 2.0 * contributions if noise == "laplace" else 6.0 * math.sqrt(contributions)
-    law = noise_law(noise, scale)
+    law = noise_of(noise).law(scale)
     size, step = 2 * KEYS, int(scale / 4) * 2 + 1
     cells = 2.0**28 if pure else None
     allowed = 0.03 * KEYS / cells if cells else 1e-6
@@ -197,12 +198,12 @@ def test_what_another_sketch_found_is_refused() -> None:
 @pytest.mark.parametrize("empty", [0, 1])
 def test_few_buckets_and_no_list(empty: int) -> None:
     released = Released(
-        bound=30, noise=noise_law("laplace", 4.0), listed=[31] * empty, cells=2.0**16, records=5.0,
+        bound=30, noise=noise_of("laplace").law(4.0), listed=[31] * empty, cells=2.0**16, records=5.0,
         profile_at=[], profile=[], profile_noise=0.0, keys=3.0,
     )  # fmt: skip
     evidence = BucketEvidence(
         released,
-        noise=noise_law("laplace", 4.0),
+        noise=noise_of("laplace").law(4.0),
         step=1,
         size=64,
         places=[3] * empty,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.decoding import AlpEvidence, Decoder, Released
-from hushgram.decoding.noise import LaplaceLaw
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 

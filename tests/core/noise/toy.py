@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.laplace import LaplaceNoise
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 
 __all__ = ["NOISE"]
 
@@ -23,6 +24,9 @@ class ToyNoise(LaplaceNoise):
 
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
         return super().tail(scale, -(-at // 2))
+
+    def law(self, scale: float) -> NoiseLaw:
+        return LaplaceLaw(2 * scale)  # about
 
     def variance(self, scale: Fraction) -> Fraction:
         return 4 * super().variance(scale)

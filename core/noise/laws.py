@@ -5,7 +5,7 @@ Laplace      P(Z = z) = (1 − t)/(1 + t)·t^|z|, t = e^(−1/scale)
 Gaussian     P(Z = z) ∝ exp(−z²/(2·scale²)) on the integers (Canonne, Kamath, Steinke 2020)
 ===========  =====================================================================================
 
-`noise_law` knows each by the word that a manifest has for it. The exact samplers are in `hushgram.noise`.
+A `Noise` gives its own (`Noise.law`). Nothing here is on the way to a release: there are the exact samplers and tails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 
-__all__ = ["GaussianLaw", "LaplaceLaw", "NoiseLaw", "noise_law"]
+__all__ = ["GaussianLaw", "LaplaceLaw", "NoiseLaw"]
 
 Floats = NDArray[np.float64]
 
@@ -182,13 +182,3 @@ class GaussianLaw(NoiseLaw):
 
     def log_moment(self, at: float) -> float:
         return 0.5 * (at * self.scale) ** 2  # at most that of the continuous Gaussian
-
-
-_LAWS: dict[str, type[NoiseLaw]] = {"laplace": LaplaceLaw, "gaussian": GaussianLaw}
-
-
-def noise_law(name: str, scale: float) -> NoiseLaw:
-    """The law that a manifest names."""
-    if name not in _LAWS:
-        raise ParameterError(f"NoiseLaw: noise must be one of {', '.join(_LAWS)}, got {name!r}")
-    return _LAWS[name](scale)
