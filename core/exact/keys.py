@@ -68,8 +68,10 @@ def _array(column: Any, what: str) -> pa.Array:
             f"{what}: must be one column (an Arrow or numpy array, or a list), got {type(column).__name__}"
         )
     try:
-        to_arrow = getattr(column, "to_arrow", None)  # a polars series: its own buffers
-        return pa.array(column) if to_arrow is None else to_arrow()
+        to_arrow = getattr(
+            column, "to_arrow", None
+        )  # a polars series: its own buffers, which of objects are addresses
+        return pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
     except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError) as error:
         raise InputError(
             f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"

@@ -15,15 +15,15 @@ from hushgram.inputs.columns import no_column
 __all__ = ["UNSTATED", "columns_by_name", "is_frame"]
 
 
-class Unstated:
-    """The type of `UNSTATED`."""
+class Nothing:
+    """The type of `UNSTATED`; errors show its name."""
 
     def __repr__(self) -> str:
         return "unstated"
 
 
 #: an argument that was not given, where None is a statement: there is no such column
-UNSTATED: Final[Any] = Unstated()
+UNSTATED: Final[Any] = Nothing()
 
 
 def is_frame(data: object) -> bool:

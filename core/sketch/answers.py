@@ -35,7 +35,6 @@ __all__ = ["REAL", "Answers", "Total"]
 #: `heavy` shows keys that are real with at least this probability.
 REAL = 0.95
 _LEVEL = 0.95
-_SINGLE = (str, bytes, int, date, np.generic)  # one key, in place of a column of them
 
 Prints = NDArray[np.uint64]
 Heavy = tuple[Prints, NDArray[np.int64], pa.LargeBinaryArray | None]
@@ -80,7 +79,7 @@ class Answers:
 
     def _encode(self, keys: Any) -> Encoded:
         """The keys as this release spells them: the recipe that made its keys is applied to them too."""
-        encoded = encode([keys] if isinstance(keys, _SINGLE) else keys)
+        encoded = encode(_several(keys))
         recipe = parse_recipe(self.manifest.recipe)
         if recipe is None:
             return encoded
@@ -306,6 +305,14 @@ def _match_texts(
         listed[i] = place < end and names[place].as_py() == text
         at[i] = min(place, len(heavy) - 1)
     return at, listed
+
+
+def _several(keys: Any) -> Any:
+    """A column of keys, of which a single text, number or date is one too."""
+    keys = keys.as_py() if isinstance(keys, pa.Scalar) else keys
+    if isinstance(keys, np.generic):
+        return np.array([keys])
+    return [keys] if isinstance(keys, str | bytes | int | date) else keys
 
 
 def _as_text(values: pa.LargeBinaryArray) -> pa.Array:

@@ -114,6 +114,16 @@ def test_what_files_refuse_the_library_refuses() -> None:
         hg.release(pd.DataFrame({"u": [1], "t": [pd.Timestamp(time)]}), user="u", key="t", params=PARAMS)
 
 
+def test_objects_of_polars_are_not_their_addresses() -> None:
+    def frame(value: object) -> pl.DataFrame:
+        return pl.DataFrame({"u": [1], "k": pl.Series([value], dtype=pl.Object)})
+
+    with pytest.raises(InputError, match="keys: values must be"):
+        hg.release(frame(object()), user="u", key="k", params=PARAMS)
+    found = hg.release(frame("a"), user="u", key="k", params=PARAMS, release_key=KEY)
+    assert content(found) == content(hg.release([1], ["a"], PARAMS, release_key=KEY))
+
+
 def test_a_null_among_the_values_of_a_dictionary_is_a_null() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
     with pytest.raises(InputError, match="keys: row 1 is null"):
@@ -148,7 +158,7 @@ def test_other_mistakes() -> None:
     users, urls = TABLE["user_id"], TABLE["url"]
     with pytest.raises(ParameterError, match=r"name columns of a frame.*got ChunkedArray"):
         hg.release(users, user="user_id", key="url", params=PARAMS)
-    with pytest.raises(ParameterError, match="params must be ReleaseParams"):
+    with pytest.raises(ParameterError, match="params must be ReleaseParams, got Nothing"):
         hg.release(TABLE, user="user_id", key="url")
     with pytest.raises(ParameterError, match="params must be ReleaseParams"):
         hg.release_histogram(TABLE, key="url", count="number")
@@ -173,6 +183,8 @@ def test_a_single_key_is_one_key() -> None:
         assert sketch.estimate(one).num_rows == 1
         assert sketch.total(one) == sketch.total([one])
         assert sketch.heavy(keys=one).equals(sketch.heavy(keys=[one]))
+    assert sketch.estimate(np.datetime64("2026-11-01")).equals(sketch.estimate(DAYS[0]))
+    assert sketch.estimate(TABLE["url"][1]).equals(sketch.estimate("/page/1"))
     assert sketch.estimate(True)["key"].to_pylist() == ["true"]
     assert sketch.estimate(DAYS[0])["key"].to_pylist() == ["2026-11-01"]
 
