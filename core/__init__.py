@@ -31,7 +31,7 @@ __all__ = [
     "release_public",
     "sampling",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded on first use: `hushgram query` must not wait for what it does not need.
 _HOMES = {
