@@ -29,7 +29,7 @@ def missing_file_system(path: str) -> str | None:
     if scheme is None:
         return None
     package, extra = _PACKAGES.get(scheme, (None, None))
-    if package is not None and not _is_there(package):
+    if package is not None and not _is_there(package) and not _of_others(scheme):
         return f"there is no file system for {scheme}:// here; pip install 'apache-beam[{extra}]'"
     if package is None and scheme not in _known_schemes():
         return f"there is no file system for {scheme}://; use a local path, {', '.join(f'{s}://' for s in _PACKAGES)}"
@@ -41,6 +41,14 @@ def _is_there(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:
         return False
+
+
+def _of_others(scheme: str) -> bool:
+    """Whether somebody has registered a file system of their own for a scheme of Beam's."""
+    return any(
+        system.scheme() == scheme and not system.__module__.startswith("apache_beam.")
+        for system in FileSystem.get_all_subclasses()
+    )
 
 
 def _known_schemes() -> set[str]:
