@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hushgram
 from hushgram.pipelines.runners import pipeline_options
 from tests.engines.jobs import Bench
 from tests.engines.test_dataflow import DATAFLOW, build, store
@@ -103,7 +104,7 @@ def test_every_function_loads_from_the_wheel_alone(engines: Engines, store: Path
 
 @pytest.mark.engine
 def test_the_command_runs_from_the_wheel_alone(bench: Bench) -> None:
-    assert "0.1" in bench.run(bench.command("--version"))
+    assert hushgram.__version__ in bench.run(bench.command("--version"))
     sketch = bench.release("wheel")
     assert "manifest.json" in sketch
     bench.run(bench.command("verify", str(bench.root / "wheel.sketch")))

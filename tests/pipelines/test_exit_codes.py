@@ -180,6 +180,8 @@ def test_signals(
     where: str,
     left: tuple[str, bool],
 ) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:  # the tests run in the background, or under nohup
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     strike(monkeypatch, where, lambda: os.kill(os.getpid(), number))
     assert (run(), status()) == (code, [left])
     assert capsys.readouterr().err.splitlines()[-1] == "stopped"
