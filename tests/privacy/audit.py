@@ -135,7 +135,7 @@ def _alp() -> Iterator[Row]:
             yield Row(f"{layout}, width {width}", math.log(1 + test_alp.ALPHA / width), math.log(worst))
 
 
-@audit("Buckets: exact sums with noise on every bucket", "encoding:buckets-1", "event:buckets")
+@audit("Buckets: exact sums with noise on every bucket", "encoding:buckets-1", "event:laplace")
 def _buckets() -> Iterator[Row]:
     for places, name in (((0, 1, 2), "apart"), ((0, 0, 1), "two keys meet"), ((1, 1, 1), "all meet")):
         for most, most_per_key, step in ((1, 1, 1), (3, 1, 1), (3, 3, 3)):
@@ -201,7 +201,12 @@ def _pmw() -> Iterator[Row]:
         yield Row(f"{updates} updates, replay {replay}, {variant}", 2.0, worst)
 
 
-@audit("Selection: permute-and-flip, exponential mechanism, noisy max", "event:noisy_max", "event:selection")
+@audit(
+    "Selection: permute-and-flip, exponential mechanism, noisy max",
+    "event:noisy_max",
+    "event:exponential",
+    "event:laplace_noisy_max",
+)
 def _selection() -> Iterator[Row]:
     from hushgram.selection import MECHANISMS, SelectionParams
 
@@ -211,6 +216,71 @@ def _selection() -> Iterator[Row]:
         law = test_selection.DISTRIBUTION[mechanism]
         worst = test_selection.worst(law, float(params.rate), moves)
         yield Row(f"{mechanism}, {'monotone' if monotone else 'any scores'}", 1.0, worst)
+
+
+@audit("The c largest, one after another and in one draw", "event:noisy_max")
+def _largest() -> Iterator[Row]:
+    from hushgram.selection import SelectionParams
+
+    for mechanism in ("permute_and_flip", "exponential"):
+        law = test_selection.DISTRIBUTION[mechanism]
+        rate = float(SelectionParams(1, count=2, monotone=True, mechanism=mechanism).rate)
+        worst = test_selection.pure_loss(lambda s, law=law, rate=rate: test_selection.peeled(law, s, rate, 2))
+        yield Row(f"2 by {mechanism}", 1.0, worst)
+        params = SelectionParams("1/2", delta="0.01", count=2, monotone=True, mechanism=mechanism)
+        rate = float(params.rate)
+        found = test_selection.delta_at(
+            lambda s, law=law, rate=rate: test_selection.peeled(law, s, rate, 2), 0.5
+        )
+        yield Row(f"2 by {mechanism}, δ > 0", 0.5, 0.5, 0.01, found)
+    rate = float(SelectionParams(4, count=2, monotone=True, mechanism="noisy_max").rate)
+    worst = test_selection.pure_loss(lambda s: test_selection.one_shot(s, rate), test_selection.UP)
+    yield Row("2 of one Laplace draw", 4.0, worst)
+
+
+@audit("Offline private multiplicative weights", "event:pmw")
+def _offline() -> Iterator[Row]:
+    from tests.privacy import test_offline_pmw
+
+    params = test_offline_pmw.OfflineParams(2, rounds=2, total=test_offline_pmw.TOTAL)
+    yield Row("2 rounds", float(params.guarantee()[0]), test_offline_pmw.worst(params))
+
+
+@audit("C by the data: numbers of users by their totals", "event:laplace")
+def _contributions() -> Iterator[Row]:
+    from tests.privacy.test_contributions import tally
+
+    users, keys = ["a", "a", "b"], ["x", "y", "x"]
+    for most_per_key in (1, 2):
+        base, worst = tally(users, keys, most_per_key).users, 0
+        for size in range(1, 4):
+            for more in itertools.product("xyz", repeat=size):
+                other = tally([*users, *"c" * size], [*keys, *more], most_per_key).users
+                worst = max(worst, int(abs(other - base).sum()))
+        yield Row(f"L∞ = {most_per_key}: L1 distance over the scale 1/ε at ε = 1", 1.0, float(worst))
+
+
+@audit(
+    "A whole release at δ = 0: sizes, list and ALP of the same neighbours, losses of independent draws added"
+)
+def _whole() -> Iterator[Row]:
+    """The worst output of all three together: draws are independent, so the worst losses of one pair add up."""
+    import hushgram as hg
+    from tests.privacy.test_sizing import numbers
+
+    params = hg.ReleaseParams(epsilon="1", max_contributions=1)
+    split = params.split
+    (scale,) = LAPLACE.scales((split.threshold,), Fraction(0), params.sensitivity)
+    bound = threshold.pure_threshold(8, Fraction(1), LAPLACE, scale)
+    width = alp.exact_width(split.encoding, params.alpha, 1)
+    one = float(max(test_alp.losses("apart", width, alp.flip_probability(params.alpha), 2)))
+    worst = 0.0
+    for x in ((0, 0), (bound - 1, 1), (bound, 0)):
+        y = (x[0] + 1, x[1])
+        sizes = float(abs(numbers(x) - numbers(y)).sum()) * float(split.size) / 2
+        listed = max(test_threshold.pure_loss(a, b, bound, float(scale)) for a, b in ((x, y), (y, x)))
+        worst = max(worst, sizes + listed + math.log(one))
+    yield Row("ε = 1, C = 1, default split", 1.0, worst)
 
 
 @audit("Randomized response on secret bits", "event:rr")
