@@ -72,9 +72,11 @@ def _try(breach: Breach) -> tuple[bool, str]:
             )
         except subprocess.TimeoutExpired:
             return True, "its tests did not end"
+        # An error in a test's set-up counts, one while tests are collected (the mutant is no program) does not.
         failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if run.returncode == 1 and failed and failed[0].startswith("FAILED"):
-            return True, failed[0].split(" - ")[0].removeprefix("FAILED ")
+        noticed = [line for line in failed if "::" in line]
+        if run.returncode == 1 and noticed:
+            return True, noticed[0].split(" - ")[0].split(" ", 1)[1]
         return (
             False,
             f"exit {run.returncode}; {(failed or run.stdout.splitlines() or ['no output'])[-1][:200]}",

@@ -195,3 +195,11 @@ def test_huge_counts_are_clamped_and_never_fail():
 
 def test_classes_are_a_power_of_two_that_follows_from_c():
     assert [classes(c) for c in (1, 2, 8, 100, 1 << 20)] == [128, 256, 1024, 16384, 1 << 27]
+
+
+def test_blocks_have_noise_of_their_own():
+    """Equal blocks, empty ones among them, must not share a stream: their noise would cancel."""
+    space = BucketsSpace("laplace", Fraction(5), 1, 3 * BLOCK)
+    blocks = [space.levels(i, space.release_block(i, space.empty_block(i), KEY).content) for i in range(3)]
+    assert (blocks[0] != blocks[1]).mean() > 0.5
+    assert (blocks[1] != blocks[2]).mean() > 0.5

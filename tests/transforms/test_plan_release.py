@@ -131,3 +131,14 @@ def test_the_digest_tells_texts_and_shards_apart() -> None:
         sliced.digest() == Histogram(prints[1:], np.array([2]), pa.array([b"c"], pa.large_binary())).digest()
     )
     assert all(one != two for one, two in pairwise(digests))
+
+
+def test_sizes_are_drawn_anew_for_other_data_of_the_same_sizes() -> None:
+    """Two keys trade their counts: number of records and profile stay, the noise on them does not."""
+    histogram = bounded(records(), params("0"))
+    counts = histogram.counts.copy()
+    i, j = int(counts.argmin()), int(counts.argmax())
+    counts[i], counts[j] = counts[j], counts[i]
+    other = Histogram(histogram.fingerprints, counts, histogram.texts)
+    one, two = (planned(part, params("0")).plan.sizes for part in (histogram, other))
+    assert one != two

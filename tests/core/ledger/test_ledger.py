@@ -339,3 +339,13 @@ def test_backup_moves_a_ledger_to_another_database(sqlite_url: str, postgres_url
         assert large.history("views")[0].digest == "d" * 64
         release(large, "tuesday")  # new ids do not collide with copied ones
         assert summarise(large, "views").left_epsilon == "0"
+
+
+def test_a_charge_is_given_back_only_while_the_key_is_in_the_ledger(ledger: Ledger) -> None:
+    unused = reserve(ledger, "tuesday")
+    assert ledger.cancel(unused)
+    assert ledger.spent("views").shared.total() == 0
+    used = reserve(ledger, "wednesday")
+    ledger.start(used)  # noise may exist from here on
+    assert not ledger.cancel(used)
+    assert ledger.spent("views").shared.total() == 2

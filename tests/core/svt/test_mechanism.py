@@ -245,3 +245,24 @@ def test_measure_divides_by_what_was_selected():
     assert len(values) == 2
     with pytest.raises(ParameterError, match="epsilon"):
         measure(np.array([1]), epsilon="0", sensitivity=1, source=source("measure"))
+
+
+def test_every_kind_of_noise_has_its_stated_law():
+    """Threshold, queries and values are drawn with their own scales; one that is off by 30 % is seen."""
+    from fractions import Fraction
+
+    from hushgram.svt import Noise
+    from hushgram.svt.mechanism import noise_stream
+    from tests.statistics import fits, laplace_pmf
+
+    noise = Noise("split", Fraction(3), Fraction(5), Fraction(7), False)
+    stream = noise_stream(noise, BitSource(bytes(range(32))))
+    drawn = {
+        3.0: [stream.threshold() for _ in range(4000)],
+        5.0: stream.queries(4000).tolist(),
+        7.0: stream.values(4000).tolist(),
+    }
+    for scale, values in drawn.items():
+        law = {z: laplace_pmf(scale, z) for z in range(-300, 301)}
+        assert fits(values, law)
+        assert not fits(values, {z: laplace_pmf(scale * 1.3, z) for z in range(-300, 301)})
