@@ -74,9 +74,7 @@ def listed_and_first_bit(output: Output) -> bool:
 
 def listed_and_full_bucket(output: Output) -> bool:
     """Above the threshold, and more than nothing in its bucket."""
-    return (
-        value_of(output) is not None and float(np.asarray(seen_of(output, output[0].seeds)).ravel()[0]) >= 1
-    )
+    return value_of(output) is not None and int(seen_of(output, output[0].seeds)[1]) >= 1
 
 
 PURE = {
