@@ -255,9 +255,13 @@ class Buckets(Encoding):
         return BucketsSpace(noise, scale, step, size)
 
 
+# The integer code takes up to a twentieth more than what `_bits_of_noise` reckons with.
+_USED = Fraction(19, 20)
+
+
 def _space(demand: Demand, scale: Fraction, step: int) -> BucketsSpace:
     """As many buckets as fit the bits that were asked for."""
-    bits = demand.options["bits_per_key"] * demand.keys - _bits_of_counts(demand)
+    bits = demand.options["bits_per_key"] * demand.keys * _USED - _bits_of_counts(demand)
     buckets = max(bits / _bits_of_noise(demand.noise, scale / step), Fraction(demand.keys, 2))
     unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
     most = _LARGEST_SIZE // unit
