@@ -6,6 +6,7 @@ Figures are printed, and kept as JSON in `benchmarks/out/` for the page that `py
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -18,6 +19,13 @@ __all__ = ["OUT", "Report", "best_of", "peak_memory", "quiet_clock"]
 
 OUT = Path(__file__).parent / "out"
 _SECTIONS: list[dict[str, Any]] = []  # of this process: one benchmark
+_MORE: dict[str, Any] = {}  # figures of the same process that are not a line of a table
+_BEGUN = time.monotonic()
+_RUN: dict[str, Any] = {
+    "arguments": sys.argv[1:],
+    "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    "load": round(os.getloadavg()[1], 2),  # of the five minutes before
+}
 
 T = TypeVar("T")
 
@@ -48,12 +56,21 @@ class Report:
         self._keep(what, shown)
         print(f"{what:<62} {shown:>12}", flush=True)
 
+    def more(self, name: str, figures: object) -> None:
+        """Figures by name, as JSON: for plots and tables of the page."""
+        _MORE[name] = figures
+        self._write()
+
     def _keep(self, what: str, value: object, **more: object) -> None:
         """After each figure, so that a benchmark that is stopped has told what it knew."""
         self._rows.append({"what": what, "value": value, **more})
+        self._write()
+
+    def _write(self) -> None:
         name = Path(sys.argv[0]).stem
         OUT.mkdir(exist_ok=True)
-        body = {"benchmark": name, "sections": _SECTIONS}
+        body = {"benchmark": name, **_RUN, "seconds": round(time.monotonic() - _BEGUN, 1), **_MORE}
+        body["sections"] = _SECTIONS
         (OUT / f"{name}.json").write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 
     def exit_code(self) -> int:

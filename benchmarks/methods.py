@@ -1,0 +1,205 @@
+"""Error against bits a key of six ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
+
+ALP (argmax and posterior), buckets (posterior and unbiased), a threshold list alone, private CountSketch and Count-Min,
+on the same counts, at the same ε = 1, δ and bound C of a user, and in the same bytes: ALP is released at some bits a
+key, its bytes on disk are counted, list included, and all others get as many (the names that a list shows at δ > 0 are
+counted as fingerprints: whoever asks knows the key). Where buckets cannot do with less, peers get what buckets have.
+50,000 keys of the data and as many keys
+of nobody are asked about; nothing is assumed of either (`present` is left alone). What the peers are given for
+nothing is in `benchmarks.peers`; marked * they also have a decoder that learned from the truth.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import hushgram as hg
+from benchmarks import peers
+from benchmarks.bars import Report
+from benchmarks.data import Counts, zipf
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.release_in_memory import simulate
+from hushgram.sketch.manifest import HEAVY_NAME
+
+__all__ = ["DATA", "METHODS", "SETTINGS", "SPANS", "beaten", "compare", "main"]
+
+KEYS = 50_000
+DATA: dict[str, Any] = {
+    "Zipf 0.8": lambda: zipf(0.8, 1e6, KEYS),
+    "Zipf 1.1": lambda: zipf(1.1, 1e6, KEYS),
+    "Zipf 1.5": lambda: zipf(1.5, 1e6, KEYS),
+    "log-normal": lambda: np.ceil(np.random.default_rng(21).lognormal(1.5, 1.4, KEYS)).astype(np.int64),
+    "uniform 1 to 200": lambda: np.random.default_rng(22).integers(1, 201, KEYS),
+    "two points, 5 and 200": lambda: np.where(np.random.default_rng(2).random(KEYS) < 0.5, 5, 200),
+}
+SETTINGS = (("0", 1), ("0", 8), ("1e-6", 8), ("1e-6", 32))  # δ and C
+BITS = (2, 4, 8, 16, 32)  # bits a key of ALP's columns; 8 is its default
+DEFAULT = 8
+CURVES = ("Zipf 1.1", "log-normal", "uniform 1 to 200")  # at all of BITS; the others at the default
+SPANS = {
+    "all keys": (1, 1 << 62),
+    "absent": (0, 0),
+    "1–10": (1, 10),
+    "11–100": (11, 100),
+    "101–1,000": (101, 1_000),
+    "> 1,000": (1_001, 1 << 62),
+}
+TOTALS, SIZE = 20, 1_000
+FEW = 30  # a range with fewer keys is not shown
+OURS = ("ALP, posterior", "ALP, argmax", "buckets", "buckets, unbiased")
+SUMS = ("ALP, posterior", "buckets")  # a total has a decoder of its own, the same for both estimates
+PEERS = ("threshold alone", "CountSketch", "Count-Min")
+METHODS = (*OURS, *PEERS, *(f"{name}*" for name in PEERS))
+
+
+def _names(word: str, number: int) -> pa.Array:
+    return pa.array([f"https://{word}.example/{i}" for i in range(number)])
+
+
+def _bits(sketch: hg.Sketch) -> float:
+    """Of the sketch on disk; where a list has names, their fingerprints are counted instead."""
+    if sketch.plan.domain_bits is not None:
+        return 8.0 * sketch.size
+    named = sum(entry.size for entry in sketch.manifest.files if entry.name == HEAVY_NAME)
+    values = sketch.heavy(all=True)["value"].to_numpy() - sketch.plan.threshold
+    return 8.0 * (sketch.size - named) + peers.list_bits(values, peers.named_domain(sketch.plan.keys))
+
+
+def _errors(estimates: Any, truth: Counts) -> dict[str, float | None]:
+    """RMSE by range of counts."""
+    out: dict[str, float | None] = {}
+    for name, (low, high) in SPANS.items():
+        rows = (truth >= low) & (truth <= high)
+        enough = np.count_nonzero(rows) >= FEW
+        out[name] = float(np.sqrt(np.mean((estimates[rows] - truth[rows]) ** 2))) if enough else None
+    return out
+
+
+def _sets(counts: Counts) -> dict[str, list[Any]]:
+    """Sets of 1,000 keys: of all, and of rare ones."""
+    rng, rare = np.random.default_rng(4), np.flatnonzero(counts <= 10)
+    out = {"any": [rng.choice(len(counts), SIZE, replace=False) for _ in range(TOTALS)]}
+    if len(rare) >= 3 * SIZE:
+        out["1–10"] = [rng.choice(rare, SIZE, replace=False) for _ in range(TOTALS)]
+    return out
+
+
+def _totals(counts: Counts, sets: dict[str, list[Any]], total: Any) -> dict[str, float]:
+    """RMSE of totals over the mean of the true ones."""
+    out = {}
+    for name, chosen in sets.items():
+        true = np.array([float(counts[rows].sum()) for rows in chosen])
+        found = np.array([total(rows) for rows in chosen])
+        out[name] = float(np.sqrt(np.mean((found - true) ** 2)) / true.mean())
+    return out
+
+
+def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
+    """All methods on one kind of data, at one δ, C and size."""
+    data, delta, contributions, bits_per_key = case
+    counts = DATA[data]()
+    keys = len(counts)
+    asked = pa.concat_arrays([_names("somebody", keys), _names("nobody", keys)])
+    truth = np.append(counts, np.zeros(keys, np.int64))
+    common = {"data": data, "delta": delta, "C": contributions, "asked_bits": bits_per_key}
+    out: list[dict[str, Any]] = []
+
+    sets = _sets(counts)
+
+    def keep(method: str, estimates: Any, bits: float, how: str, total: Any = None) -> None:
+        found = {"method": method, "bits": bits / keys, "how": how, "rmse": _errors(estimates, truth)}
+        if total is not None:
+            found["totals"] = _totals(counts, sets, total)
+        out.append({**common, **found})
+
+    def released(encoding: str, bits: float) -> hg.Sketch:
+        params = hg.ReleaseParams(
+            epsilon="1", delta=delta, max_contributions=contributions, encoding=encoding,
+            bits_per_key=Fraction(bits).limit_denominator(100),
+        )  # fmt: skip
+        return simulate(
+            asked.slice(0, keys), counts, params, release_key=ReleaseKey(bytes([bits_per_key] * 32))
+        )
+
+    sketch = released("alp", bits_per_key)
+    room = _bits(sketch)
+    buckets = released("buckets", bits_per_key)
+    if _bits(buckets) > 1.01 * room:
+        over = (_bits(buckets) - room) / keys
+        buckets = released("buckets", max(bits_per_key - 1.1 * over, 0.5))
+    for method, one, estimator in (
+        (OURS[0], sketch, "posterior"),
+        (OURS[1], sketch, "argmax"),
+        (OURS[2], buckets, "posterior"),
+        (OURS[3], buckets, "unbiased"),
+    ):
+        found = one.estimate(asked, estimator=estimator, interval=None)["estimate"].to_numpy()
+        summed = (
+            (lambda rows, s=one: s.total(asked.take(pa.array(rows))).estimate) if method in SUMS else None
+        )
+        keep(method, found, _bits(one), one.plan.noise.id, summed)
+    budget = peers.Budget(Fraction(1), Fraction(delta), contributions, max(room, _bits(buckets)))
+    for method, make in zip(PEERS, (peers.threshold_alone, peers.count_sketch, peers.count_min), strict=True):
+        answer = make(counts, 2 * keys, budget, ReleaseKey(bytes([bits_per_key] * 32)))
+        if answer is not None:
+            parts = answer.summands
+            keep(
+                method, answer.estimates, answer.bits, answer.how, lambda rows, p=parts: float(p[rows].sum())
+            )
+            keep(f"{method}*", peers.shrunk(answer.estimates, truth), answer.bits, answer.how)
+    return out
+
+
+def beaten(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where a peer as it can be had (no *) is better than each of ours, by more than 5 %: one row for each."""
+    cells: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        for span, error in row["rmse"].items():
+            if error is not None:
+                at = row["delta"], row["C"], row["data"], row["asked_bits"], span
+                cells.setdefault(at, {})[row["method"]] = error
+    out = []
+    for (delta, bound, data, bits, span), errors in cells.items():
+        ours = min(OURS, key=lambda name: errors[name])
+        peer = min((name for name in PEERS if name in errors), key=lambda name: errors[name])
+        if errors[peer] < 0.95 * errors[ours]:
+            share = errors[peer] / max(errors[ours], 1e-12)
+            out.append({"delta": delta, "C": bound, "data": data, "asked_bits": bits, "span": span,
+                        "peer": peer, "ours": ours, "share": share})  # fmt: skip
+    return out
+
+
+def main(quick: bool) -> int:
+    """Every case, two at a time; all figures go to benchmarks/out/methods.json."""
+    report = Report("Error against bits a key, by method")
+    names = ("Zipf 1.1", "log-normal") if quick else tuple(DATA)
+    cases = [
+        (name, *setting, bits) for setting in SETTINGS for name in names for bits in BITS
+        if bits == DEFAULT or (name in CURVES and not quick)
+    ]  # fmt: skip
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        rows = [row for case in pool.imap(compare, cases) for row in case]
+    report.more("methods", rows)
+    for delta, bound in SETTINGS:
+        for name in names:
+            here = [
+                row for row in rows
+                if (row["delta"], row["C"], row["data"], row["asked_bits"]) == (delta, bound, name, DEFAULT)
+            ]  # fmt: skip
+            for row in here:
+                shown = " ".join("–" if e is None else f"{e:,.1f}" for e in row["rmse"].values())
+                report.note(
+                    f"δ = {delta}, C = {bound}, {name}: {row['method']}", f"{row['bits']:.1f} bits: {shown}"
+                )
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main("--quick" in sys.argv[1:]))
