@@ -117,6 +117,7 @@ class InputFields(Model):
     where: str | None = Field(
         default=None, description="a condition, such as status = 200: other records are left out"
     )
+    folder_columns: bool = Field(default=True, description="folders such as dt=2026-11-15 give columns")
     bad_records: str | None = Field(
         default=None, description="where to write the records set aside (private: for you alone)"
     )

@@ -25,6 +25,7 @@ def source_of(
         where=None if config.where is None else parse(config.where),
         types=tuple((types or {}).items()),
         keep_bad=config.bad_records is not None,
+        folders=config.folder_columns,
     )
 
 

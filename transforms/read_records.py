@@ -63,8 +63,8 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 def match_files(paths: Iterable[str]) -> list[InputFile]:
     """The files that the paths and patterns name.
 
-    A directory means the files in it, ``~`` the user's home. Names that begin with ``_`` or ``.`` are
-    not data (Spark and Beam write such files beside it) unless the pattern begins so too.
+    A directory means the files below it, ``~`` the user's home. Files and folders whose names begin with ``_`` or
+    ``.`` are not data (Spark and Beam write such beside it) unless the pattern begins so too; ``_day=1`` is data.
     """
     found: dict[str, InputFile] = {}
     for path in (os.path.expanduser(path.removeprefix("file://")) for path in paths):
@@ -72,7 +72,7 @@ def match_files(paths: Iterable[str]) -> list[InputFile]:
         if not here and not _WILDCARD.search(path):
             here = _match(path.rstrip("/") + "/**")
         if _base(path)[:1] not in _HIDDEN:
-            here = [file for file in here if _base(file.path)[:1] not in _HIDDEN]
+            here = [file for file in here if not _is_hidden(file.path, path)]
         if not here:
             raise InputError(
                 f"input.path {path!r} matches no file; check the pattern and the working directory"
@@ -83,6 +83,16 @@ def match_files(paths: Iterable[str]) -> list[InputFile]:
 
 def _base(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def _is_hidden(file: str, pattern: str) -> bool:
+    """Whether the file, or a folder between it and what the pattern states, is no data."""
+    stated = _WILDCARD.split(pattern)[0]
+    stated = pattern if stated == pattern else stated[: stated.rfind("/") + 1]
+    *folders, name = (file.removeprefix(stated) if file.startswith(stated) else _base(file)).split("/")
+    return name[:1] in _HIDDEN or any(
+        part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in folders
+    )
 
 
 def _match(path: str) -> list[InputFile]:

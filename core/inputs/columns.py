@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -90,6 +91,8 @@ def keep_good(
     `arrays` follow plan.raw; `decoded` says that all text is known to be UTF-8.
     """
     source = plan.source
+    if plan.constants:
+        arrays, plan = _with_constants(arrays, plan)
     if source.where is not None:
         mask = _bound(source.where, plan.raw).matches(pa.RecordBatch.from_arrays(arrays, schema=plan.raw))
         kept = pa.array(mask)
@@ -111,6 +114,14 @@ def keep_good(
             good = rows if good is None else good & rows
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
+
+
+def _with_constants(arrays: list[pa.Array], plan: InputPlan) -> tuple[list[pa.Array], InputPlan]:
+    """With the columns that folders give."""
+    values = [pa.scalar(text, pa.string()).cast(field.type) for field, text in plan.constants]
+    raw = pa.schema([*plan.raw, *(field for field, _ in plan.constants)])
+    made = [pa.repeat(value, len(arrays[0])) for value in values]
+    return [*arrays, *made], replace(plan, raw=raw, constants=())
 
 
 def _readable(

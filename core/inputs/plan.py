@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from hushgram.exact.identifiers import ACCEPTED, id_type
 from hushgram.inputs.blocks import COMPRESSIONS
 from hushgram.inputs.columns import common_type, no_column
 from hushgram.inputs.conditions import bind
+from hushgram.inputs.folders import add_folders, folder_columns
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, open_local
@@ -77,7 +79,9 @@ def _named(name: str, source: Source) -> Format | None:
 
 def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, FilePlan]:
     format, compression = format_of(file.path, source)
-    plan = format.plan(file, compression, source, opener)
+    given = folder_columns(file.path, source)
+    plan = format.plan(file, compression, replace(source, given=tuple(given)), opener)
+    plan = add_folders(file.path, plan, given, source)
     columns = list(plan.columns)
     twice = next((name for name in source.names if columns.count(name) > 1), None)
     if twice is not None:

@@ -67,6 +67,8 @@ class Source:
     where: Condition | None = None
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of columns of text files, where their use tells
     keep_bad: bool = False
+    folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.folders`)
+    given: tuple[str, ...] = ()  # columns that are not looked for in a file, since its folders give them
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES
 
@@ -94,7 +96,8 @@ class Source:
     def names(self) -> tuple[str, ...]:
         """All columns to read: those of identifiers first, each once."""
         tested = () if self.where is None else self.where.columns
-        return tuple(dict.fromkeys((*self.texts, *self.columns, *tested)))
+        every = dict.fromkeys((*self.texts, *self.columns, *tested))
+        return tuple(name for name in every if name not in self.given)
 
     @property
     def kinds(self) -> dict[str, pa.DataType]:
@@ -128,6 +131,7 @@ class WorkItem:
     groups: tuple[int, ...] = ()
     header: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()  # identifiers that JSON holds as numbers, as far as the first lines tell
+    folders: tuple[tuple[str, str | None], ...] = ()  # columns that the folders above the file give
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ class InputPlan:
     files: tuple[InputFile, ...]
     formats: tuple[str, ...]
     rows: int | None = None
+    constants: tuple[tuple[pa.Field, str | None], ...] = ()  # beside `raw`: columns that folders give
 
     @property
     def bytes(self) -> int:

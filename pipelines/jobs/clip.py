@@ -133,6 +133,9 @@ class Clip(Job[ClipConfig]):
     def columns(self) -> tuple[str, ...]:
         return (self.config.input.column,)
 
+    def column_types(self) -> dict[str, pa.DataType]:
+        return {self.config.input.column: pa.float64()}
+
     def check_schema(self, schema: pa.Schema) -> None:
         from hushgram.svt.exact_answers import queryable
 

@@ -106,6 +106,12 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "half an xz": ("a.csv.xz", lzma.compress(GOOD)[:-20], {}, "cannot be read"),
     "every tenth line is bad": ("a.csv", GOOD + b"x\n" * 6, {}, "1 fields instead of 2"),
     "two objects on a line": ("a.jsonl", JSON + b'{"user":1}{"key":2}\n' * 5, {}, "not a JSON object"),
+    # folders
+    "a folder and the file give the key": ("key=x/a.csv", GOOD, {}, "in the file and in the name of its folder"),
+    "a folder that is no number": ("hour=late/a.csv", GOOD, {"where": "hour > 5"}, "'late', which is not double"),
+    "a folder without a value": ("c=__HIVE_DEFAULT_PARTITION__/a.csv", GOOD, {"key": "c"}, "line 2 .*c is null"),
+    "nothing of the file is read": ("c=1/a.csv", GOOD, {"key": "c", "user": None}, "name one that the file holds too"),
+    "folders that are no columns": ("c=1/a.csv", GOOD, {"key": "c", "folder_columns": False}, "no column 'c'"),
     "one field too many": ("a.csv", GOOD.replace(b"\n", b",x\n").replace(b"key,x", b"key", 1), {}, "3 fields"),
 }  # fmt: skip
 
@@ -150,6 +156,7 @@ def test_unusable_input_is_refused_before_any_charge(
     before = spent()
     folder = home / case.replace(" ", "-").replace(",", "")
     folder.mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     written = config(home, f"{folder.name}/{name}", **options)
     for arguments in (("--check",), ("--quiet",)):

@@ -96,6 +96,15 @@ def test_a_directory_means_its_files_but_not_the_hidden_ones(tmp_path: Path) -> 
     assert len(match_files([f"{tmp_path}/day/_*"])) == 1
 
 
+def test_folders_that_hold_no_data_are_left_out(tmp_path: Path) -> None:
+    for folder in ("dt=1/_hour=2", "_temporary/dt=1", ".staging", "dt=1/_tmp"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.csv").write_text("user,key\n1,/a\n")
+    for path in (str(tmp_path), f"{tmp_path}/**", f"{tmp_path}/*/*/*.csv", f"{tmp_path}/dt=1"):
+        assert [Path(file.path).parent.name for file in match_files([path])] == ["_hour=2"]
+    assert len(match_files([f"{tmp_path}/_temporary/dt=1"])) == 1  # as stated
+
+
 def test_no_match_and_unknown_file_systems(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"input.path '.*none\*' matches no file; check the pattern"):
         match_files([str(tmp_path / "none*")])
