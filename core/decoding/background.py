@@ -57,7 +57,9 @@ class Background:
         )
 
     def _corrected(self, seen: Ints, step: int) -> Floats:
-        """The model scaled, window by window, to the values that were seen."""
+        """The model scaled, window by window, to the values that were seen; those beyond it count at its ends."""
+        step *= max(1, self.unit // step)  # finer than the model's cells nothing is told apart
+        seen = np.clip(seen, self.first, self.first + self.unit * len(self.mass))
         first, last = int(np.floor(seen.min() / step)) - 1, int(np.ceil(seen.max() / step)) + 1
         edges = np.asarray((np.arange(first, last + 2) - 0.5) * step, np.float64)
         found = np.histogram(seen, edges)[0].astype(np.float64)

@@ -26,9 +26,11 @@ from hushgram.decoding.constants import (
     BUCKET_CLASSES,
     BUCKET_REACH,
     BUCKET_WAVES,
+    CALIBRATE,
     CHUNK,
     LEAST_CHANCE,
     LISTED_CLASSES,
+    MEANS,
     NEAR,
     SURE,
 )
@@ -75,22 +77,22 @@ class BucketEvidence(Evidence):
 
     def listed_mean(self, values: Ints) -> Ints:
         """About the mean count of a key that is listed with each value, an empty cell included."""
-        near = self.released.bound + int(np.ceil(NEAR * self.released.noise.scale))
-        table = np.arange(self.released.bound, near + 1)
-        prior, out = self.prior, values.copy()
-        weight = self.released.value(table.astype(np.float64), prior.support.at) * prior.mass * prior.keys
-        empty = (self.released.cells or 0.0) * self.released.noise.pmf(table.astype(np.float64))
+        bound, noise, prior = self.released.bound, self.released.noise, self.prior
+        near = bound + int(np.ceil(NEAR * noise.scale))
+        step = max(1, int(noise.scale / MEANS))  # however large the noise, a table is small
+        table = np.arange(bound, near + step, step).astype(np.float64)
+        weight = self.released.value(table, prior.support.at) * prior.mass * prior.keys
+        empty = (self.released.cells or 0.0) * noise.pmf(table)
         mean = weight @ prior.support.at / np.maximum(weight.sum(axis=1) + empty, 1e-300)
-        inside = values <= near
-        out[inside] = np.rint(mean[values[inside] - self.released.bound])
-        return out
+        return np.where(values <= near, np.rint(np.interp(values, table, mean)).astype(np.int64), values)
 
     @cached_property
     def _known(self) -> tuple[Ints, Ints, Ints]:
         """Buckets with listed keys, rising; the sum of their mean counts; how many they are."""
         held, at = np.unique(self.places, return_inverse=True)
         known = self.listed_mean(self.released.listed)
-        return held, np.bincount(at, known).astype(np.int64), np.bincount(at).astype(np.int64)
+        sums = np.minimum(np.bincount(at, known), 2.0**60).astype(np.int64)
+        return held, sums, np.bincount(at).astype(np.int64)
 
     def _others(self, places: Ints) -> tuple[Ints, Ints]:
         """Mean counts of the listed keys in each bucket, and how many there are."""
@@ -154,7 +156,10 @@ class BucketEvidence(Evidence):
 
     def every_symbol(self) -> Ints | None:
         low, high = self._range
-        return np.arange(int(low // self.step), int(high // self.step) + 2, dtype=np.int64) * self.step * 2
+        first, end = int(low // self.step), int(high // self.step) + 2
+        if end - first > 1 << CALIBRATE:
+            return None
+        return np.arange(first, end, dtype=np.int64) * self.step * 2
 
     # Partitions -----------------------------------------------------------------------------------------
 

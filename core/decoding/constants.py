@@ -34,7 +34,7 @@ NEAR                15      values within so many noise scales of the threshold 
 POWER               2       exponent of the power law that stands for the prior far above         Zipf's tail
 SPARE               3       a credible interval leaves out at most so many times 1 − level        a limit on lying
 MARGIN              0.2     share of 1 − level that credible intervals keep in hand               tuned
-CALIBRATE           12      columns up to which credible intervals are calibrated on all patterns time
+CALIBRATE           12      credible intervals are calibrated on all symbols of a key, if at most 2^12   time
 CHUNK               2^21    elements of a table that are in memory at a time                      memory
 **confidence (confidence.py)**
 ENUMERATE           15      columns up to which all 2^m patterns are listed                       time
@@ -52,6 +52,7 @@ BACKGROUND_SURE     30      buckets from which on their mean is taken for the ba
 BUCKET_REACH        40      noise scales that the grid goes on above the prior's support          e^−40 is nothing
 BUCKET_CLASSES      250     classes of values of keys that are not listed                         doubling: no change
 BUCKET_WAVES        16      frequencies at which the values of all buckets speak of the prior      doubling: no change
+MEANS               64      mean counts of listed keys are tabled in steps of 1/64 noise scale    halving: no change
 LEAST_CHANCE        1e−18   least likelihood of a bucket's value                                  keeps ratios finite
 SAMPLE              2^18    buckets from which the background is measured                         0.2 % of a deviation
 **single keys and totals (decoder.py)**
@@ -119,6 +120,7 @@ BACKGROUND_SURE: Final = 30
 BUCKET_REACH: Final = 40.0
 BUCKET_CLASSES: Final = 250
 BUCKET_WAVES: Final = 16
+MEANS: Final = 64
 LEAST_CHANCE: Final = 1e-18
 SAMPLE: Final = 1 << 18
 

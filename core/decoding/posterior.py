@@ -101,8 +101,8 @@ class Posterior:
         for part in _chunks(len(low), len(self.at)):
             weight = self._rows(Outcomes(outcomes.symbols[part], outcomes.values[part]))
             weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-            first, last = _trim(weight, self.high - self.low + 1.0, spare)
-            low[part], high[part] = self.low[first], self.high[last]
+            kept = _Kept.all_of(weight).trimmed(weight, self.high - self.low + 1.0, spare)
+            low[part], high[part] = self.low[kept.first], self.high[kept.last]
         return low, high
 
     def _rows(self, outcomes: Outcomes) -> Floats:
@@ -127,17 +127,19 @@ class Posterior:
         held = np.cumsum(each, axis=1)
         target = level + MARGIN * (1.0 - level)
 
-        def average(spare: float) -> float:
-            first, last = _trim(each, self.high - self.low + 1.0, spare)
-            rows = np.arange(len(each))
-            inside = held[rows, last] - np.where(first > 0, held[rows, np.maximum(first - 1, 0)], 0.0)
-            return float(marginal @ inside)
+        def trimmed(kept: _Kept, spare: float) -> tuple[_Kept, float]:
+            kept = kept.trimmed(each, self.high - self.low + 1.0, spare)
+            rows, before = np.arange(len(each)), np.maximum(kept.first - 1, 0)
+            inside = held[rows, kept.last] - np.where(kept.first > 0, held[rows, before], 0.0)
+            return kept, float(marginal @ inside)
 
-        if average(most) >= target:
+        kept = trimmed(_Kept.all_of(each), least)[0]  # what is dropped first is dropped at every spare
+        if trimmed(kept, most)[1] >= target:
             return most
         for _ in range(12):
             middle = (least + most) / 2.0
-            least, most = (middle, most) if average(middle) >= target else (least, middle)
+            further, average = trimmed(kept, middle)
+            least, most, kept = (middle, most, further) if average >= target else (least, middle, kept)
         return least
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
@@ -156,20 +158,31 @@ def _chunks(count: int, wide: int) -> list[slice]:
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
-def _trim(weight: Floats, wide: Floats, spare: float) -> tuple[Ints, Ints]:
-    """Drop atoms from the thinner end while no more than ``spare`` is dropped; first and last that remain."""
-    rows = np.arange(len(weight))
-    first = np.zeros(len(weight), dtype=np.int64)
-    last = np.full(len(weight), weight.shape[1] - 1, dtype=np.int64)
-    left = np.full(len(weight), spare)
-    thin = weight / wide
-    while len(rows):
-        a, b = first[rows], last[rows]
-        lower = thin[rows, a] <= thin[rows, b]
-        drop = weight[rows, np.where(lower, a, b)]
-        go = (drop <= left[rows]) & (a < b)
-        rows, lower, drop = rows[go], lower[go], drop[go]
-        left[rows] -= drop
-        first[rows] += lower
-        last[rows] -= ~lower
-    return first, last
+@dataclass(frozen=True)
+class _Kept:
+    """Of each row the atoms first … last, and the weight of those that were dropped."""
+
+    first: Ints
+    last: Ints
+    gone: Floats
+
+    @classmethod
+    def all_of(cls, weight: Floats) -> _Kept:
+        rows, atoms = weight.shape
+        return cls(np.zeros(rows, np.int64), np.full(rows, atoms - 1, np.int64), np.zeros(rows))
+
+    def trimmed(self, weight: Floats, wide: Floats, spare: float) -> _Kept:
+        """Drop atoms from the thinner end while no more than ``spare`` is dropped in all."""
+        first, last, gone = self.first.copy(), self.last.copy(), self.gone.copy()
+        rows = np.arange(len(weight))
+        while len(rows):
+            a, b = first[rows], last[rows]
+            left, right = weight[rows, a], weight[rows, b]
+            lower = left / wide[a] <= right / wide[b]
+            drop = gone[rows] + np.where(lower, left, right)
+            go = (drop <= spare) & (a < b)
+            rows, lower = rows[go], lower[go]
+            gone[rows] = drop[go]
+            first[rows] += lower
+            last[rows] -= ~lower
+        return _Kept(first, last, gone)

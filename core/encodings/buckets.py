@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from hushgram.encodings import integer_code
 from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
 from hushgram.encodings.profile import monotone
-from hushgram.errors import ParameterError
+from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
@@ -123,6 +123,11 @@ class BucketsSpace(Space):
         """The bucket of each key."""
         return column_positions(fingerprints, seeds[0], self.size).astype(np.int64)
 
+    @property
+    def _most(self) -> int:
+        """No level is further from 0, so that its sum of counts is within LARGEST."""
+        return integer_code.LARGEST // self.step
+
     def length(self, block: int) -> int:
         """How many buckets a block has."""
         return min(BLOCK, self.size - block * BLOCK)
@@ -158,7 +163,7 @@ class BucketsSpace(Space):
         source = release_key.source("buckets", block, digest(cells))
         noisy = cells + noise_of(self.noise).sample(self.scale, len(cells), source)
         # Free from here on: rounding, and a clamp that no sum of counts below 2^48 reaches.
-        levels = np.clip((noisy + self.step // 2) // self.step, -integer_code.LARGEST, integer_code.LARGEST)
+        levels = np.clip((noisy + self.step // 2) // self.step, -self._most, self._most)
         return EncodedBlock(block, integer_code.encode(levels), levels.sum(keepdims=True))
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -171,7 +176,10 @@ class BucketsSpace(Space):
 
     def levels(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         """(noisy sum)/step, rounded, of every bucket of a block."""
-        return integer_code.decode(content, self.length(block))
+        levels = integer_code.decode(content, self.length(block))
+        if max(int(levels.max(initial=0)), -int(levels.min(initial=0))) > self._most:
+            raise FormatError("a block of buckets has a number that is too large")
+        return levels
 
     def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
         return np.array([self.levels(block, content).sum()], np.int64)

@@ -176,6 +176,8 @@ def _parse(text: str) -> sa.URL:
         )
     try:
         url = sa.make_url(text)
+        if not str(url.database).isprintable():  # %00 is a byte that no path has
+            raise ValueError
     except (sa.exc.ArgumentError, ValueError):
         raise LedgerError("the ledger is no URL; write sqlite:///path or postgresql://host/db") from None
     if url.drivername in ("postgres", "postgresql"):

@@ -108,8 +108,8 @@ class LaplaceLaw(NoiseLaw):
         return max(0, int(np.ceil(rest - 1.0 - 1e-12)))
 
     def wave(self, at: Floats) -> Floats:
-        t = self.ratio
-        return np.asarray((1.0 - t) ** 2 / (1.0 + t * t - 2.0 * t * np.cos(at)))
+        away = math.expm1(-1.0 / self.scale) ** 2  # (1 − t)², with all digits where t is near 1
+        return np.asarray(away / (away + 4.0 * self.ratio * np.sin(at / 2.0) ** 2))
 
     def selected(self, values: Floats, cut: int) -> Floats:
         # Both sides are A·t^|a|·(linear in |a|) about cut − ½, a = cut − x; equal at a = 1.

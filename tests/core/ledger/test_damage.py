@@ -94,7 +94,9 @@ def test_missing_file_or_folder(tmp_path: Path) -> None:
         Ledger.create(f"sqlite:///{tmp_path}/no/such/folder.db")
 
 
-@pytest.mark.parametrize("url", ["ledger.db", "mysql://host/db", "sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize(
+    "url", ["ledger.db", "mysql://host/db", "sqlite://", "sqlite:///:memory:", "sqlite:///a%00b"]
+)
 def test_wrong_urls(url: str) -> None:
     with pytest.raises(LedgerError, match="sqlite:///"):
         Ledger(url)

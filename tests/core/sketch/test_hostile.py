@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shutil
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushgram as hg
+from hushgram.encodings import integer_code
 from hushgram.errors import FormatError
 from hushgram.sketch import heavy as heavy_file
 from hushgram.sketch import manifest as manifests
 from hushgram.sketch.parquet_pages import DELTA_BYTE_ARRAY
 from hushgram.sparse_histogram.threshold import Heavy
-from tests.core.sketch.mutants import Bench
+from tests.core.sketch.mutants import Bench, answers
 from tests.golden import make as golden
 
 HOME = Path(golden.__file__).parent
@@ -58,6 +62,56 @@ def test_mutants_are_refused_or_answer(tmp_path: Path) -> None:
     assert list(bench.run(2000)) == []
     assert set(bench.seen) == {"answered", "refused"}
     assert min(bench.seen.values()) > 100
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"delta": "1e-6"}, {"epsilon": "0.0002", "delta": "1e-6", "noise": "gaussian"}]
+)
+@pytest.mark.parametrize("encoding", ["alp", "buckets"])
+def test_noise_of_any_scale_is_decoded_in_time(encoding: str, change: dict[str, Any], tmp_path: Path) -> None:
+    """A tiny ε makes tables of values no larger: two kilobytes once took three minutes and gigabytes."""
+    sized = {"expected_keys": 60, "expected_records": 320, "max_contributions": 1, "encoding": encoding}
+    params = hg.ReleaseParams(**{"epsilon": "0.00002", **sized, **change})
+    hg.release(golden.USERS, golden.KEYS, params, tmp_path / "s", release_key=golden.KEY)
+    begun = time.thread_time()
+    tracemalloc.start()
+    answers(tmp_path / "s")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 300 << 20
+    assert time.thread_time() - begun < 3  # under tracemalloc and in company; about 0.3 alone
+
+
+@pytest.mark.parametrize(
+    ("step", "level"), [(1, (1 << 60) - 1), (1, 1 << 40), (3, -(1 << 45)), (1 << 33, 1 << 40)]
+)
+def test_levels_of_any_size_are_decoded_or_refused(step: int, level: int, tmp_path: Path) -> None:
+    """No table of all values between the least and the most."""
+    sketch = tmp_path / "s"
+    params = hg.ReleaseParams(
+        epsilon="1", max_contributions=1, encoding="buckets", expected_keys=60, expected_records=320
+    )
+    hg.release(golden.USERS, golden.KEYS, params, sketch, release_key=golden.KEY)
+    body = json.loads((sketch / "manifest.json").read_text())
+    body.pop("checksum")
+    levels = np.zeros(body["plan"]["space"]["buckets"], np.int64)
+    levels[1] = level
+    content = integer_code.encode(levels).tobytes()
+    index = len(content).to_bytes(8, "little") + hashlib.sha256(content).digest()
+    body["plan"]["space"]["step"], body["sums"] = step | 1, [level]
+    for entry in body["files"]:
+        for name, bytes_ in (("blocks-00000.bin", content), ("blocks.index", index)):
+            if entry["name"] == name:
+                (sketch / name).write_bytes(bytes_)
+                entry.update(size=len(bytes_), sha256=hashlib.sha256(bytes_).hexdigest())
+    body["checksum"] = manifests._checksum(body)
+    (sketch / "manifest.json").write_text(json.dumps(body))
+    begun = time.thread_time()
+    if step * abs(level) > integer_code.LARGEST:
+        refused(sketch, "too large")
+    else:
+        answers(sketch)
+    assert time.thread_time() - begun < 1
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "heavy.parquet", "blocks.index", "blocks-00000.bin"])
