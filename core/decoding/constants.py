@@ -60,6 +60,7 @@ PRESENT             0.5     probability that a looked-up key is in the data, whe
 WHOLE               0.99    level at which n̂ with its noise bounds every count and every sum       rarely in the way
 INSIDE              1.5     standard deviations that an estimate may leave the unbiased sum by    tuned: worst case
 MODEL               1e−3    relative error of the prior's mean that comes from its bins           seen in the benchmark
+TABLES              8       tables that are kept, of levels and of probabilities of being there   memory
 **sets (sets.py)**
 SET_RATIO           1.35    bins of a set's own distribution grow by this ratio                   halving: no change
 SET_NOISE           2       noise scales that a bin spans where keys are listed                    halving: no change
@@ -128,6 +129,7 @@ PRESENT: Final = 0.5
 WHOLE: Final = 0.99
 INSIDE: Final = 1.5
 MODEL: Final = 1e-3
+TABLES: Final = 8
 
 SET_RATIO: Final = 1.35
 SET_NOISE: Final = 2.0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hushgram.decoding.confidence import Confidence
-from hushgram.decoding.constants import INSIDE, MODEL, PRESENT
+from hushgram.decoding.constants import INSIDE, MODEL, PRESENT, TABLES
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
@@ -249,6 +249,7 @@ class Decoder:
 
     def _posterior(self, present: float) -> Posterior:
         if present not in self._posteriors:
+            _make_room(self._posteriors)
             self._posteriors[present] = Posterior(self.released, self.evidence, self.prior, present)
         return self._posteriors[present]
 
@@ -260,8 +261,15 @@ class Decoder:
     def _intervals(self, level: float, *, zero: bool) -> Confidence:
         key = (level, zero)
         if key not in self._confidence:
+            _make_room(self._confidence)
             self._confidence[key] = Confidence(self.released, self.evidence, self.prior, level, zero)
         return self._confidence[key]
+
+
+def _make_room(tables: dict[Any, Any]) -> None:
+    """Forget the oldest table: whoever may ask for any level gets no more memory for it."""
+    if len(tables) >= TABLES:
+        del tables[next(iter(tables))]
 
 
 def _check(value: str, allowed: tuple[str, ...], field: str) -> None:

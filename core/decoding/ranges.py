@@ -34,9 +34,9 @@ def positive_range(mean: float, deviation: float, level: float) -> tuple[float, 
     if at > _FAR:
         return normal_range(mean, deviation**2, 0.0, level)
     sums, first, last = _accepted(level)
-    good = np.flatnonzero(  # 0 accepts whatever lies below it
-        (first <= at) & (at <= last)
-    )
+    good = np.flatnonzero((first <= at) & (at <= last))  # 0 accepts whatever lies below it
+    if not len(good):  # at a level near 0 no sum of the grid accepts it
+        good = np.array([round(max(at, 0.0) / _STEP)])
     return float(sums[good[0]]) * deviation, max(float(sums[good[-1]]), _STEP) * deviation
 
 

@@ -45,7 +45,9 @@ _HEADERS = {
 
 def make_app(sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> Starlette:
     """The application behind ``http://127.0.0.1:port/token/``; each sketch has a name."""
-    return Starlette(routes=[Route("/{rest:path}", _Pages(sketches, token, port), methods=["GET", "POST"])])
+    app = Starlette(routes=[Route("/{rest:path}", _Pages(sketches, token, port), methods=["GET", "POST"])])
+    app.router.redirect_slashes = False  # it would answer before the host is looked at
+    return app
 
 
 class _Pages:

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
+import bz2
+import functools
+import gzip
+import io
 import json
+import lzma
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
 
-__all__ = ["DOORS", "mutated"]
+from tests.fuzz.mutations import Try, mutated
+from tests.fuzz.sketch_doors import SKETCH_DOORS
 
-Try = Callable[[random.Random, Path], None]
-_PIECES = [
-    b"\0", b"\xff", b"\xef\xbb\xbf", b"\r", b"\n", b"\r\n", b'"', b"'", b",", b";", b"\t", b"{", b"}", b"[", b"]", b":",
-    b"1e400", b"-0", b"NaN", b"9" * 400, b"\\u0000", b"\\ud800", b"null", b"true", b"{date}", b"!!int", b"&a", b"*a",
-    b"<<", b"%", b"_", b"(", b")", b" or ", b" and ", b" not ", b" in ", b" between ", b" like ", b" matches ", b"..",
-    b"/", b"://",
-    b"\xc3\x28", b"\xed\xa0\x80", b"x" * 300, b"0x10", b"1_000", b"--", b"#", b"|", b">", b"?",
-]  # fmt: skip
-
-
-def mutated(draws: random.Random, seed: bytes) -> bytes:
-    """The seed with a few pieces put in, taken out, doubled or turned."""
-    data = bytearray(seed)
-    for _ in range(draws.randint(1, 6)):
-        at = draws.randint(0, len(data))
-        kind = draws.randint(0, 4)
-        if kind == 0:
-            data[at:at] = draws.choice(_PIECES)
-        elif kind == 1:
-            del data[at : at + draws.randint(1, 12)]
-        elif kind == 2:
-            data[at:at] = data[at : at + draws.randint(1, 40)]
-        elif kind == 3 and data:
-            data[at % len(data)] ^= 1 << draws.randint(0, 7)
-        else:
-            data[at:at] = draws.randbytes(draws.randint(1, 8))
-    return bytes(data)
-
+__all__ = ["DOORS"]
 
 _CONFIGS = [
     b"release: urls\ninput: {path: in/*.csv, user: user, key: url, where: \"age >= 3 and url like '/a%'\"}\n"
@@ -114,53 +95,77 @@ def query_stream(draws: random.Random, folder: Path) -> None:
 
 
 _FILES = {
-    "csv": b'user,key,age\nann,/a,3\nbob,"/b,c",4\nbob,"x ""y""",5\n' + b"u,/k,1\n" * 20,
+    "csv": b'user,key,age\nann,/a,3\nbob,"/b,c",4\nbob,"x ""y""",5\nu,/k,1\n',
     "tsv": b"user\tkey\nann\t/a\nbob\t/b\n",
-    "jsonl": b'{"user":"ann","key":"/a"}\n{"user":7,"key":"z","more":{"a":[1]}}\n{"user":null,"key":"b"}\n'
-    * 5,
-    "log": b'1.2.3.4 - - [15/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "M"\n' * 5,
+    "jsonl": b'{"user":"ann","key":"/a"}\n{"user":7,"key":"z","more":{"a":[1]}}\n{"user":null,"key":"b"}\n',
+    "log": b'1.2.3.4 - - [15/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "M"\n' * 2,
 }
+_SUFFIXES = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.compress, "xz": lzma.compress}
+
+
+class _Here:
+    """An executor without threads: what a try takes is then seen."""
+
+    def __init__(self, _threads: int) -> None:
+        pass
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        pass
+
+    def map(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        return [work(item) for item in items]
+
+
+def _read(path: Path, **options: Any) -> None:
+    """All records of a file."""
+    from hushgram.inputs import plan as planning
+    from hushgram.inputs import read_item
+    from tests.core.inputs.helpers import plan_of
+
+    planning.ThreadPoolExecutor = _Here  # type: ignore[misc, assignment]
+    plan = plan_of(path, **options)
+    for item in plan.items:
+        for _ in read_item(item, plan):
+            pass
 
 
 def _input(name: str) -> Try:
     def door(draws: random.Random, folder: Path) -> None:
-        from hushgram.inputs import read_item
-        from tests.core.inputs.helpers import plan_of
-
-        path = folder / f"data.{name}"
-        path.write_bytes(mutated(draws, _FILES[name]))
-        options: dict[str, Any] = {"block_bytes": draws.choice([64, 200, 1 << 20])}
+        data = _FILES[name] * draws.choice([1] * 7 + [4])
+        options: dict[str, Any] = {"block_bytes": draws.choice([64, 200] + [1 << 20] * 6)}
         if name == "log":
             options |= {"preset": "access-log", "ids": ("ip", "path"), "format": "log"}
         if name == "csv" and draws.random() < 0.3:
             options["newlines_in_values"] = True
-        plan = plan_of(path, **options)
-        for item in plan.items:
-            for _ in read_item(item, plan):
-                pass
+        path = folder / f"data.{name}"
+        data = mutated(draws, data)
+        if draws.random() < 0.05:  # compressed, and then damaged once more in half of them
+            suffix = draws.choice(list(_SUFFIXES))
+            path, data = folder / f"data.{name}.{suffix}", _SUFFIXES[suffix](data)
+            data = mutated(draws, data) if draws.random() < 0.5 else data
+        path.write_bytes(data)
+        _read(path, **options)
 
     return door
 
 
+@functools.cache
+def _parquet_of(rows: int, codec: str) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"user": [f"u{i}" for i in range(rows)], "key": list(range(rows))})
+    pq.write_table(table, sink, compression=codec)
+    return sink.getvalue()
+
+
 def parquet(draws: random.Random, folder: Path) -> None:
     """In this process: `tests/core/inputs/formats/parquet_mutants.py` shows that none of them ends it."""
-    import io
-
-    import pyarrow.parquet as pq
-
-    from hushgram.inputs import read_item
-    from tests.core.inputs.helpers import plan_of
-
-    sink = io.BytesIO()
-    rows = draws.randint(0, 30)
-    pq.write_table(pa.table({"user": [f"u{i}" for i in range(rows)], "key": list(range(rows))}), sink)
+    data = _parquet_of(draws.choice([0, 1, 5, 30]), draws.choice(["none", "snappy", "zstd"]))
     path = folder / "data.parquet"
-    data = sink.getvalue()
-    path.write_bytes(data[: draws.randint(0, len(data))] if draws.random() < 0.3 else mutated(draws, data))
-    plan = plan_of(path)
-    for item in plan.items:
-        for _ in read_item(item, plan):
-            pass
+    path.write_bytes(data[: draws.randint(0, len(data))] if draws.random() < 0.2 else mutated(draws, data))
+    _read(path)
 
 
 _URLS = [
@@ -196,10 +201,56 @@ def key_list(draws: random.Random, folder: Path) -> None:
     read_key_list(str(path), "keys")
 
 
-def explore(draws: random.Random, folder: Path) -> None:
-    from hushgram.pipelines.pages.explore import _question
+@functools.cache
+def _pages(full: bool) -> Any:
+    import hushgram as hg
+    from hushgram.pipelines.pages.explore import make_app
 
-    _question(mutated(draws, b'{"keys": ["/a", "/b"], "level": 0.95}'))
+    golden = Path(__file__).parents[1] / "golden" / "v2" / "text.sketch"
+    return make_app([("s", hg.Sketch.open(golden))] if full else [], "token", 7)
+
+
+def explore(draws: random.Random, folder: Path) -> None:
+    """Whole requests; one of a hundred to a page that has a sketch, which is slow to ask at a level of its own."""
+    parts = [b"/token/ask", b"POST", b"127.0.0.1:7", b"http://127.0.0.1:7", b"application/json"]
+    bodies = [b'{"keys": ["/a", "/b"], "level": 0.95}', b'{"keys": []}', b'{"level": 1e-9, "keys": ["k"]}']
+    body = draws.choice(bodies)
+    if draws.random() < 0.3:
+        at = draws.randrange(len(parts))
+        parts[at] = mutated(draws, parts[at])
+    if draws.random() < 0.9:
+        body = mutated(draws, body)
+    path, method, host, origin, kind = parts
+    headers = [(b"host", host), (b"origin", origin), (b"content-type", kind)]
+    scope = {
+        "type": "http",
+        "method": method.decode("latin-1"),
+        "path": path.decode("utf-8", "replace"),
+        "raw_path": path,
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name, value.replace(b"\n", b"")) for name, value in headers],
+    }
+    cut = draws.randint(0, len(body))
+    pieces = [(body[:cut], True), (body[cut:], False)]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if not pieces:
+            return {"type": "http.disconnect"}
+        piece, more = pieces.pop(0)
+        return {"type": "http.request", "body": piece, "more_body": more}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asking = _pages(draws.random() < 0.01)(scope, receive, send)
+    try:
+        while True:
+            asking.send(None)  # nothing in it waits
+    except StopIteration:
+        pass
+    assert sent[0]["status"] in (200, 400, 403, 404, 405, 413, 415, 421), sent
 
 
 def number(draws: random.Random, folder: Path) -> None:
@@ -214,25 +265,6 @@ def number(draws: random.Random, folder: Path) -> None:
     )
 
 
-def sketch(draws: random.Random, folder: Path) -> None:
-    """Manifests with repaired checksums; whole sketches are in `tests/core/sketch/mutants.py`."""
-    import hashlib
-
-    from hushgram.sketch.manifest import Manifest
-
-    golden = sorted((Path(__file__).parents[1] / "golden").glob("v*/*.sketch/manifest.json"))
-    content = mutated(draws, draws.choice(golden).read_bytes())
-    try:
-        body = json.loads(content)
-        body.pop("checksum", None)
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        body["checksum"] = hashlib.sha256(text.encode()).hexdigest()
-        content = json.dumps(body, ensure_ascii=False).encode()
-    except (ValueError, AttributeError, UnicodeEncodeError, RecursionError):
-        pass
-    Manifest.from_bytes(content, "manifest.json")
-
-
 DOORS: dict[str, Try] = {
     "config": config,
     "condition": condition,
@@ -243,5 +275,5 @@ DOORS: dict[str, Try] = {
     "key list": key_list,
     "explore": explore,
     "parameters": number,
-    "sketch manifest": sketch,
+    **SKETCH_DOORS,
 }

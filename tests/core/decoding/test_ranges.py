@@ -31,3 +31,11 @@ def test_a_sum_far_below_0_has_a_range_at_0() -> None:
     low, high = positive_range(-1e6, 1.0, 0.95)
     assert low == 0.0
     assert 0.0 < high < 0.1
+
+
+def test_any_level_has_a_range() -> None:
+    """A level of 10^−9 once had none."""
+    for level in (1e-300, 1e-9, 0.001, 1 - 1e-12):
+        for at in (-3.0, 0.0, 0.003, 2.505, 6.999):
+            low, high = positive_range(at, 1.0, level)
+            assert 0.0 <= low <= high

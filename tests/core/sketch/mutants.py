@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from hushgram.errors import FormatError
 from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
 
-__all__ = ["SECONDS", "Bench", "main"]
+__all__ = ["SECONDS", "Bench", "answers", "main", "strange_heavy"]
 
 #: What a mutant may take of a processor.
 SECONDS = 1.0
@@ -86,6 +86,7 @@ class Bench:
         self.right = {path: answers(path) for path in self.originals}
         self.seen: Counter[str] = Counter()
         self.slowest = 0.0
+        self.sizes: Sequence[int] = (0, 1, 3, 1000, 200_000)  # rows of a strange list
 
     def run(self, count: int) -> Iterator[str]:
         """What should not have happened, for each mutant with which it did."""
@@ -201,27 +202,9 @@ class Bench:
 
     def _parquet(self, work: Path, body: dict[str, Any]) -> str:
         """A valid Parquet file that hushgram would not write."""
-        rows = self.random.choice((0, 1, 3, 1000, 200_000))
-        kind = self.random.choice(("constant", "types", "nulls", "names", "unsorted", "dictionary", "long"))
-        prints, values = np.arange(rows, dtype=np.uint64), np.full(rows, 10**6)
-        columns: dict[str, Any] = {"fingerprint": pa.array(prints), "value": pa.array(values)}
-        columns["key"] = pa.array([b"k%d" % i for i in range(rows)], pa.binary())
-        if kind == "types":
-            columns["value"] = pa.array(values.astype(np.float64))
-        elif kind == "nulls" and rows:
-            columns["value"] = pa.array([None] * rows, pa.int64())
-        elif kind == "names":
-            columns = {"fingerprint": columns["value"], "fingerprint ": columns["key"]}
-        elif kind == "unsorted":
-            columns["fingerprint"] = pa.array(prints[::-1])
-        elif kind == "long":
-            columns["key"] = pa.array([b"x" * 10_000] * rows if rows < 5000 else [b"x"] * rows, pa.binary())
-        if self.random.random() < 0.5:
-            columns.pop("key", None)
-        sink = io.BytesIO()
-        pq.write_table(pa.table(columns), sink, use_dictionary=kind == "dictionary", compression="zstd")
+        rows, content, kind = strange_heavy(self.random, self.sizes)
         body["heavy"]["rows"] = rows
-        self._state(work, body, "heavy.parquet", sink.getvalue())
+        self._state(work, body, "heavy.parquet", content)
         return f"heavy.parquet: {kind} of {rows} rows"
 
     def _state(self, work: Path, body: dict[str, Any], name: str, content: bytes) -> None:
@@ -230,6 +213,30 @@ class Bench:
         for stated in body["files"]:
             if stated["name"] == name:
                 stated.update(size=entry.size, sha256=entry.sha256)
+
+
+def strange_heavy(draws: random.Random, sizes: Sequence[int]) -> tuple[int, bytes, str]:
+    """Rows, bytes and kind of a valid Parquet file that hushgram would not write."""
+    rows = draws.choice(sizes)
+    kind = draws.choice(("constant", "types", "nulls", "names", "unsorted", "dictionary", "long"))
+    prints, values = np.arange(rows, dtype=np.uint64), np.full(rows, 10**6)
+    columns: dict[str, Any] = {"fingerprint": pa.array(prints), "value": pa.array(values)}
+    columns["key"] = pa.array([b"k%d" % i for i in range(rows)], pa.binary())
+    if kind == "types":
+        columns["value"] = pa.array(values.astype(np.float64))
+    elif kind == "nulls" and rows:
+        columns["value"] = pa.array([None] * rows, pa.int64())
+    elif kind == "names":
+        columns = {"fingerprint": columns["value"], "fingerprint ": columns["key"]}
+    elif kind == "unsorted":
+        columns["fingerprint"] = pa.array(prints[::-1])
+    elif kind == "long":
+        columns["key"] = pa.array([b"x" * 10_000] * rows if rows < 5000 else [b"x"] * rows, pa.binary())
+    if draws.random() < 0.5:
+        columns.pop("key", None)
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink, use_dictionary=kind == "dictionary", compression="zstd")
+    return rows, sink.getvalue(), kind
 
 
 def main(count: int, seed: int = 1) -> int:
