@@ -19,14 +19,14 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.errors import InputError
-from hushgram.inputs import InputPlan
+from hushgram.inputs import InputPlan, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.local_resources import local_resources
 from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.transforms.read_records import read_records
+from hushgram.transforms.read_records import ReadRecords, read_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
@@ -65,13 +65,15 @@ def run_release(
     options: PipelineOptions | None = None,
     shards: int | None = None,
     bad_records: str | None = None,
+    limits: Limits | None = None,
     quiet: bool = True,
 ) -> ReleaseResult:
     """Run one release and wait for it.
 
     ``source`` is the plan of an input (`plan_records`), or a PTransform that gives records. ``public_keys`` is a
     list that is known without looking at the data: then all of its keys are released, and no others. ``path`` must be
-    free, or an empty directory. ``shards`` groups the shuffle and has no effect on the result. A user's
+    free, or an empty directory. Input beyond ``limits`` is refused before anything is published. ``shards`` groups
+    the shuffle and has no effect on the result. A user's
     mistake raises a `HushgramError`, whatever process met it, and nothing is left behind.
     """
     options = pipeline_options() if options is None else options
@@ -92,7 +94,12 @@ def run_release(
         )
         try:
             pipeline = new_pipeline(options)
-            _records(pipeline, source, bad_records) | "Release" >> release
+            if isinstance(source, InputPlan):
+                reader = ReadRecords(source, limits)
+                records, release.after = read_records(pipeline, reader, bad_records), reader.checked
+            else:
+                records = pipeline | "Records" >> source
+            _ = records | "Release" >> release
             result = run_pipeline(pipeline, options, title=name or "release", total_bytes=size, quiet=quiet)
         finally:
             discard_work(release.target)
@@ -134,9 +141,3 @@ def build_release(
         shards=chosen,
         local=local,
     )
-
-
-def _records(pipeline: beam.Pipeline, source: InputPlan | beam.PTransform, bad_records: str | None) -> Any:
-    if not isinstance(source, InputPlan):
-        return pipeline | "Records" >> source
-    return read_records(pipeline, source, bad_records)

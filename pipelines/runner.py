@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hushgram.errors import HushgramError, ParameterError
-from hushgram.inputs import check_counts
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import Job, Line
@@ -105,15 +104,6 @@ def run_job(
     return True
 
 
-def _check_read(job: Job[Any], finished: Finished) -> None:
-    """Refuses to publish what came of too many bad records, or too few good ones, where the runner tells."""
-    exact = finished.exact
-    if "rows" in exact or "bad" in exact:
-        reasons = {name[5:]: count for name, count in exact.items() if name.startswith("bad: ")}
-        limits = job.config.input.limits
-        check_counts(exact.get("rows", 0), exact.get("bad", 0), reasons, limits, job.source)
-
-
 def _spend(
     job: Job[Any], run: Run, options: PipelineOptions, out: JobLog, *, quiet: bool, log: str
 ) -> Finished | None:
@@ -135,7 +125,6 @@ def _spend(
 
         silent = quiet or log == "json"
         finished = run_stages(job, path=run.output, release_key=release_key, options=options, quiet=silent)
-        _check_read(job, finished)
         run.publish()
         out.result(run.summary)
     return finished

@@ -22,7 +22,7 @@ import apache_beam as beam
 from hushgram.exact.histogram import Apart, Contributions, Histogram, KeyTable
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.steps import ChosenParams, apart, only_public_keys
-from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches
+from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches, Taken
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns, check_fields
 from hushgram.transforms.shuffle.combining import CombineShards
@@ -42,7 +42,7 @@ class BoundContributions(beam.PTransform):
 
     ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
     for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first;
-    with ``apart``, a user keeps one key of each class.
+    with ``apart``, a user keeps one key of each class. ``taken`` tells what was set aside.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class BoundContributions(beam.PTransform):
         )
         self._fields = (user, key)
         self._threads = local.threads
-        self._sent = Contributions if local.spill is None else SpilledBatch
+        sent = Contributions if local.spill is None else SpilledBatch
+        self.taken = Taken(self._cut, tuple[int, sent])  # type: ignore[valid-type]
         self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart)
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
@@ -84,12 +85,11 @@ class BoundContributions(beam.PTransform):
     def combined(self, records: Any, *, keep: bool) -> Any:
         """(shard, bounded Histogram), or with ``keep`` (shard, Contributions), cut to C keys a user."""
         check_fields(records.element_type, *self._fields)
-        sent = tuple[int, self._sent]  # type: ignore[name-defined]
         merge, out = (_KeepUsers(self._bound), Contributions) if keep else (self._bound, Histogram)
         return (
             records
             | "AllTime" >> OneWindow()
-            | "CutBatches" >> beam.ParDo(self._cut).with_output_types(sent)
+            | "CutBatches" >> self.taken
             | "BoundUsers" >> CombineShards(merge, out, threads=self._threads)
         )
 
@@ -140,12 +140,13 @@ class CountRecords(beam.PTransform):
     ) -> None:
         super().__init__()
         self._key = key
-        self._count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
+        count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
+        self.taken = Taken(count, Histogram)
 
     def expand(self, records: Any) -> Any:
         check_fields(records.element_type, None, self._key)
         whole = records | "AllTime" >> OneWindow()
-        return whole | "CountBatches" >> beam.ParDo(self._count).with_output_types(Histogram)
+        return whole | "CountBatches" >> self.taken
 
 
 class BoundUsers(beam.CombineFn):

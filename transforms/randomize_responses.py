@@ -32,12 +32,13 @@ from apache_beam.metrics import Metrics
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.inputs import InputPlan, WorkItem, read_item
+from hushgram.inputs import Check, InputPlan, Limits, Tally, WorkItem, read_item
 from hushgram.inputs.conditions import Condition, bind
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.transforms.files import open_file
+from hushgram.transforms.shuffle.checking import CheckTallies
 from hushgram.transforms.shuffle.digests import DigestAll
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
@@ -104,7 +105,8 @@ def _bytes(column: pa.Array) -> pa.Array:
 class RandomizeResponses(beam.PTransform):
     """Files of records → a released table of randomized responses under ``path``.
 
-    ``params.secrets`` must be the number of ``secrets``: they share each record's ε. Columns named in
+    ``params.secrets`` must be the number of ``secrets``: they share each record's ε. Input beyond ``limits`` is refused
+    before anything is written. Columns named in
     ``public`` are published as they are. The result is one element, {part: {bytes, sha256}}, for the
     manifest.
     """
@@ -118,8 +120,10 @@ class RandomizeResponses(beam.PTransform):
         *,
         path: str,
         release_key: ReleaseKey,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__()
+        self._check = Check.of(plan, limits or Limits())
         if params.secrets != len(secrets):
             raise ParameterError(
                 f"RandomizeResponses: epsilon is split for {params.secrets} secrets, got {len(secrets)}"
@@ -138,11 +142,15 @@ class RandomizeResponses(beam.PTransform):
     def expand(self, begin: Any) -> Any:
         items = sorted(self._plan.items, key=lambda item: (item.path, item.start, item.groups))
         listed = begin | "ListItems" >> beam.Create(list(enumerate(items)), reshuffle=True)
-        release = listed | "DigestBits" >> beam.FlatMap(self._step.digests) | "AllBits" >> DigestAll()
+        read = listed | "DigestBits" >> beam.FlatMap(self._step.digests).with_outputs("tally", main="digests")
+        release = read.digests | "AllBits" >> DigestAll()
+        checked = read.tally | "CheckRead" >> CheckTallies(self._check)
         return (
             listed
             | "Randomize"
-            >> beam.ParDo(self._step, beam.pvalue.AsSingleton(release))  # (part, {bytes, sha256})
+            >> beam.ParDo(
+                self._step, beam.pvalue.AsSingleton(release), beam.pvalue.AsList(checked)
+            )  # (part, {bytes, sha256})
             | "Parts" >> beam.combiners.ToDict()
         )
 
@@ -168,21 +176,25 @@ class _Randomize(beam.DoFn):
     def setup(self) -> None:
         self._rows = Metrics.counter("hushgram", "rows")
 
-    def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[bytes]:
-        """A digest of the exact bits of each batch; keyed, for few bits could be guessed from it."""
-        number, item = numbered
+    def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[Any]:
+        """A digest of the exact bits of each batch; keyed, for few bits could be guessed from it. And what was read."""
+        (number, item), tally = numbered, Tally()
         keyed = self._release_key.subkey("digest of secret bits")
-        for batch, records in self._batches(item):
+        for batch, records in self._batches(item, tally):
             yield digest(keyed, number, batch, *(secret.bits(records) for secret in self._secrets))
+        yield beam.pvalue.TaggedOutput("tally", tally)
 
-    def _batches(self, item: WorkItem) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _batches(self, item: WorkItem, tally: Tally) -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch, chunk in enumerate(read_item(item, self._plan, open_file)):
+            tally.read(chunk, item)
             if chunk.batch.num_rows:
                 yield batch, chunk.batch
 
-    def process(self, numbered: tuple[int, WorkItem], release: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    def process(
+        self, numbered: tuple[int, WorkItem], release: bytes, _checked: list[bool]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         number, item = numbered
-        for batch, records in self._batches(item):
+        for batch, records in self._batches(item, Tally()):
             self._rows.inc(records.num_rows)
             table = randomize_batch(
                 records,

@@ -8,8 +8,9 @@ Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private.
 
 Work is split by file, by Parquet row groups, and by byte ranges of uncompressed lines; each part is read by
 itself, so any worker may read any of them again. Bad records are set aside and counted (counters `bad` and
-one for each reason), never fatal; with Source(keep_bad=True) the transform returns two collections, `records`
-and `bad` (batches of BAD_SCHEMA, private, for the operator alone).
+one for each reason); with Source(keep_bad=True) the transform returns two collections, `records`
+and `bad` (batches of BAD_SCHEMA, private, for the operator alone). They are fatal only where they are more than
+`limits` allow of all that was read.
 """
 
 from __future__ import annotations
@@ -29,8 +30,19 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
 from hushgram.errors import InputError
-from hushgram.inputs import InputFile, InputPlan, Source, WorkItem, plan_inputs, read_item
+from hushgram.inputs import (
+    Check,
+    InputFile,
+    InputPlan,
+    Limits,
+    Source,
+    Tally,
+    WorkItem,
+    plan_inputs,
+    read_item,
+)
 from hushgram.transforms.files import missing_file_system, open_file, reason
+from hushgram.transforms.shuffle.checking import CheckTallies
 
 __all__ = [
     "PROGRESS_FILE",
@@ -112,9 +124,9 @@ def _match(path: str) -> list[InputFile]:
     ]
 
 
-def read_records(pipeline: beam.Pipeline, plan: InputPlan, bad_records: str | None = None) -> Any:
+def read_records(pipeline: beam.Pipeline, reader: ReadRecords, bad_records: str | None = None) -> Any:
     """The records of a plan; those that are set aside go to ``bad_records``, where a job keeps them."""
-    read = pipeline | "Read" >> ReadRecords(plan)
+    plan, read = reader.plan, pipeline | "Read" >> reader
     if not plan.source.keep_bad:
         return read
     if bad_records is not None:
@@ -123,27 +135,35 @@ def read_records(pipeline: beam.Pipeline, plan: InputPlan, bad_records: str | No
 
 
 class ReadRecords(beam.PTransform):
-    """Reads all items of a plan; see the module for what comes out."""
+    """Reads all items of a plan; see the module for what comes out.
 
-    def __init__(self, plan: InputPlan) -> None:
+    Where more is set aside than ``limits`` allow, or too little is there, the pipeline fails with an `InputError`. Once
+    the transform is applied, ``checked`` is a collection that has an element when all is read and within the limits:
+    what is published in the same pipeline waits for it.
+    """
+
+    def __init__(self, plan: InputPlan, limits: Limits | None = None) -> None:
         super().__init__()
-        self._plan = plan
+        self.plan = plan
+        self.checked: Any = None
+        self._check = Check.of(plan, limits or Limits())
 
     def expand(self, begin: Any) -> Any:
-        common = dataclasses.replace(self._plan, items=(), files=())
+        common = dataclasses.replace(self.plan, items=(), files=())
         read = (
             begin
-            | "ListItems" >> beam.Create(self._plan.items, reshuffle=True).with_output_types(WorkItem)
-            | "ReadItem" >> beam.ParDo(_ReadItem(common)).with_outputs("bad", main="records")
+            | "ListItems" >> beam.Create(self.plan.items, reshuffle=True).with_output_types(WorkItem)
+            | "ReadItem" >> beam.ParDo(_ReadItem(common)).with_outputs("bad", "tally", main="records")
         )
         read.records.element_type = pa.RecordBatch
-        return read if self._plan.source.keep_bad else read.records
+        self.checked = read.tally | "CheckRead" >> CheckTallies(self._check)
+        return read if self.plan.source.keep_bad else read.records
 
     def display_data(self) -> dict[str, Any]:
         # Patterns and columns are public; sizes and row counts are not shown.
         return {
-            "columns": ", ".join(self._plan.source.names),
-            "formats": ", ".join(self._plan.formats),
+            "columns": ", ".join(self.plan.source.names),
+            "formats": ", ".join(self.plan.formats),
         }
 
 
@@ -160,7 +180,9 @@ class _ReadItem(beam.DoFn):
         self._reasons: set[str] = set()
 
     def process(self, item: WorkItem) -> Iterator[Any]:
+        tally = Tally()
         for chunk in read_item(item, self._plan, open_file):
+            tally.read(chunk, item)
             bad = sum(chunk.rejected.values())
             self._rows.inc(chunk.batch.num_rows)
             self._bytes.inc(chunk.size)
@@ -175,6 +197,7 @@ class _ReadItem(beam.DoFn):
                 yield beam.pvalue.TaggedOutput("bad", chunk.bad)
             if chunk.batch.num_rows:
                 yield chunk.batch
+        yield beam.pvalue.TaggedOutput("tally", tally)
 
 
 def _tick(rows: int, bad: int, size: int) -> None:

@@ -19,8 +19,9 @@ import apache_beam as beam
 from hushgram.accounting.guarantee import Unit
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Apart, KeyTable
+from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.numbers import show
+from hushgram.numbers import Number, rational, show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.steps import PlannedRelease, apart, key_for, public_key_table, unit_of
@@ -37,6 +38,7 @@ from hushgram.transforms.plan_release import PlanRelease
 from hushgram.transforms.release_public_list import ReleasePublicList
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.transforms.shuffle.checking import CheckTallies
 from hushgram.transforms.shuffle.sharding import Shards, shards_for
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
@@ -50,6 +52,9 @@ class ReleaseSparseHistogram(beam.PTransform):
     ``key`` name columns (for pairs they only describe). Without ``user`` a single record is protected instead
     of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say. Each run of a
     pipeline is a release of its own, and what several of them lose together adds up.
+
+    Records without a user or key are set aside. Where they are more than ``max_bad_share`` of all, the pipeline fails
+    with an `InputError` before anything is published.
 
     With ``public_keys``, a list known without looking at the data, exactly those keys are released, each with
     noise, and all of epsilon goes to them; nothing of any other key shows.
@@ -79,11 +84,16 @@ class ReleaseSparseHistogram(beam.PTransform):
         public_keys: Any = None,
         name: str = "",
         recipe: str = "",
+        max_bad_share: Number = "0.05",
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: LocalResources | None = None,
     ) -> None:
         super().__init__()
+        #: a collection that must have come before anything is published, such as `ReadRecords.checked`
+        self.after: Any = None
+        share = rational(max_bad_share, "max_bad_share", "ReleaseSparseHistogram")
+        self._check = Check(Limits(share, min_rows=0), "the records", group="")
         if not isinstance(params, ReleaseParams):
             raise ParameterError(
                 f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
@@ -100,15 +110,18 @@ class ReleaseSparseHistogram(beam.PTransform):
         self.target = Target.of(os.fspath(path))
 
     def expand(self, records: Any) -> Any:
-        chosen = None
+        chosen, bounding = None, self._bounding()
         if self._params.choose_contributions:
-            held = records | "Hold" >> HoldContributions(self._bounding())  # (shard, Contributions)
+            held = records | "Hold" >> HoldContributions(bounding)  # (shard, Contributions)
             chosen = held | "ChooseContributions" >> ChooseContributions(self._params, self._release_key)
             parts = held | "Bound" >> BoundHeld(chosen, self._release_key)  # Histogram
         else:
-            parts = records | "Bound" >> self._bounding()  # Histogram
+            parts = records | "Bound" >> bounding  # Histogram
         public = self._public_keys
         released = self._sparse(parts, chosen) if public is None else self._public(parts, public)
+        checked = bounding.taken.tallies | "CheckTaken" >> CheckTallies(self._check)
+        waits = (checked,) if self.after is None else (checked, self.after)
+        released["after"] = waits | "AllChecked" >> beam.Flatten()
         return released | "WriteSketch" >> WriteSketch(
             self.target, self._release_key, *self._said
         )  # the path

@@ -1,6 +1,7 @@
 """The sketch directory: every file, the manifest last.
 
-In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All of it released.
+In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All of it released. What is in `after` is
+     waited for.
 Out: the path, once the sketch is there.
 
 Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
@@ -91,7 +92,7 @@ class WriteSketch(beam.PTransform):
             | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work)).with_output_types(_Written)
         )
         if "blocks" not in parts:  # a public list has no encoding
-            return self._publish(parts["plan"], heavy)
+            return self._publish(parts, heavy)
         bits = (
             parts["blocks"]
             | "ToFiles"
@@ -100,13 +101,13 @@ class WriteSketch(beam.PTransform):
             | "WriteBlocks" >> beam.ParDo(_WriteBlocks(self._target.work)).with_output_types(_Written)
         )
         written = (heavy, bits) | "AllFiles" >> beam.Flatten().with_output_types(_Written)
-        return self._publish(parts["plan"], written)
+        return self._publish(parts, written)
 
-    def _publish(self, plan: Any, written: Any) -> Any:
-        publish = beam.ParDo(
-            _Publish(self._target, self._release_key, *self._said), beam.pvalue.AsList(written)
-        )
-        return plan | "Publish" >> publish.with_output_types(str)
+    def _publish(self, parts: dict[str, Any], written: Any) -> Any:
+        step = _Publish(self._target, self._release_key, *self._said)
+        after = [beam.pvalue.AsList(parts["after"])] if "after" in parts else []
+        publish = beam.ParDo(step, beam.pvalue.AsList(written), *after)
+        return parts["plan"] | "Publish" >> publish.with_output_types(str)
 
     def display_data(self) -> dict[str, Any]:
         return {"path": self._target.path}
@@ -148,7 +149,7 @@ class _Publish(beam.DoFn):
     def __init__(self, target: Target, release_key: ReleaseKey, name: str, recipe: str = "") -> None:
         self._target, self._release_key, self._name, self._recipe = target, release_key, name, recipe
 
-    def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
+    def process(self, plan: Plan, written: list[_Written], _after: Any = None) -> Iterator[str]:
         # heavy.parquet first, then the files of blocks by number: the order of the library
         heavy, *files = sorted(written, key=lambda file: (file.entry.name != HEAVY_NAME, file.entry.name))
         entries, sums = [file.entry for file in (heavy, *files)], added_up(file.sums for file in files)

@@ -1,33 +1,35 @@
 """Input that cannot be meant: mostly bad records, or none at all. Refused before it is charged, or published.
 
     check_first_blocks(plan, limits, opener)        # before the charge: the beginning of the files
-    check_counts(rows, bad, reasons, limits)        # before anything is published: all of it
+    Check.of(plan, limits)(tally, opener)           # before anything is published: all of it
 
-A share above the limit is refused with the commonest reason; the first blocks also give a place to look at. What
-these messages say depends on the data: they are for the operator, and no file of a release holds them. They hold no
-counts and no records, since they may end up in a log.
+A share above the limit is refused with the commonest reason and a place to look at. What these messages say depends
+on the data: they are for the operator, and no file of a release holds them. They hold no counts and no records, since
+they may end up in a log.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import open_text
 from hushgram.inputs.read import read_item
-from hushgram.inputs.source import InputPlan, Opener, WorkItem, open_local
+from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, open_local
 
-__all__ = ["Limits", "check_counts", "check_first_blocks"]
+__all__ = ["Check", "Limits", "Tally", "check_first_blocks"]
 
 # Files whose first block is read; where there are more, so many of them are, spread over all.
 _MAX_FILES = 64
 _BLOCK_BYTES = 1 << 20
 # Where a filter leaves out all of the first block, so many further ones are read.
 _MAX_BLOCKS = 16
+# Reasons hold numbers ("7 fields instead of 2"), so they could be many; so many are told apart.
+_MAX_REASONS = 1000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,100 @@ class Limits:
             raise ParameterError(f"min_rows must be at least 0, got {self.min_rows}")
 
 
+class Place(NamedTuple):
+    """Where a record begins: the byte of a text, or the row of a table."""
+
+    path: str
+    at: int
+    compression: str | None
+    row: bool
+
+    def shown(self, opener: Opener) -> str:
+        """For a person: file, line and byte, or row."""
+        if self.row:
+            return f"{self.path}, row {self.at + 1}"
+        stream, raw = open_text(self.path, self.compression, opener)
+        line, left = 1, self.at
+        with raw, stream:
+            while left > 0 and (piece := bytes(stream.read(min(left, 1 << 20)))):
+                line += piece.count(b"\n")
+                left -= len(piece)
+        return f"{self.path}, line {line} (byte {self.at})"
+
+
+@dataclass
+class Tally:
+    """What was read: good records, and those set aside by reason, with a place of each. Exact and private; adds up."""
+
+    rows: int = 0
+    bad: dict[str, int] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+
+    def read(self, chunk: Chunk, item: WorkItem) -> None:
+        """Counts a chunk of an item."""
+        found = {
+            r: Place(item.path, at, item.compression, bool(item.groups)) for r, at in chunk.places.items()
+        }
+        self.add(chunk.batch.num_rows, chunk.rejected, found)
+
+    def add(self, rows: int, bad: Mapping[str, int], places: Mapping[str, Place] | None = None) -> None:
+        """Counts more records."""
+        self.rows += rows
+        for reason, count in bad.items():
+            known = reason in self.bad or len(self.bad) < _MAX_REASONS
+            told = reason if known else "other reasons"
+            self.bad[told] = self.bad.get(told, 0) + count
+            place = (places or {}).get(reason)
+            if place is not None:
+                self.places[told] = min(place, self.places.get(told, place))
+
+
+@dataclass(frozen=True)
+class Check:
+    """Limits, and how to speak of what they are about; calling it refuses a tally that is beyond them."""
+
+    limits: Limits
+    subject: str = "input"
+    hint: str = ""
+    group: str = "input."  # the options' group in a config
+
+    @classmethod
+    def of(cls, plan: InputPlan, limits: Limits) -> Check:
+        """For all files of a plan."""
+        first = plan.files[0].path if plan.files else "input"
+        hint = "" if plan.source.keep_bad else " (input.bad_records: FILE shows them)"
+        return cls(limits, f"{first} and others" if len(plan.files) > 1 else first, hint)
+
+    def __call__(self, tally: Tally, opener: Opener = open_local, what: str = "the records") -> None:
+        """An `InputError` where too much is bad, or too little is there."""
+        self.bad_share(tally, opener, what)
+        self.too_few(tally.rows)
+
+    def bad_share(self, tally: Tally, opener: Opener, what: str) -> None:
+        """Refuses too many records that were set aside."""
+        bad, limits = sum(tally.bad.values()), self.limits
+        if bad <= limits.max_bad_share * (tally.rows + bad):
+            return
+        reason = max(tally.bad, key=lambda reason: (tally.bad[reason], reason))
+        where = tally.places[reason].shown(opener) if reason in tally.places else self.subject
+        share, option = f"{float(limits.max_bad_share):.3g}", f"{self.group}max_bad_share"
+        raise InputError(
+            f"{where}: {reason}; more than {option} ({share}) of {what} would be set aside for this and other"
+            f" reasons{self.hint}; mend the input or the options that read it, or raise {option}"
+        )
+
+    def too_few(self, rows: int) -> None:
+        """Refuses too few records."""
+        least = self.limits.min_rows
+        if rows >= least:
+            return
+        if least == 1:
+            remedy = f"no records; set {self.group}min_rows to 0 where an empty input is meant"
+        else:
+            remedy = f"fewer records than {self.group}min_rows ({least:,}); lower it where that is meant"
+        raise InputError(f"{self.subject}: {remedy}")
+
+
 def check_first_blocks(plan: InputPlan, limits: Limits, opener: Opener = open_local) -> None:
     """Reads the beginning of the files; an `InputError` where so much of it is bad, or there is too little."""
     first = {
@@ -53,66 +149,16 @@ def check_first_blocks(plan: InputPlan, limits: Limits, opener: Opener = open_lo
     chosen = paths[:: max(1, -(-len(paths) // _MAX_FILES))]
     source = dataclasses.replace(plan.source, block_bytes=_BLOCK_BYTES)
     small = dataclasses.replace(plan, source=source)
-    reasons: Counter[str] = Counter()
-    places: dict[str, tuple[WorkItem, int]] = {}
-    rows, whole = 0, len(first) == len(plan.items) and len(chosen) == len(paths)
+    tally, whole = Tally(), len(first) == len(plan.items) and len(chosen) == len(paths)
     for path in chosen:
         read = 0
         for number, chunk in enumerate(read_item(first[path], small, opener)):
-            rows += chunk.batch.num_rows
             read += chunk.size
-            reasons.update(chunk.rejected)
-            for reason, at in chunk.places.items():
-                places.setdefault(reason, (first[path], at))
+            tally.read(chunk, first[path])
             if chunk.batch.num_rows or chunk.rejected or number >= _MAX_BLOCKS:
                 whole = whole and read >= first[path].size
                 break
-    bad = sum(reasons.values())
-    if bad > limits.max_bad_share * (rows + bad):
-        reason = reasons.most_common(1)[0][0]
-        where = f"{_place(*places[reason], opener)}: {reason}; "
-        raise InputError(where + _too_many("the first records", limits, plan))
-    known = plan.rows if plan.rows is not None else rows if whole else None
-    if known is not None and known < limits.min_rows:
-        raise InputError(_too_few(limits, [file.path for file in plan.files]))
-
-
-def check_counts(
-    rows: int, bad: int, reasons: Mapping[str, int], limits: Limits, plan: InputPlan | None = None
-) -> None:
-    """The same for all that was read; `reasons` say how often each record was set aside for what."""
-    if bad > limits.max_bad_share * (rows + bad):
-        common = max(reasons, key=lambda reason: reasons[reason], default="")
-        why = f"{common}; " if common else ""
-        raise InputError(f"input: {why}" + _too_many("the records", limits, plan))
-    if rows < limits.min_rows:
-        raise InputError(_too_few(limits, [] if plan is None else [file.path for file in plan.files]))
-
-
-def _too_many(what: str, limits: Limits, plan: InputPlan | None) -> str:
-    share = f"{float(limits.max_bad_share):.3g}"
-    hint = "" if plan is None or plan.source.keep_bad else " (input.bad_records: FILE shows them)"
-    return (
-        f"more than input.max_bad_share ({share}) of {what} would be set aside for this and other reasons{hint}; "
-        "mend the input or the options that read it, or raise input.max_bad_share"
-    )
-
-
-def _too_few(limits: Limits, paths: list[str]) -> str:
-    shown = f"{paths[0]}{' and others' if len(paths) > 1 else ''}: " if paths else "input: "
-    if limits.min_rows == 1:
-        return f"{shown}no records; set input.min_rows to 0 where an empty input is meant"
-    return f"{shown}fewer records than input.min_rows ({limits.min_rows:,}); lower it where that is meant"
-
-
-def _place(item: WorkItem, at: int, opener: Opener) -> str:
-    """Where a record is, for a person: file, line and byte of a text, row of a table."""
-    if item.groups:
-        return f"{item.path}, row {at + 1}"
-    stream, raw = open_text(item.path, item.compression, opener)
-    line, left = 1, at
-    with raw, stream:
-        while left > 0 and (piece := bytes(stream.read(min(left, 1 << 20)))):
-            line += piece.count(b"\n")
-            left -= len(piece)
-    return f"{item.path}, line {line} (byte {at})"
+    check = Check.of(plan, limits)
+    check.bad_share(tally, opener, "the first records")
+    if plan.rows is not None or whole:
+        check.too_few(tally.rows if plan.rows is None else plan.rows)

@@ -176,7 +176,8 @@ class Rejects:
 
     def room(self, reason: str) -> int:
         """How many records of this reason are to be shown: where none are kept, the first as an example."""
-        return BAD_SHOWN - self.shown if self.keep else int(reason not in self.examples)
+        first = int(reason not in self.examples)
+        return max(BAD_SHOWN - self.shown, first) if self.keep else first
 
     def add(self, reason: str, at: int, record: bytes | str = b"", count: int = 1) -> None:
         """One record (or `count` alike) set aside; `at` is its byte (in Parquet: row)."""

@@ -190,7 +190,13 @@ class RandomizedResponse(Job[ResponseConfig]):
             pipeline
             | "RandomizeResponses"
             >> RandomizeResponses(
-                self.source, secrets, config.public, params, path=path, release_key=release_key
+                self.source,
+                secrets,
+                config.public,
+                params,
+                path=path,
+                release_key=release_key,
+                limits=config.input.limits,
             )
             | "WriteManifest" >> beam.Map(_write, path, params, list(config.secrets), list(config.public))
         )

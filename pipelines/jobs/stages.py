@@ -12,7 +12,7 @@ from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.count_domain import KeepDomain
 from hushgram.transforms.keep_partition import KeepPartition
-from hushgram.transforms.read_records import read_records
+from hushgram.transforms.read_records import ReadRecords, read_records
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for
 
@@ -24,7 +24,8 @@ def records(pipeline: beam.Pipeline, job: Job[Any]) -> Any:
 
     Those set aside go where the config says.
     """
-    read = read_records(pipeline, job.source, job.config.input.bad_records)
+    reader = ReadRecords(job.source, job.config.input.limits)
+    read = read_records(pipeline, reader, job.config.input.bad_records)
     part, user = job.config.user_part, job.config.input.user
     return read if part is None or user is None else read | "OfPart" >> KeepPartition(part, user)
 

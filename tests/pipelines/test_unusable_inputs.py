@@ -183,7 +183,10 @@ def test_bad_records_behind_the_first_blocks_stop_the_release_before_it_is_publi
     assert call("ledger", "init", "--dataset", "people", "--epsilon", "5", "--ledger", URL) is None
     written = config(tmp_path, "a.csv")
     problem = call("release", written, "--quiet")
-    assert "1 fields instead of 2; more than input.max_bad_share (0.05) of the records" in str(problem)
+    place = f"a.csv, line 12002 (byte {len(good) + 9}): "
+    assert str(problem).startswith(
+        f"{place}1 fields instead of 2; more than input.max_bad_share (0.05) of the records"
+    )
     assert not Path("out.sketch").exists()
     # the same release goes on once it is said that this is meant
     assert call("release", written, "--quiet", "--set", "input.max_bad_share=0.2") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.testing.util import assert_that, equal_to
 
 from hushgram.errors import InputError
-from hushgram.inputs import InputPlan, Source
+from hushgram.inputs import InputPlan, Limits, Source
 from hushgram.pipelines.progress import read_counters, run_pipeline
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.transforms.read_records import (
@@ -77,7 +78,7 @@ def test_bad_records_are_counted_and_written_where_asked(tmp_path: Path) -> None
     plan = plan_records([str(tmp_path / "a.csv")], Source(ids=("user", "key"), keep_bad=True))
     options = pipeline_options()
     pipeline = new_pipeline(options)
-    read = pipeline | ReadRecords(plan)
+    read = pipeline | ReadRecords(plan, Limits(Fraction(3, 4)))
     assert_that(read.records | beam.FlatMap(to_pairs), equal_to([("1", "/a")]))
     read.bad | WriteBadRecords(str(tmp_path / "bad.jsonl"))
     counters = read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
@@ -85,6 +86,18 @@ def test_bad_records_are_counted_and_written_where_asked(tmp_path: Path) -> None
     assert counters["bad: 1 fields instead of 2"] == counters["bad: user is null"] == 1
     written = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert sorted(row["record"] for row in written) == ["2", "3,\\xff", '{"user": null, "key": "/b"}']
+
+
+def test_too_many_bad_records_fail_the_pipeline_with_a_place(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"user": 1, "key": "/a"}\n' * 15 + b"{}\n")
+    plan = plan_records([str(tmp_path / "a.jsonl")], SOURCE)
+    with pytest.raises(
+        InputError, match=r"a\.jsonl, line 16 \(byte 375\): user is null; more than input\.max_bad"
+    ):
+        run(plan, [("1", "/a")] * 15)
+    (tmp_path / "b.csv").write_text("user,key\n")
+    with pytest.raises(InputError, match=r"b\.csv: no records; set input\.min_rows to 0"):
+        run(plan_records([str(tmp_path / "b.csv")], SOURCE), [])
 
 
 def test_a_directory_means_its_files_but_not_the_hidden_ones(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.errors import OutputError, ParameterError
+from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.release_in_memory import release
 from hushgram.sparse_histogram.contributions import GRID
 from hushgram.transforms import ReleaseSparseHistogram
@@ -89,6 +90,41 @@ def test_the_key_is_in_no_text_of_the_pipeline(tmp_path: Path) -> None:
         assert repr(raw)[2:20] not in shown
 
 
+FORMS: dict[str, Any] = {
+    "tables": lambda rows: [pa.Table.from_pylist(rows[:30]), pa.Table.from_pylist(rows[30:])],
+    "dicts": lambda rows: rows,
+    "rows": lambda rows: [Visit(**row) for row in rows],
+    "pairs": lambda rows: [(row["user"], row["url"]) for row in rows],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "choice", [{}, {"max_contributions": "auto"}, {"public_keys": ["/a"]}, {"user": None}]
+)
+def test_too_many_bad_records_are_refused_before_anything_is_published(
+    form: str, choice: dict[str, Any], tmp_path: Path
+) -> None:
+    choice = {"user": "user", **choice}
+    chosen = params(**SMALL | {"max_contributions": choice.pop("max_contributions", 4)})
+    bad = {"user": None, "url": "/b"} if choice["user"] else {"user": "u", "url": None}
+    records = FORMS[form]([{"user": f"u{i}", "url": "/a"} for i in range(50)] + [bad] * 3)
+    path = tmp_path / "a"
+    expected = (
+        r"the records: (user|url) is null; more than max_bad_share \(0.05\) of the records would be set aside"
+    )
+    with pytest.raises(InputError, match=expected), beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create(records) | ReleaseSparseHistogram(chosen, key="url", path=path, **choice)
+    assert not path.exists()
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        (
+            p
+            | beam.Create(records)
+            | ReleaseSparseHistogram(chosen, key="url", path=path, max_bad_share="0.06", **choice)
+        )
+    assert path.exists()
+
+
 def test_a_fresh_key_each_time(tmp_path: Path) -> None:
     make = lambda: ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a")  # noqa: E731
     assert make()._release_key != make()._release_key
@@ -100,6 +136,8 @@ def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("")
     with pytest.raises(OutputError, match="exists already"):
         ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "b")
+    with pytest.raises(ParameterError, match="max_bad_share must be from 0 to 1, got 5"):
+        ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", max_bad_share=5)
     with pytest.raises(ParameterError, match="levels"):
         ReleaseSparseHistogram(params(epsilon="0.1", alpha="0.01"), key="url", path=tmp_path / "a")
 

@@ -10,12 +10,14 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.windowed_value import WindowedValue
 
+from hushgram.inputs import Tally
 from hushgram.transforms.shuffle.background import OrderedPool
 from hushgram.transforms.shuffle.columns import Columns, RowBuffer, columns_of
 
-__all__ = ["LocalResources", "TakeBatches"]
+__all__ = ["LocalResources", "TakeBatches", "Taken"]
 
 # Small batches are put together up to this many rows, and large tables taken in pieces of so many.
 _ROWS_LEAST, _ROWS_MOST = 1 << 17, 1 << 20
@@ -37,7 +39,8 @@ class TakeBatches(beam.DoFn):
     """Collects records into columns; a subclass does `work` on some of them (in any thread) and `send`s the
     result.
 
-    Records that cannot be counted are set aside under the counter ``bad``.
+    Records that cannot be counted are set aside under the counter ``bad``; what was taken in a bundle is told on the
+    output ``tally`` (`Taken`).
     """
 
     def __init__(self, user: str | None, key: str, *, threads: int) -> None:
@@ -59,6 +62,7 @@ class TakeBatches(beam.DoFn):
         self._rows = RowBuffer(self._user, self._key, known=self._rows is not None and self._rows.known)
         self._held: list[Columns] = []
         self._count = 0
+        self._tally = Tally()
         self._pool = OrderedPool(self.work, self._threads)
 
     def process(self, record: Any) -> Iterator[Any]:
@@ -72,7 +76,8 @@ class TakeBatches(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         try:
             for element in self._last():
-                yield WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+                yield _in_global_window(element)
+            yield beam.pvalue.TaggedOutput("tally", _in_global_window(self._tally))
         finally:
             self._pool.close()
 
@@ -85,6 +90,7 @@ class TakeBatches(beam.DoFn):
             yield from self.send(result)
 
     def _accept(self, columns: Columns) -> Iterator[Any]:
+        self._tally.add(len(columns), columns.reasons)
         if columns.bad:
             self._bad.inc(columns.bad)
         if len(columns):
@@ -97,3 +103,22 @@ class TakeBatches(beam.DoFn):
         held, self._held, self._count = self._held, [], 0
         for result in self._pool.give(held):
             yield from self.send(result)
+
+
+def _in_global_window(element: Any) -> WindowedValue:
+    return WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+
+class Taken(beam.PTransform):
+    """Records → what a `TakeBatches` makes of them, of type ``output``; then ``tallies`` is what it took."""
+
+    def __init__(self, take: TakeBatches, output: Any) -> None:
+        super().__init__()
+        self._take, self._output = take, output
+        self.tallies: Any = None
+
+    def expand(self, records: Any) -> Any:
+        taken = records | "Take" >> beam.ParDo(self._take).with_outputs("tally", main="taken")
+        taken.taken.element_type = convert_to_beam_type(self._output)
+        self.tallies = taken.tally
+        return taken.taken

@@ -25,11 +25,15 @@ ROWS_PER_BATCH = 1 << 16
 
 
 class Columns(NamedTuple):
-    """Users (None for record-level privacy) and keys, without nulls, and how many records were set aside."""
+    """Users (None for record-level privacy) and keys, without nulls, and how many records were set aside for what."""
 
     users: pa.Array | None
     keys: pa.Array
-    bad: int
+    reasons: dict[str, int]
+
+    @property
+    def bad(self) -> int:
+        return sum(self.reasons.values())
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -39,15 +43,16 @@ def columns_of(batch: pa.RecordBatch | pa.Table, user: str | None, key: str) -> 
     """The two columns of an Arrow batch or table."""
     keys = _column(batch, key)
     users = None if user is None else _column(batch, user)
-    good = None
-    for column in (keys, users):
+    good, reasons = None, {}
+    for name, column in ((key, keys), (user, users)):
         if column is not None and column.null_count:
             valid = pc.is_valid(column)
-            good = valid if good is None else pc.and_(good, valid)
+            both = valid if good is None else pc.and_(good, valid)
+            reasons[f"{name} is null"] = (len(keys) if good is None else good.true_count) - both.true_count
+            good = both
     if good is None:
-        return Columns(users, keys, 0)
-    kept = keys.filter(good)
-    return Columns(None if users is None else users.filter(good), kept, len(keys) - len(kept))
+        return Columns(users, keys, {})
+    return Columns(None if users is None else users.filter(good), keys.filter(good), reasons)
 
 
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
@@ -84,19 +89,23 @@ class RowBuffer:
         self._other: list[str] = []  # the fields of a record that has not all of them
         self._users: list[bytes] = []
         self._keys: list[bytes] = []
-        self._bad = 0
+        self._bad: dict[str, int] = {}
+        self._lost = 0
 
     def add(self, record: Any) -> bool:
         """Take one record; True when a batch is full."""
-        user, key = self._fields(record)
-        key = _canonical(key)
-        user = b"" if self._user is None else _canonical(user)
+        given_user, given_key = self._fields(record)
+        key = _canonical(given_key)
+        user = b"" if self._user is None else _canonical(given_user)
         if user is None or key is None:
-            self._bad += 1
+            name, value = (self._key, given_key) if key is None else (self._user, given_user)
+            reason = f"{name} is {'null' if value is None else type(value).__name__}"
+            self._bad[reason] = self._bad.get(reason, 0) + 1
+            self._lost += 1
         else:
             self._keys.append(key)
             self._users.append(user)
-        return len(self._keys) + self._bad >= ROWS_PER_BATCH
+        return len(self._keys) + self._lost >= ROWS_PER_BATCH
 
     def take(self) -> Columns:
         """What came together since the last call."""
@@ -107,7 +116,7 @@ class RowBuffer:
             )
         users = None if self._user is None else pa.array(self._users, pa.large_binary())
         out = Columns(users, pa.array(self._keys, pa.large_binary()), self._bad)
-        self._users, self._keys, self._bad = [], [], 0
+        self._users, self._keys, self._bad, self._lost = [], [], {}, 0
         return out
 
     def _fields(self, record: Any) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs import Limits, check_counts, check_first_blocks, sanity
+from hushgram.inputs import Check, Limits, Tally, check_first_blocks, read_item, sanity
 from hushgram.inputs.conditions import parse
 from tests.core.inputs.helpers import plan_of, write
 
@@ -41,12 +41,44 @@ def test_a_filter_that_leaves_out_the_beginning_does_not_read_it_all(
 
 
 def test_counts_of_all_that_was_read() -> None:
-    check_counts(95, 5, {"x": 5}, Limits())
+    check = Check(Limits())
+    check(Tally(95, {"x": 5}))
     with pytest.raises(InputError, match=r"input: y; more than input\.max_bad_share"):
-        check_counts(94, 6, {"x": 2, "y": 4}, Limits())
+        check(Tally(94, {"x": 2, "y": 4}))
     with pytest.raises(InputError, match="no records"):
-        check_counts(0, 0, {}, Limits())
-    check_counts(0, 0, {}, Limits(min_rows=0))
+        check(Tally())
+    Check(Limits(min_rows=0))(Tally())
     for wrong in ({"max_bad_share": Fraction(2)}, {"min_rows": -1}):
         with pytest.raises(ParameterError):
             Limits(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keep_bad", [False, True])
+def test_tallies_of_parts_add_up_and_the_first_place_is_shown(
+    tmp_path: Path, keep_bad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hushgram.inputs.source.BAD_SHOWN", 2)
+    text = "user,key\n" + "u,/a\n" * 30 + "x\n" * 9 + ",/b\n" * 20
+    plan = plan_of(
+        [write(tmp_path / name, text) for name in ("b.csv", "a.csv.gz")],
+        item_bytes=50,
+        newlines_in_values=False,
+        keep_bad=keep_bad,
+    )
+    whole = Tally()
+    for item in plan.items:
+        part = Tally()
+        for chunk in read_item(item, plan):
+            part.read(chunk, item)
+        whole.add(part.rows, part.bad, part.places)
+    assert (whole.rows, whole.bad) == (60, {"1 fields instead of 2": 18, "user is null": 40})
+    place = rf"a\.csv\.gz, line 41 \(byte {text.index(',/b')}\): user is null; more than"
+    with pytest.raises(InputError, match=place):
+        Check.of(plan, Limits())(whole)
+
+
+def test_reasons_without_end_are_told_together() -> None:
+    tally = Tally()
+    for i in range(1005):
+        tally.add(0, {f"{i} fields instead of 2": 1})
+    assert (len(tally.bad), tally.bad["other reasons"]) == (1001, 5)

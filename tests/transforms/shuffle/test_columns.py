@@ -50,7 +50,7 @@ def test_a_single_dict_without_the_field_is_set_aside() -> None:
     rows = RowBuffer("user", "url")
     for record in ({"user": "a"}, {"user": "b", "url": "/"}, {"user": "c", "url": None}):
         rows.add(record)
-    assert rows.take()[1:] == (pa.array([b"/"], pa.large_binary()), 2)
+    assert rows.take()[1:] == (pa.array([b"/"], pa.large_binary()), {"url is null": 2})
     later = RowBuffer("user", "url", known=rows.known)
     later.add({"user": "a"})
     assert later.take().bad == 1
