@@ -86,6 +86,7 @@ def flip_probability(alpha: Fraction) -> Fraction:
     return 1 / (alpha + 2)
 
 
+@lru_cache(maxsize=256)
 def loss_at_most(width: Fraction, alpha: Fraction, max_contributions: int, epsilon: Fraction) -> bool:
     """Whether C · ln(1 + α/w) ≤ ε, decided by intervals (doubt counts against us), and w ≥ 1."""
     if width < 1:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -286,7 +287,8 @@ class Histogram:
     def shards(self) -> list[Histogram]:
         """The `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
         ends = np.searchsorted(self.fingerprints >> _SHARD_BITS, np.arange(NOISE_SHARDS + 1, dtype=np.uint64))
-        return [self.part(int(low), int(high)) for low, high in pairwise(ends)]
+        nothing = self.part(0, 0)
+        return [self.part(low, high) if high > low else nothing for low, high in pairwise(ends.tolist())]
 
     def part(self, low: int, high: int) -> Histogram:
         """Rows [low, high)."""
@@ -295,7 +297,7 @@ class Histogram:
 
     def reduced(self, domain_bits: int) -> Histogram:
         """The histogram over the first ``domain_bits`` bits of the fingerprints: the cells of the domain."""
-        if domain_bits == 64:
+        if domain_bits == 64 or not len(self):
             return self
         cells = self.fingerprints >> np.uint64(64 - domain_bits)
         starts = np.flatnonzero(_changes(cells))
@@ -304,6 +306,11 @@ class Histogram:
 
     def digest(self) -> bytes:
         """SHA-256 of the keys and counts."""
+        if not len(self):  # most shards of a small release
+            return _digest_of_nothing(self.texts is not None)
+        return self._digest()
+
+    def _digest(self) -> bytes:
         if self.texts is None:
             return digest(self.fingerprints, self.counts)
         return digest(self.fingerprints, self.counts, *text_buffers(self.texts))
@@ -318,6 +325,11 @@ class Histogram:
 
     def __len__(self) -> int:
         return len(self.fingerprints)
+
+
+@cache
+def _digest_of_nothing(texts: bool) -> bytes:
+    return Histogram.empty(texts=texts)._digest()
 
 
 def text_buffers(texts: pa.LargeBinaryArray) -> tuple[I64, NDArray[np.uint8]]:

@@ -148,7 +148,7 @@ def block_parts(
     """What noise shards add to each block of the encoding. Exact and private until released."""
     plan = planned.plan
     assert plan.space is not None
-    cells = ((shard, plan.kind.cells(part, plan.domain_bits)) for shard, part in shards)
+    cells = ((shard, plan.kind.cells(part, plan.domain_bits)) for shard, part in shards if len(part))
     return plan.space.project(cells, seeds_of(plan, release_key), planned.noise_key(release_key))
 
 

@@ -71,6 +71,7 @@ class Heavy:
 # --- privacy maps -----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def delta_of(threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> Fraction:
     """An upper bound of δ at this τ, tight to 2^-300: the worst split of one user's contributions."""
     return enclose(_delta_interval(threshold, noise, scale, sensitivity), 512)[1]
@@ -157,6 +158,8 @@ def release_shard(
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others.
     """
+    if domain_bits is None and not len(part):
+        return Heavy(part.fingerprints, part.counts, part.texts)
     source = release_key.source("threshold", shard, part.digest())
     noisy = part.counts + noise.sample(scale, len(part), source)
     kept = np.flatnonzero(noisy >= threshold)
@@ -166,6 +169,8 @@ def release_shard(
     cells = (1 << domain_bits) // NOISE_SHARDS
     zeros = successes(cells, noise.tail(scale, threshold), source) + np.uint64(shard * cells)
     values = noise.sample_tail(scale, threshold, len(zeros), source)
+    if not len(zeros):
+        return Heavy(part.fingerprints[kept], noisy[kept])
     free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
     found = np.concatenate([part.fingerprints[kept], zeros[free]])
     order = np.argsort(found)
