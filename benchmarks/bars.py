@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["OUT", "Report", "best_of", "peak_memory", "quiet_clock"]
+__all__ = ["OUT", "Lines", "Report", "best_of", "peak_memory", "quiet_clock"]
 
 OUT = Path(__file__).parent / "out"
 _SECTIONS: list[dict[str, Any]] = []  # of this process: one benchmark
@@ -24,10 +24,30 @@ _BEGUN = time.monotonic()
 _RUN: dict[str, Any] = {
     "arguments": sys.argv[1:],
     "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-    "load": round(os.getloadavg()[1], 2),  # of the five minutes before
+    "load": round(os.getloadavg()[0], 2),  # of the minute before
 }
 
+
+def _machine() -> float:
+    """CPU seconds that all programs used since the machine started; 0 where that is not told."""
+    try:
+        words = Path("/proc/stat").read_text().split(maxsplit=9)
+    except OSError:
+        return 0.0
+    user, nice, system, _, _, interrupts, soft = map(int, words[1:8])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+
+def _own() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
+
+
+_BUSY = _machine() - _own()
+
 T = TypeVar("T")
+Lines = dict[str, list[Any]]
 
 
 class Report:
@@ -61,6 +81,21 @@ class Report:
         _MORE[name] = figures
         self._write()
 
+    def draw(
+        self, name: str, title: str, x: str, y: str, lines: Lines, *, log_x: bool = True, log_y: bool = True
+    ) -> None:
+        """A plot for the page: lines by name, points (x, y)."""
+        figure = {
+            "name": name,
+            "title": title,
+            "x": x,
+            "y": y,
+            "log_x": log_x,
+            "log_y": log_y,
+            "lines": lines,
+        }
+        self.more("figures", [*_MORE.get("figures", []), figure])
+
     def _keep(self, what: str, value: object, **more: object) -> None:
         """After each figure, so that a benchmark that is stopped has told what it knew."""
         self._rows.append({"what": what, "value": value, **more})
@@ -69,7 +104,9 @@ class Report:
     def _write(self) -> None:
         name = Path(sys.argv[0]).stem
         OUT.mkdir(exist_ok=True)
-        body = {"benchmark": name, **_RUN, "seconds": round(time.monotonic() - _BEGUN, 1), **_MORE}
+        seconds = time.monotonic() - _BEGUN
+        others = max(_machine() - _BUSY - _own(), 0.0) / max(seconds, 1e-3)
+        body = {"benchmark": name, **_RUN, "seconds": round(seconds, 1), "others": round(others, 2), **_MORE}
         body["sections"] = _SECTIONS
         (OUT / f"{name}.json").write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 

@@ -1,6 +1,6 @@
 """The clipping bound by the ways of Programming DP ("The Sparse Vector Technique"), beside `hushgram clip`.
 
-    python -m benchmarks.svt clip         error of the average against ε; a plot in benchmarks/out/clip.png
+    python -m benchmarks.svt clip         error of the average against ε
 
 `naive_select_b` and `naive_above_threshold` pay for every bound they try, the book's `above_threshold` once; all of
 them draw floating-point noise, as the book does, and are here for comparison only.
@@ -9,7 +9,6 @@ them draw floating-point noise, as the book does, and are here for comparison on
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,23 +103,10 @@ def compare(report: Report, values: I64) -> None:
     at = EPSILONS.index(0.1)
     gain = errors["naive_select_b"][at] / errors["hushgram clip"][at]
     report.bar("error of naive_select_b over hushgram clip, epsilon 0.1", gain, 1, unit="x")
-    report.note("plot", _plot(errors).relative_to(Path(__file__).parent.parent))
-
-
-def _plot(errors: dict[str, list[float]]) -> Path:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 3.8))
-    for name, row in errors.items():
-        axes.loglog(EPSILONS, np.maximum(row, 1e-5), marker="o", markersize=3, label=name)
-    axes.set(xlabel="ε", ylabel="median relative error of the average", title="Ages of 32,000 people")
-    axes.legend(fontsize=7)
-    axes.grid(alpha=0.3)
-    path = Path(__file__).parent / "out" / "clip.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=80)
-    return path
+    lines = {
+        name: [[e, max(error, 1e-5)] for e, error in zip(EPSILONS, row, strict=True)]
+        for name, row in errors.items()
+    }
+    report.draw(
+        "clip", "Average of 32,000 ages, bound found in four ways", "ε", "median relative error", lines
+    )

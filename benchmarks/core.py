@@ -8,6 +8,7 @@ import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from hushgram.sparse_histogram.steps import plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
 KEYS = 222_722
+BOUND, ALPHA, FACTOR = 87, 4, 50  # of OpenDP's ALP: the last two are its defaults
 RECORDS = 5_000_000
 
 
@@ -52,24 +54,34 @@ def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
     return sum(len(block.content) for block in encoded_blocks(shards, planned, KEY))
 
 
-def projection(report: Report) -> None:
+def opendp_alp(counts: np.ndarray, factor: int) -> Any:
+    """OpenDP's ALP at ε = 1, all of it for the projection; counts above `BOUND` are cut, and its total says so."""
     import opendp.prelude as dp
 
+    dp.enable_features("contrib")
+    domain = dp.map_domain(dp.atom_domain(T="String"), dp.atom_domain(T="u32"))
+    metric = dp.l01inf_distance(dp.absolute_distance(T="u32"))
+    total = int(np.minimum(counts, BOUND).sum())
+    made = dp.m.make_alp_queryable(
+        domain, metric, scale=1.0, total_limit=total, value_limit=BOUND, size_factor=factor, alpha=ALPHA
+    )
+    assert made.map((1, 1, 1)) == 1.0  # ε for one record
+    return made
+
+
+def opendp_bits(counts: np.ndarray, factor: int) -> int:
+    """Bits of its projection: the power of two from factor · total · ε/α on."""
+    return 1 << (int(factor * int(np.minimum(counts, BOUND).sum()) / ALPHA) - 1).bit_length()
+
+
+def projection(report: Report) -> None:
+    """Build, lookup, size and error beside OpenDP's ALP, at its default size and at the bytes of all of our sketch."""
     counts = zipf()
     params = hg.ReleaseParams(epsilon="1", max_contributions=1)
     histogram = Histogram.of_counts(np.arange(KEYS), counts, texts=False)
     ours, _ = best_of(3, lambda: build_ours(histogram, params))
-    domain = dp.map_domain(dp.atom_domain(T="String"), dp.atom_domain(T="u32"))
-    metric = dp.l01inf_distance(dp.absolute_distance(T="u32"))
     data = {str(i): int(c) for i, c in enumerate(counts)}
-
-    def build_theirs():  # type: ignore[no-untyped-def]
-        alp_theirs = dp.m.make_alp_queryable(
-            domain, metric, scale=2.0, total_limit=int(counts.sum()), value_limit=87, size_factor=50, alpha=4
-        )
-        return alp_theirs(data)
-
-    theirs, queryable = best_of(1, build_theirs)
+    theirs, queryable = best_of(1, lambda: opendp_alp(counts, FACTOR)(data))
     report.bar("building the ALP part: times as fast as OpenDP", theirs / ours, 50, unit="x")
     asked = np.arange(0, KEYS, KEYS // 50_000)[:50_000]
     sketch = hg.release_histogram(np.arange(KEYS), counts, params, release_key=KEY)
@@ -80,6 +92,22 @@ def projection(report: Report) -> None:
     report.bar(
         "50,000 lookups with intervals: times as fast a key", (others / 2000) / (mine / 50_000), 50, unit="x"
     )
+    some = np.random.default_rng(1).choice(np.flatnonzero(counts <= BOUND), 4_000, replace=False)
+    found = sketch.estimate(some, interval=None)["estimate"].to_numpy()
+    error = float(np.sqrt(np.mean((found - counts[some]) ** 2)))
+    room = 8 * sketch.size
+    report.note(
+        f"hushgram, all of its sketch: bits a key; RMSE up to {BOUND}", f"{room / KEYS:.1f}; {error:.2f}"
+    )
+    total = int(np.minimum(counts, BOUND).sum())
+    factor = max(int((1 << (room - 1).bit_length()) * ALPHA / total), 1)  # the power of two above our bits
+    small = opendp_alp(counts, factor)(data)
+    for what, asked_of, used in (("its default size", queryable, FACTOR), ("small", small, factor)):
+        told = np.array([asked_of(str(i)) for i in some])
+        other, bits = float(np.sqrt(np.mean((told - counts[some]) ** 2))), opendp_bits(counts, used)
+        report.note(f"OpenDP's ALP, {what}: bits a key; the same RMSE", f"{bits / KEYS:.1f}; {other:.2f}")
+        report.bar(f"error over that of OpenDP, {what}", error / other, 1, at_most=True)
+        report.bar(f"bits over those of OpenDP, {what}", room / bits, 1, at_most=True)
 
 
 def command_line(report: Report) -> None:

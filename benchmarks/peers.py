@@ -10,13 +10,13 @@ They are made as good as we know how, because a comparison with a weak peer says
   profile of `hushgram.noise.gaussian` holds. What bounding to classes loses (a key in 256 for each row) is not taken
   from them. The noise with the smaller variance is used;
 * hash functions are ideal: independent and uniform;
-* counters are rounded to a step and stored in the code that hushgram's own buckets have; rows and step are those with
-  the least error on the very data (nobody could know them), at the number of counters that fits the bytes.
+* counters are rounded to a step and stored in the code that hushgram's own buckets have. Rows, step and a cut, below
+  which an answer is taken as 0, are those with the least error over all keys of the very data (nobody could know them),
+  at the number of counters that fits the bytes.
 
 CountSketch (Charikar, Chen, Farach-Colton 2002; private: Pagh, Thorup 2022): signed counters, median over rows.
 Count-Min (Cormode, Muthukrishnan 2005; private: Melis, Danezis, De Cristofaro 2016): smallest over rows. Noise lowers
-the smallest and other keys raise it: the median of what random places show is subtracted, which is free.
-Neither gives a negative answer.
+the smallest and other keys raise it: the mean of what random places show is subtracted, which is free.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _SKETCH_ROWS, _MIN_ROWS = (1, 3, 5, 7), (1, 2, 3, 4)
 _STEPS = (Fraction(1, 2), Fraction(1))  # of the noise scale
+_STAY_BELOW = (0.0, 0.9, 0.99, 0.999, 0.9999)
 
 
 @dataclass(frozen=True)
@@ -144,27 +145,32 @@ def _rmse(errors: Floats) -> float:
     return float(np.sqrt(np.mean(errors**2)))
 
 
+def _cuts(shown: Floats, held: int) -> Iterator[Floats]:
+    """Answers, those below a cut taken as 0: cuts that so many of nobody's keys, from ``held`` on, stay below."""
+    for share in _STAY_BELOW:
+        cut = max(float(np.quantile(shown[held:], share)), 0.0) if share else 0.0
+        yield np.where(shown > cut, shown, 0.0)
+
+
 def count_sketch(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Found | None:
-    """Median over rows of signed counters, at least 0; None where the bytes are too few for its classes."""
+    """Median over rows of signed counters; None where the bytes are too few for its classes."""
 
     def options() -> Iterator[Found]:
         for made, values, bits, how in _sketches(counts, asked, budget, _SKETCH_ROWS, key, signed=True):
             shown = np.median(made.signs * values[made.places], axis=0)
-            yield Found(np.maximum(shown, 0.0), bits, how, shown)
+            yield from (Found(cut, bits, how, shown) for cut in _cuts(shown, len(counts)))
 
     return _best(options(), counts)
 
 
 def count_min(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Found | None:
-    """Smallest over rows, less the median of that at random places, at least 0; None where bytes are too few."""
+    """Smallest over rows, less the mean of that at random places; None where bytes are too few."""
 
     def options() -> Iterator[Found]:
         for made, values, bits, how in _sketches(counts, asked, budget, _MIN_ROWS, key, signed=False):
             smallest = values[made.places].min(axis=0)
-            usual = np.median(smallest[len(counts) :])  # nobody's keys are random places
-            yield Found(
-                np.maximum(smallest - usual, 0.0), bits, how, smallest - smallest[len(counts) :].mean()
-            )
+            shown = smallest - smallest[len(counts) :].mean()  # nobody's keys are random places
+            yield from (Found(cut, bits, how, shown) for cut in _cuts(shown, len(counts)))
 
     return _best(options(), counts)
 

@@ -1,4 +1,4 @@
-"""The release job end to end, beside pyarrow and PipelineDP on the same machine: `python -m benchmarks.pipeline`.
+"""The release job end to end, beside pyarrow, plain Beam and PipelineDP: `python -m benchmarks.pipeline`.
 
 Data are generated once into .build/bench (Zipf(1.05) over two million URLs, ten records a user). Every run is a process
 of its own. Times are wall times, the least of some runs that take turns; CPU seconds stand beside them, for machines
@@ -60,17 +60,34 @@ import apache_beam as beam, pipeline_dp, pyarrow.parquet as pq
 logging.disable(logging.CRITICAL)
 table = pq.read_table(sys.argv[1]).slice(0, int(sys.argv[2]))
 rows = list(zip(table["user_id"].to_pylist(), table["url"].to_pylist()))
-began, cpu = time.time(), time.process_time()
-with beam.Pipeline(runner="FnApiRunner") as pipeline:  # what DirectRunner falls back to, without a download
+def count(records, backend):
     budget = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
-    engine = pipeline_dp.DPEngine(budget, pipeline_dp.BeamBackend())
     params = pipeline_dp.AggregateParams(
         noise_kind=pipeline_dp.NoiseKind.LAPLACE, metrics=[pipeline_dp.Metrics.COUNT],
         max_partitions_contributed=8, max_contributions_per_partition=1)
     extract = pipeline_dp.DataExtractors(
         privacy_id_extractor=lambda row: row[0], partition_extractor=lambda row: row[1], value_extractor=lambda row: 0)
-    counts = engine.aggregate(pipeline | beam.Create(rows), params, extract)
+    counts = pipeline_dp.DPEngine(budget, backend).aggregate(records, params, extract)
     budget.compute_budgets()
+    return counts
+began, cpu = time.time(), time.process_time()
+if sys.argv[3] == "local":
+    for _ in count(rows, pipeline_dp.LocalBackend()):
+        pass
+else:
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:  # what DirectRunner falls back to, without a download
+        counts = count(pipeline | beam.Create(rows), pipeline_dp.BeamBackend())
+        counts | beam.combiners.Count.Globally() | beam.Map(lambda count: None)
+print(json.dumps({"seconds": time.time() - began, "cpu": time.process_time() - cpu}))
+"""
+PLAIN_BEAM = """
+import json, logging, sys, time
+import apache_beam as beam, pyarrow.parquet as pq
+logging.disable(logging.CRITICAL)
+urls = pq.read_table(sys.argv[1]).slice(0, int(sys.argv[2]))["url"].to_pylist()
+began, cpu = time.time(), time.process_time()
+with beam.Pipeline(runner="FnApiRunner") as pipeline:  # counts without privacy, users or a bound
+    counts = pipeline | beam.Create(urls) | beam.combiners.Count.PerElement()
     counts | beam.combiners.Count.Globally() | beam.Map(lambda count: None)
 print(json.dumps({"seconds": time.time() - began, "cpu": time.process_time() - cpu}))
 """
@@ -126,24 +143,36 @@ def against_pyarrow(report: Report, rows: int, tries: int) -> dict[str, float]:
         f"pyarrow reads and groups {rows:,} rows, s (CPU s)", f"{floor['seconds']:.2f} ({floor['cpu']:.2f})"
     )
     report.note(f"release of {rows:,} rows, s (CPU s)", f"{ours['seconds']:.2f} ({ours['cpu']:.2f})")
+    report.more("floor", rows / floor["seconds"])
     report.bar("release: times the wall time of pyarrow read + group_by", best, 5, at_most=True, unit="x")
     report.bar(f"peak memory at {rows:,} rows", ours["memory"], 3, at_most=True, unit="GiB")
     return ours
 
 
-def against_pipeline_dp(report: Report, rows: int, ours: dict[str, float]) -> None:
-    """Rows a second beside PipelineDP's COUNT on Beam's local runner."""
+def against_beam(report: Report, rows: int, ours: dict[str, float]) -> None:
+    """Rows a second beside PipelineDP's COUNT, on Beam and on its local backend, and beside a plain count on Beam."""
+    peers = {"plain Beam, Count.PerElement (no privacy)": (PLAIN_BEAM, sys.executable, "beam")}
     python = peer_python()
     if python is None:
         report.note("PipelineDP cannot be installed here: not measured")
-        return
-    theirs = measure(PIPELINE_DP, make_data(1_000_000), PEER_ROWS, python=python)
-    rate, other = rows / ours["seconds"], PEER_ROWS / theirs["seconds"]
-    report.note(f"PipelineDP COUNT on {PEER_ROWS:,} rows, rows/s", f"{other:,.0f}")
-    report.note(f"release of {rows:,} rows, rows/s", f"{rate:,.0f}")
-    report.bar("release: times the rows/s of PipelineDP", rate / other, 100, unit="x")
-    busy = (rows / ours["cpu"]) / (PEER_ROWS / theirs["cpu"])
-    report.note("the same by CPU seconds", f"{busy:,.0f} x")
+    else:
+        peers["PipelineDP COUNT on Beam"] = PIPELINE_DP, python, "beam"
+        peers["PipelineDP COUNT, its local backend"] = PIPELINE_DP, python, "local"
+    report.note(f"release of {rows:,} rows, rows/s", f"{rows / ours['seconds']:,.0f}")
+    rates = {f"hushgram, {rows // 1_000_000} M rows": rows / ours["seconds"]}
+    for name, (script, interpreter, backend) in peers.items():
+        theirs = measure(script, make_data(1_000_000), PEER_ROWS, backend, python=interpreter)
+        rates[name] = PEER_ROWS / theirs["seconds"]
+        report.note(f"{name} on {PEER_ROWS:,} rows, rows/s", f"{rates[name]:,.0f}")
+        times, busy = rows / ours["seconds"] / rates[name], (rows / ours["cpu"]) / (PEER_ROWS / theirs["cpu"])
+        if name == "PipelineDP COUNT on Beam":
+            report.bar("release: times the rows/s of PipelineDP on Beam", times, 100, unit="x")
+            report.note("the same by CPU seconds", f"{busy:,.0f} x")
+        else:
+            report.note(
+                f"release: times the rows/s of {name}; by CPU seconds", f"{times:,.0f} x; {busy:,.0f} x"
+            )
+    report.more("rates", rates)
 
 
 def peer_python() -> Path | None:
@@ -194,7 +223,7 @@ def main(quick: bool) -> int:
     rows, tries = (1_000_000, 1) if quick else (10_000_000, 2)
     small(report)
     ours = against_pyarrow(report, rows, tries)
-    against_pipeline_dp(report, rows, ours)
+    against_beam(report, rows, ours)
     if not quick:
         growth(report, tries)
     texts = release(make_data(rows), "1e-6")

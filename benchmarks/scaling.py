@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars import Report
 from benchmarks.pipeline import DATA, make_data
 
 __all__ = ["main"]
@@ -107,23 +108,27 @@ def run(rows: int) -> dict[str, Any]:
     return figures
 
 
-def show(rows: int, figures: dict[str, Any]) -> None:
+def show(report: Report, rows: int, figures: dict[str, Any]) -> None:
     """The figures of one run, a row or a key."""
     counters = figures["counters"]
-    kept, keys = counters.get("records", 0), counters.get("keys", 0)
-    print(f"\n{rows:,} rows: {figures['seconds']:.1f} s ({figures['cpu']:.1f} CPU s)")
-    print(f"  input {figures['bytes'] / rows:.2f} bytes a row; {kept:,} records kept; {keys:,} keys")
-    print(
-        f"  {figures['users']} user shards, {figures['groups']} groups; memory {figures['memory'] / 2**30:.2f} GiB"
+    kept, keys = counters.get("records", 0), max(counters.get("keys", 0), 1)
+    size = f"{rows // 1_000_000} M rows"
+    report.note(f"{size}: s; CPU s", f"{figures['seconds']:.1f}; {figures['cpu']:.1f}")
+    report.note(f"{size}: bytes of input a row", f"{figures['bytes'] / rows:.2f}")
+    report.note(f"{size}: records kept; keys", f"{kept:,}; {keys:,}")
+    report.note(f"{size}: user shards; groups", f"{figures['users']}; {figures['groups']}")
+    report.note(f"{size}: memory, GiB", f"{figures['memory'] / 2**30:.2f}")
+    report.note(
+        f"{size}: bytes of the sketch; bits a key",
+        f"{figures['sketch']:,}; {8 * figures['sketch'] / keys:.1f}",
     )
-    print(f"  sketch {figures['sketch']:,} bytes, {8 * figures['sketch'] / max(keys, 1):.1f} bits a key")
-    for name, (pieces, size, largest) in sorted(figures["sent"].items()):
-        print(
-            f"  {name:<22} {pieces:>7,} pieces {size / 2**20:>10,.1f} MiB, largest {largest / 2**20:>7,.2f} MiB,"
-            f" {size / rows:>7.2f} bytes a row, {size / max(keys, 1):>7.2f} a key"
+    for name, (pieces, sent, largest) in sorted(figures["sent"].items()):
+        report.note(
+            f"{size}, sent by {name}: pieces; MiB; largest; bytes a row; a key",
+            f"{pieces:,}; {sent / 2**20:,.1f}; {largest / 2**20:,.2f}; {sent / rows:.2f}; {sent / keys:.2f}",
         )
     for name, seconds in sorted(figures["stages"].items(), key=lambda item: -item[1]):
-        print(f"  {name:<44} {seconds:>8.2f} CPU s {1e9 * seconds / rows:>9.1f} ns a row")
+        report.note(f"{size}, {name}: CPU s; ns a row", f"{seconds:.2f}; {1e9 * seconds / rows:.1f}")
 
 
 def main(arguments: list[str]) -> int:
@@ -134,9 +139,10 @@ def main(arguments: list[str]) -> int:
         sizes = sizes[:1]
     if "--full" in arguments:
         sizes.append(100_000_000)
+    report = Report("What a release sends, holds and takes")
     for rows in sizes:
-        show(rows, run(rows))
-    return 0
+        show(report, rows, run(rows))
+    return report.exit_code()
 
 
 if __name__ == "__main__":

@@ -135,13 +135,18 @@ def set_bars(report: Report, quick: bool = False) -> None:
                             ]
                             held = answers[0][1] <= total <= answers[0][2]
                             rows.setdefault((size, name), []).append(
-                                [held, *((answer[0] - total) ** 2 for answer in answers)]
+                                [held, total, *((answer[0] - total) ** 2 for answer in answers)]
                             )
             for (size, name), figures in rows.items():
-                held, *errors = np.mean(np.array(figures, np.float64), axis=0)
+                held, true, *errors = np.mean(np.array(figures, np.float64), axis=0)
                 near = float(np.sqrt(errors[0] / max(min(errors[1:]), 1e-9)))
                 spread = 3.0 * float(np.sqrt(0.05 * 0.95 / len(figures)))  # of a share over so few sets
                 what = f"{encoding}, C = {contributions}: totals of {size:,}, {name}"
+                shown = ", ".join(f"{np.sqrt(error):,.0f}" for error in errors)
+                report.note(
+                    f"{what}: true total; RMSE of {', '.join(plain)}; held",
+                    f"{true:,.0f}; {shown}; {held:.2f}",
+                )
                 report.note(f"{what}: error over the better plain total's", near)
                 report.bar(f"{what}: intervals hold, ± {spread:.3f}", held + spread, 0.93)
                 report.bar(f"{what}: intervals hold, ± {spread:.3f}", held - spread, 0.98, at_most=True)

@@ -1,6 +1,6 @@
 """Sparse vector: speed, accuracy, what the optimal split and the gaps are worth, and the jobs built on it.
 
-    python -m benchmarks.svt              all bars; a plot in benchmarks/out/svt.png
+    python -m benchmarks.svt              all bars
     python -m benchmarks.svt core         without the jobs on Beam (10 M rows)
     python -m benchmarks.svt clip         clipping alone: naive ways against the sparse vector, by ε
 
@@ -195,38 +195,18 @@ def gaps(report: Report) -> dict[str, list[float]]:
     return found
 
 
-def plot(f1_curves: dict[str, list[float]], gap_curves: dict[str, list[float]]) -> Path:
-    """Two panels as a small PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8))
-    for name in VARIANTS:
-        left.plot(f1_curves["sizes"], f1_curves[name], marker="o", markersize=3, label=name)
-    left.set(
-        xscale="log", xlabel="records (Zipf, 10,000 queries, c = 50, ε = 1)", ylabel="F1 at the threshold"
-    )
-    left.legend(fontsize=7)
-    for name in ("monotone", "general"):
-        (line,) = right.plot(
-            gap_curves["cutoffs"], gap_curves[name], "o", markersize=4, label=f"{name}, measured"
-        )
-        right.plot(
-            gap_curves["cutoffs"],
-            gap_curves[f"{name}, formula"],
-            color=line.get_color(),
-            lw=1,
-            label="formula",
-        )
-    right.set(xscale="log", ylim=(0, 1), xlabel="cutoff c", ylabel="error with gap / without")
-    right.legend(fontsize=7)
-    path = Path(__file__).parent / "out" / "svt.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=80)
-    return path
+def draw(report: Report, f1_curves: dict[str, list[float]], gap_curves: dict[str, list[float]]) -> None:
+    """The two plots of the page."""
+    scores = {name: list(zip(f1_curves["sizes"], f1_curves[name], strict=True)) for name in VARIANTS}
+    ratios = {
+        name: list(zip(gap_curves["cutoffs"], points, strict=True))
+        for name, points in gap_curves.items()
+        if name != "cutoffs"
+    }
+    title = "F1 at the threshold, c = 50 of 10,000, ε = 1"
+    report.draw("svt-f1", title, "records", "F1", scores, log_y=False)
+    title = "Squared error with the gap over without, ε = 1/10"
+    report.draw("svt-gap", title, "cutoff c", "error with gap / without", ratios, log_y=False)
 
 
 def clipping(report: Report) -> None:
@@ -307,7 +287,7 @@ def main(arguments: list[str]) -> int:
     throughput(report)
     accuracy(report)
     curves, reductions = selection(report), gaps(report)
-    report.note("plot", plot(curves, reductions).relative_to(Path(__file__).parent.parent))
+    draw(report, curves, reductions)
     clipping(report)
     if "core" not in arguments:
         jobs(report)

@@ -1,0 +1,124 @@
+"""docs/benchmarks.md: the page lists every benchmark, says where others win, and its pictures are small and there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import bars, methods, page
+from benchmarks.figures import drawn
+
+ROOT = Path(__file__).parents[2]
+#: modules that are parts of others, and no benchmark by themselves
+PARTS = {"bars", "clip_baselines", "data", "figures", "page", "peers", "selection_bars", "sharper"}
+
+
+def rows() -> list[dict[str, Any]]:
+    """Two kinds of data at two sizes, in which the list alone wins for large counts."""
+    out = []
+    for data in methods.CURVES[:2]:
+        for bits in (4, 8):
+            for place, name in enumerate(methods.METHODS):
+                errors = dict.fromkeys(methods.SPANS, 10.0 + place)
+                errors["> 1,000"] = 3.0 if name == "threshold alone" else 9.0
+                row = {
+                    "data": data,
+                    "delta": "0",
+                    "C": 8,
+                    "asked_bits": bits,
+                    "method": name,
+                    "bits": bits + 2.0,
+                }
+                out.append(
+                    {
+                        **row,
+                        "how": "",
+                        "rmse": errors,
+                        "totals": {"any": 0.01 if name == "Count-Min" else 0.1},
+                    }
+                )
+    return out
+
+
+def body(name: str, **more: Any) -> dict[str, Any]:
+    lines = [
+        {"what": f"figure of {name}", "value": 1.5, "bar": "≥ 1", "reached": name != "ledger", "unit": "x"}
+    ]
+    run = {"arguments": [], "date": "2026-01-01 00:00 UTC", "seconds": 60, "load": 0.5, "others": 0.1}
+    return {"benchmark": name, **run, **more, "sections": [{"title": f"Part {name}", "rows": lines}]}
+
+
+def test_every_benchmark_has_a_place_on_the_page() -> None:
+    modules = {file.stem for file in (ROOT / "benchmarks").glob("*.py") if not file.stem.startswith("_")}
+    assert modules - PARTS == set(page.BENCHMARKS)
+
+
+def test_the_page_tells_what_was_run_and_where_others_win(tmp_path: Path) -> None:
+    figure = {"name": "one", "title": "One & all", "x": "x", "y": "y", "log_x": True, "log_y": False}
+    figure["lines"] = {"a": [[1, 1], [10, 2]], "b": [[1, 2]]}
+    (tmp_path / "out").mkdir()
+    for name in page.BENCHMARKS:
+        more = {"methods": {"methods": rows()}, "svt": {"figures": [figure]}}.get(name, {})
+        if name != "engines":
+            (tmp_path / "out" / f"{name}.json").write_text(json.dumps(body(name, **more)))
+    assert page.write_page(tmp_path / "out", tmp_path / "page.md") == ["engines"]
+    text = (tmp_path / "page.md").read_text()
+    for name in page.BENCHMARKS:
+        assert f"\n## {name}\n" in text
+        assert f"`python -m benchmarks.{name}`" in text
+    assert "| δ = 0, C = 8 | > 1,000 | threshold alone | Zipf 1.1; log-normal | 0.33 |" in text
+    assert "| δ = 0, C = 8: Zipf 1.1 | Count-Min | 0.010 | 0.100 |" in text
+    assert "* ledger: figure of ledger: 1.5 x, the bar is ≥ 1." in text
+    assert "not run" in text
+    pictures = re.findall(r"\(figures/([^)]+)\)", text)
+    assert len(pictures) > 2
+    for name in pictures:
+        ElementTree.parse(tmp_path / "figures" / name)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_picture_names_every_line(log: bool) -> None:
+    lines = {f"line {i}": [[1, i + 1], [100, 5]] for i in range(9)}
+    figure = {"title": "T", "x": "x", "y": "y", "log_x": log, "log_y": log, "lines": lines}
+    text = drawn(figure)
+    root = ElementTree.fromstring(text)
+    found = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert set(lines) <= set(found)
+    assert len(text) < 20_000
+
+
+def test_a_run_keeps_its_figures_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bars, "OUT", tmp_path / "out")
+    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py"])
+    report = bars.Report("Some")
+    report.bar("a", 2, 1)
+    report.draw("n", "t", "x", "y", {"l": [[1, 2]]})
+    report.bar("b", 2, 1, at_most=True)
+    told = json.loads((tmp_path / "out" / "some.json").read_text())
+    assert [row["reached"] for row in told["sections"][-1]["rows"]] == [True, False]
+    assert told["figures"][-1]["name"] == "n"
+    assert {"date", "seconds", "load", "others", "arguments"} <= set(told)
+    assert report.exit_code() == 1
+
+
+def test_the_page_as_it_stands_is_whole() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    for name in page.BENCHMARKS:
+        assert f"\n## {name}\n" in text
+    for name in re.findall(r"\(figures/([^)]+)\)", text):
+        assert (page.PAGE.parent / "figures" / name).stat().st_size < 300_000
+
+
+def test_an_unknown_benchmark_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "nothing"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("no benchmark 'nothing'; there are pipeline, core")
