@@ -106,7 +106,8 @@ class Report:
         OUT.mkdir(exist_ok=True)
         seconds = time.monotonic() - _BEGUN
         others = max(_machine() - _BUSY - _own(), 0.0) / max(seconds, 1e-3)
-        body = {"benchmark": name, **_RUN, "seconds": round(seconds, 1), "others": round(others, 2), **_MORE}
+        took = {"seconds": round(seconds, 1), "cpu": round(_own(), 1), "others": round(others, 2)}
+        body = {"benchmark": name, **_RUN, **took, **_MORE}
         body["sections"] = _SECTIONS
         (OUT / f"{name}.json").write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n")
 

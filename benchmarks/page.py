@@ -82,23 +82,22 @@ def _runs(found: dict[str, dict[str, Any] | None]) -> Iterator[str]:
     """When, how long, under which load, and how many bars were reached."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield f"Machine: {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}."
-    whole = sum(body["seconds"] for body in found.values() if body) / 60
-    yield f"In all {whole:.0f} minutes. *Load* is that of the machine in the minute before a part began, *others* the"
-    yield "cores that other programs used while it ran: where that is not about 0, wall times are too long; ratios of"
-    yield "CPU seconds, bytes and errors stand."
+    whole, busy = (sum(body[what] for body in found.values() if body) / 60 for what in ("seconds", "cpu"))
+    yield f"In all {whole:.0f} minutes, {busy:.0f} of CPU time. *Load* is that of the machine in the minute before a"
+    yield "part began, *others* the cores that other programs used while it ran: where that is not about 0, wall times"
+    yield "are too long; ratios of CPU seconds, bytes and errors stand."
     yield ""
-    yield "| part | command | begun | s | load | others | bars reached |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| part | command | begun | s | CPU s | load | others | bars reached |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name, body in found.items():
         if body is None:
-            yield f"| [{name}](#{name}) | `{_command(name, None)}` | not run | | | | |"
+            yield f"| [{name}](#{name}) | `{_command(name, None)}` | not run | | | | | |"
             continue
         bars = [row["reached"] for section in body["sections"] for row in section["rows"] if "reached" in row]
         share = f"{sum(bars)} of {len(bars)}" if bars else "none set"
-        yield (
-            f"| [{name}](#{name}) | `{_command(name, body)}` | {body['date']} | {body['seconds']:,.0f} |"
-            f" {body['load']:.1f} | {body['others']:.1f} | {share} |"
-        )
+        took = " | ".join(f"{body[what]:,.0f}" for what in ("seconds", "cpu"))
+        busy = " | ".join(f"{body[what]:.1f}" for what in ("load", "others"))
+        yield f"| [{name}](#{name}) | `{_command(name, body)}` | {body['date']} | {took} | {busy} | {share} |"
 
 
 # --- where another is better ------------------------------------------------------------------------------------------

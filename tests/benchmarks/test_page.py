@@ -51,7 +51,14 @@ def body(name: str, **more: Any) -> dict[str, Any]:
     lines = [
         {"what": f"figure of {name}", "value": 1.5, "bar": "≥ 1", "reached": name != "ledger", "unit": "x"}
     ]
-    run = {"arguments": [], "date": "2026-01-01 00:00 UTC", "seconds": 60, "load": 0.5, "others": 0.1}
+    run = {
+        "arguments": [],
+        "date": "2026-01-01 00:00 UTC",
+        "seconds": 60,
+        "cpu": 50,
+        "load": 0.5,
+        "others": 0.1,
+    }
     return {"benchmark": name, **run, **more, "sections": [{"title": f"Part {name}", "rows": lines}]}
 
 
@@ -104,7 +111,7 @@ def test_a_run_keeps_its_figures_as_it_goes(tmp_path: Path, monkeypatch: pytest.
     told = json.loads((tmp_path / "out" / "some.json").read_text())
     assert [row["reached"] for row in told["sections"][-1]["rows"]] == [True, False]
     assert told["figures"][-1]["name"] == "n"
-    assert {"date", "seconds", "load", "others", "arguments"} <= set(told)
+    assert {"date", "seconds", "cpu", "load", "others", "arguments"} <= set(told)
     assert report.exit_code() == 1
 
 
