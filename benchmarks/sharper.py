@@ -125,7 +125,7 @@ def set_bars(report: Report, quick: bool = False) -> None:
                 sketch = _release(counts, number + 21, contributions, encoding=encoding)
                 looked = sketch._look_up(hash_bytes(every.values), every.values)
                 found = tuple(looked[place][every.codes] for place in (2, 0, 1))
-                decoder = sketch._decoder  # every key is looked up once, not for each set
+                decoder = sketch.decoder  # every key is looked up once, not for each set
                 for size in (100, 1_000, 10_000):
                     for _ in range(sets if size < 10_000 else sets // 2):
                         for name, chosen in _sets(counts, size, rng).items():

@@ -18,7 +18,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.logs import check_writable
 from hushgram.pipelines.run_directory import temporary_files_of_a_run
-from hushgram.pipelines.table_output import print_lines
+from hushgram.pipelines.table_output import human_bytes, print_lines
 
 __all__ = ["check_job"]
 
@@ -62,7 +62,7 @@ def _about(job: Job[Any]) -> Iterator[Line]:
 
 
 def _input_lines(plan: InputPlan) -> Iterator[Line]:
-    from hushgram.pipelines.progress import EXACT, human_bytes
+    from hushgram.pipelines.progress import EXACT
 
     files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
     rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""

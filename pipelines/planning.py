@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +15,23 @@ import yaml
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
-from hushgram.pipelines.progress import human_bytes
 from hushgram.pipelines.run_directory import run_directory
-from hushgram.planner import Population, predict, settings
+from hushgram.pipelines.table_output import human_bytes
+from hushgram.planner import Population, Prediction, average, predict, recommend, settings
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
-__all__ = ["config_text", "expected_lines", "population_of", "release_config"]
+__all__ = [
+    "config_text",
+    "expected_lines",
+    "plan_settings",
+    "population_of",
+    "release_config",
+    "rows_of",
+    "worth_lines",
+]
 
 # Bytes of a record with a user and a URL, as seen in logs and exports; a guess that --records replaces.
 _RECORD_BYTES = {".parquet": 15, ".pq": 15, ".csv": 60, ".tsv": 60, ".jsonl": 90, ".ndjson": 90, ".json": 90}
@@ -29,6 +41,10 @@ _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 _RECORDS_A_KEY = 12
 # Another encoding or noise is worth a line from here on.
 _MUCH_SHARPER = 0.8
+# What is recommended is tried on more releases, and totals on more sets of keys.
+_RELEASES, _TRIALS = 4, 72
+# From so many settings on a second process is worth its start.
+_MANY = 4
 
 
 def release_config(path: str) -> ReleaseConfig:
@@ -52,25 +68,69 @@ def population_of(
     return Population.zipf(min(keys or max(records // _RECORDS_A_KEY, 1), records), records, users)
 
 
-def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tuple[str, str]]:
-    """(name, text) of what a release of this config is likely to be worth, for ``--check``."""
-    population = population_of(config, None, None, None)
-    with run_directory() as folder:
-        found = predict(params, population, path=Path(folder, "prediction.sketch"))
-        others = [
-            predict(other, population, path=Path(folder, f"other-{i}.sketch"))
-            for i, other in enumerate(_others(params))
-        ]
-    how = (
-        "as stated"
-        if config.sizes is not None
-        else "guessed from the sizes of the files; hushgram plan tells more"
-    )
-    yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
+def plan_settings(
+    tried: Sequence[ReleaseParams], population: Population
+) -> tuple[list[Prediction], Prediction, str]:
+    """A prediction of each setting, the recommended one of them (predicted with more care), and why."""
+    workers = min(os.cpu_count() or 1, len(tried))
+    if len(tried) < _MANY or workers == 1:
+        return _planned(tried, population, map)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        return _planned(tried, population, pool.map)
+
+
+def _planned(
+    tried: Sequence[ReleaseParams], population: Population, run: Callable[..., Iterator[Prediction]]
+) -> tuple[list[Prediction], Prediction, str]:
+    found = list(run(partial(predict, population=population), tried))
+    best, why = recommend(found)
+    again = partial(_carefully, best.params, population)
+    sharp = average([*run(again, range(_RELEASES))])
+    return [sharp if one is best else one for one in found], sharp, why
+
+
+def _carefully(params: ReleaseParams, population: Population, number: int) -> Prediction:
+    return predict(params, population, number=number, trials=_TRIALS)
+
+
+def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """One row a setting, the same for table, CSV and page."""
+    out = []
+    for one in found:
+        params = one.params
+        row: dict[str, Any] = {
+            "encoding": params.encoding,
+            "noise": params.noise,
+            "epsilon": show(params.epsilon),
+            "max_contributions": params.max_contributions,
+            "bytes": one.size,
+            "kept": round(one.kept, 3),
+        }
+        row |= {f"error_at_{a.count}": round(a.error, 1) for a in one.at}
+        row |= {f"width_at_{a.count}": round(a.width, 1) for a in one.at}
+        row |= {f"total_error_{t.keys}": round(t.error, 4) for t in one.totals}
+        row |= {f"total_width_{t.keys}": round(t.width, 4) for t in one.totals}
+        row |= {
+            "resolved_from": one.resolved,
+            "keys_resolved": one.resolved_keys,
+            "heavy_from": one.threshold,
+            "false_heavy": round(one.false_keys, 1),
+            "missed_heavy": round(one.missed_keys, 1),
+            "score": round(one.score, 3),
+        }
+        out.append(row)
+    return out
+
+
+def worth_lines(found: Prediction, population: Population) -> Iterator[tuple[str, str]]:
+    """(name, text) of all that is predicted for one setting."""
     yield "size", f"about {human_bytes(found.size)} ({found.size * 8 / population.keys:.1f} bits a key)"
+    if found.kept < 1.0:
+        yield "kept", f"about {found.kept:.0%} of the records; the bound on users cuts the rest"
     yield (
         "heavy keys",
-        f"from a noisy count of {found.threshold:,} on; the others are answered by the encoding",
+        f"from a noisy count of {found.threshold:,} on; about {found.false_keys:,.1f} false ones are expected among"
+        f" them, and {found.missed_keys:,.1f} with such a count are missed; the others are answered by the encoding",
     )
     for at in found.at:
         yield (
@@ -78,7 +138,10 @@ def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tup
             f"at a count of {at.count:,}: {at.error:,.1f} (root mean square), intervals {at.width:,.0f} wide",
         )
     for total in found.totals:
-        yield "totals", f"over {total.keys:,} random keys: {total.error:.1%} of the total"
+        yield (
+            "totals",
+            f"over {total.keys:,} random keys: {total.error:.1%} of the total, intervals {total.width:.1%} wide",
+        )
     if found.resolved is None:
         yield "resolved", "no single key is told to half its count; ask for totals, or raise epsilon"
     else:
@@ -86,6 +149,30 @@ def expected_lines(config: ReleaseConfig, params: ReleaseParams) -> Iterator[tup
             "resolved",
             f"keys from a count of about {found.resolved:,} on, likely {found.resolved_keys:,} keys",
         )
+
+
+def expected_lines(
+    config: ReleaseConfig, params: ReleaseParams, rows: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """(name, text) of what a release of this config is likely to be worth, for ``--check``.
+
+    ``rows``: of the input, where its files state them.
+    """
+    if config.sizes is not None:
+        rows, how = None, "as stated"
+    elif rows is not None:
+        how = "rows as the files state them, keys guessed; hushgram plan tells more"
+    else:
+        how = "guessed from the sizes of the files; hushgram plan tells more"
+    population = population_of(config, rows, None, None)
+    with run_directory() as folder:
+        found = predict(params, population, path=Path(folder, "prediction"))
+        others = [
+            predict(other, population, path=Path(folder, f"other-{i}"), sets=())
+            for i, other in enumerate(_others(params))
+        ]
+    yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
+    yield from worth_lines(found, population)
     best = min(others, key=lambda other: other.score, default=found)
     if best.score < _MUCH_SHARPER * found.score and best.resolved is not None:
         yield (

@@ -22,9 +22,10 @@ from typing import Any, Self
 import hushgram.errors as errors
 from hushgram.pipelines.run_directory import active_directory
 from hushgram.pipelines.runners import is_local
+from hushgram.pipelines.table_output import human_bytes
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
-__all__ = ["EXACT", "Progress", "human_bytes", "read_counters", "run_pipeline", "stage_words"]
+__all__ = ["EXACT", "Progress", "read_counters", "run_pipeline", "stage_words"]
 
 EXACT = "exact, not for publication"
 
@@ -308,13 +309,3 @@ def read_counters(result: Any) -> dict[str, int]:
         value = counter.committed if counter.committed is not None else counter.attempted
         totals[name] = totals.get(name, 0) + int(value or 0)
     return totals
-
-
-def human_bytes(size: int) -> str:
-    """A number of bytes as people say it."""
-    value = float(size)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"

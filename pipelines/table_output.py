@@ -25,6 +25,7 @@ from hushgram.publishing import put_file
 __all__ = [
     "FORMATS",
     "format_options",
+    "human_bytes",
     "print_lines",
     "print_note",
     "print_table",
@@ -183,3 +184,13 @@ def _cell(value: Any, digits: int) -> str:
         return f"{value:,}"
     text = str(value)
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def human_bytes(size: int) -> str:
+    """A number of bytes as people say it."""
+    value = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

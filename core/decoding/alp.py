@@ -48,11 +48,12 @@ from hushgram.decoding.constants import (
     LISTED_CLASSES,
     SURE,
 )
-from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.evidence import Evidence, uniform
 from hushgram.decoding.released import Flags, Floats, Ints, Released, need
 from hushgram.decoding.rows import Rows
 from hushgram.decoding.support import Bins
 from hushgram.errors import ParameterError
+from hushgram.noise.entropy import BitSource
 
 __all__ = ["AlpEvidence", "argmax_levels", "pack_bits"]
 
@@ -106,6 +107,13 @@ class AlpEvidence(Evidence):
                 "look all of them up in the same sketch"
             )
         return pack_bits(bits)
+
+    def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
+        """Up to the key's level bits are set, but for those that randomized response flips."""
+        chance = uniform(source, (len(counts), self.levels + 1))
+        level = np.floor(np.minimum(counts, self.released.bound) / self.width + chance[:, 0])
+        below = np.arange(self.levels) < level[:, None]
+        return np.where(below, chance[:, 1:] >= self.flip, found)
 
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
         return np.exp(self.log_patterns(symbols)), self.rounding(counts)

@@ -34,11 +34,12 @@ from hushgram.decoding.constants import (
     NEAR,
     SURE,
 )
-from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.evidence import Evidence, uniform
 from hushgram.decoding.released import Flags, Floats, Ints, Released, need
 from hushgram.decoding.rows import Rows
 from hushgram.decoding.support import Bins
 from hushgram.errors import ParameterError
+from hushgram.noise.entropy import BitSource
 from hushgram.noise.laws import NoiseLaw
 
 __all__ = ["BucketEvidence"]
@@ -77,14 +78,19 @@ class BucketEvidence(Evidence):
 
     def listed_mean(self, values: Ints) -> Ints:
         """About the mean count of a key that is listed with each value, an empty cell included."""
+        near, table, mean = self._near_means
+        return np.where(values <= near, np.rint(np.interp(values, table, mean)).astype(np.int64), values)
+
+    @cached_property
+    def _near_means(self) -> tuple[int, Floats, Floats]:
+        """The largest value that the prior reaches, and the mean counts of some values up to it."""
         bound, noise, prior = self.released.bound, self.released.noise, self.prior
         near = bound + int(np.ceil(NEAR * noise.scale))
         step = max(1, int(noise.scale / MEANS))  # however large the noise, a table is small
         table = np.arange(bound, near + step, step).astype(np.float64)
         weight = self.released.value(table, prior.support.at) * prior.mass * prior.keys
         empty = (self.released.cells or 0.0) * noise.pmf(table)
-        mean = weight @ prior.support.at / np.maximum(weight.sum(axis=1) + empty, 1e-300)
-        return np.where(values <= near, np.rint(np.interp(values, table, mean)).astype(np.int64), values)
+        return near, table, weight @ prior.support.at / np.maximum(weight.sum(axis=1) + empty, 1e-300)
 
     @cached_property
     def _known(self) -> tuple[Ints, Ints, Ints]:
@@ -141,6 +147,13 @@ class BucketEvidence(Evidence):
         itself[listed] = self.listed_mean(values[listed])
         beside = number - listed > 0
         return (rows[:, 1] * self.step - np.where(beside, sums - itself, 0)) * 2 + beside
+
+    def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
+        """The bucket holds the count too; where inside its step the sum was before, nobody knows."""
+        inside = uniform(source, (len(counts),)) - 0.5
+        rows = np.array(found, np.int64)
+        rows[:, 1] += np.floor(counts / self.step + inside + 0.5).astype(np.int64)
+        return rows
 
     def _chance(self, symbols: Ints, counts: Floats) -> Floats:
         """P(value of the bucket | x, kind) for symbols and counts that broadcast."""

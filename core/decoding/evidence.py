@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hushgram.decoding.released import Flags, Floats, Ints, Released
+from hushgram.noise.entropy import BitSource
 
 if TYPE_CHECKING:
     from hushgram.decoding.prior import Prior
     from hushgram.decoding.rows import Rows
     from hushgram.decoding.support import Bins
 
-__all__ = ["Evidence"]
+__all__ = ["Evidence", "uniform"]
 
 
 class Evidence(ABC):
@@ -46,6 +47,10 @@ class Evidence(ABC):
 
         ``values`` is read where ``listed``.
         """
+
+    @abstractmethod
+    def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
+        """What was found for absent keys, as if each had a count and the release had encoded it: for forecasts."""
 
     @abstractmethod
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
@@ -101,3 +106,9 @@ class Evidence(ABC):
     @abstractmethod
     def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:
         """What the encoding as a whole says of how many keys have which count (see `rows`)."""
+
+
+def uniform(source: BitSource, shape: tuple[int, ...]) -> Floats:
+    """Numbers from 0 to 1, for forecasts; never for a release."""
+    words = source.words(int(np.prod(shape)))
+    return np.asarray((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape)

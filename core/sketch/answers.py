@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hushgram.sketch.manifest import Manifest
     from hushgram.sparse_histogram.plan import Plan
 
-__all__ = ["REAL", "Answers", "Total"]
+__all__ = ["REAL", "Answers", "Lookups", "Total"]
 
 #: `heavy` shows keys that are real with at least this probability.
 REAL = 0.95
@@ -56,6 +56,20 @@ class Total:
 
     def __repr__(self) -> str:
         return f"Total({self.estimate:.1f}, {self.low:.1f} to {self.high:.1f} at {self.level:g}, {self.keys} keys)"
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What a sketch shows of some keys, for whoever asks its decoder more than one question about them."""
+
+    decoder: Decoder
+    found: NDArray[Any]
+    values: NDArray[np.int64]
+    listed: NDArray[np.bool_]
+
+    def total(self, chosen: NDArray[np.intp], level: float = _LEVEL) -> tuple[float, float, float]:
+        """The sum over some of the keys, by their places, with its interval."""
+        return self.decoder.total(self.found[chosen], self.values[chosen], self.listed[chosen], level=level)
 
 
 class Answers:
@@ -110,10 +124,10 @@ class Answers:
             columns = self._estimate_public(prints, texts, level)
         else:
             values, heavy, found = self._look_up(prints, texts)
-            estimate, low, high = self._decoder.estimate(
+            estimate, low, high = self.decoder.estimate(
                 found, values, heavy, estimator=estimator, interval=interval, level=level, present=present
             )
-            above = self._decoder.above_zero(found, values, heavy, level)
+            above = self.decoder.above_zero(found, values, heavy, level)
             word = encoding_of(self.plan.space.encoding).word
             columns = [estimate, low, high, above, np.where(heavy, "threshold", word)]
         names = ["key", "estimate", "low", "high", "above_zero", "source"]
@@ -145,7 +159,7 @@ class Answers:
             middle, half = float(estimate.sum()), self._noise.interval(level, max(count, 1))
             return Total(middle, middle - half, middle + half, level, count)
         values, heavy, found = self._look_up(prints, texts)
-        sums = self._decoder.total(found, values, heavy, estimator=estimator, level=level, present=present)
+        sums = self.decoder.total(found, values, heavy, estimator=estimator, level=level, present=present)
         return Total(*sums, level, count, "keys like the data" if estimator == "posterior" else "nothing")
 
     def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
@@ -183,19 +197,25 @@ class Answers:
         """
         if self.plan.space is None:
             return Resolution(2 * int(self._noise.interval(level)), None, 0.0)
-        return self._decoder.resolution(level)
+        return self.decoder.resolution(level)
 
     def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts, rising, and the estimated number of keys with each: fitted to all that the release says."""
         if self.plan.space is None:
             values = np.sort(self._heavy[1]).astype(np.float64)
             return values, np.ones(len(values))
-        prior = self._decoder.prior
+        prior = self.decoder.prior
         top = int(prior.support.high[-1])
         beyond = np.sort(self._heavy[1][self._heavy[1] > top]).astype(np.float64)
         body = max(float(self.plan.keys) - len(beyond), 0.0)
         counts = np.concatenate([prior.support.at, beyond])
         return counts, np.concatenate([prior.mass * body, np.ones(len(beyond))])
+
+    def lookups(self, keys: Any) -> Lookups:
+        """What the release shows at each of these keys; not for public lists."""
+        encoded = self._encode(keys)
+        values, listed, found = self._look_up(hash_bytes(encoded.values), encoded.values)
+        return Lookups(self.decoder, found[encoded.codes], values[encoded.codes], listed[encoded.codes])
 
     def sizes_in_words(self) -> str:
         """The released numbers of records and keys with what their noise leaves open; never negative."""
@@ -252,8 +272,8 @@ class Answers:
             return values - half, values + half, np.ones(len(values))
         listed = np.ones(len(prints), np.bool_)
         found = self.plan.space.look_up(prints, self.manifest.seeds, self._block)
-        _, low, high = self._decoder.estimate(found, values, listed, estimator="argmax", level=level)
-        return low, high, self._decoder.real(found, values, listed)
+        _, low, high = self.decoder.estimate(found, values, listed, estimator="argmax", level=level)
+        return low, high, self.decoder.real(found, values, listed)
 
     def _name(self, prints: Prints, keys: Any) -> pa.Array:
         """The candidate with each fingerprint, or null."""
@@ -269,7 +289,8 @@ class Answers:
         return self.plan.noise.law(float(self.plan.scale))
 
     @cached_property
-    def _decoder(self) -> Decoder:
+    def decoder(self) -> Decoder:
+        """Of the encoded counts; not for public lists."""
         plan, sizes = self.plan, self.plan.sizes
         assert plan.space is not None
         released = Released(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import pyarrow as pa
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import rational
+from hushgram.pipelines.planning import rows_of, worth_lines
+from hushgram.pipelines.table_output import format_options, print_lines, print_note, print_table
 
 if TYPE_CHECKING:
     from hushgram.planner import Population, Prediction
@@ -17,7 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _TARGET = re.compile(r"\s*error\s+([\d.]+)\s+at\s+count\s+([\d_,]+)\s*")
-_CONTRIBUTIONS = (1, 8, 32, 100)
+_CONTRIBUTIONS = (1, 10, 100)
+# Columns for people; CSV, JSON and the page have all.
+_SHOWN = {
+    "encoding": "encoding", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes",
+    "kept": "kept", "at 1": "error_at_1", "10": "error_at_10", "100": "error_at_100", "1,000": "error_at_1000",
+    "10,000": "error_at_10000", "resolved from": "resolved_from", "keys": "keys_resolved",
+    "false heavy": "false_heavy", "missed": "missed_heavy", "score": "score",
+}  # fmt: skip
 
 
 class _Size(click.ParamType[int]):
@@ -51,9 +63,9 @@ class _Size(click.ParamType[int]):
     "--max-contributions", "contributions", multiple=True, type=int, help="One or more values of C."
 )
 @click.option("--target", help='Solve for epsilon: --target "error 20 at count 200".')
-@click.option("-o", "--output", help="Write a page, such as plan.html.")
 @click.option("--write", "written", help="Write a config with what is recommended.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
+@format_options
 def command(
     config: str | None,
     keys: int | None,
@@ -64,23 +76,32 @@ def command(
     delta: str,
     contributions: tuple[int, ...],
     target: str | None,
-    output: str | None,
     written: str | None,
     force: bool,
+    style: str,
+    output: str | None,
 ) -> None:
     """Predict size, error and intervals for encodings, noises, epsilon and C, and recommend one. Reads no data.
 
     Sizes come from --records and --keys, from an earlier release (--like), or from the sizes of the files that CONFIG
-    names. For example:
+    names. An earlier release also tells the shape of the data, which decides the error of rare keys. With -o plan.html
+    a page is written, with -o plan.svg its picture, else the rows. For example:
 
     hushgram plan --records 50M --keys 1e6 --users 1e6
+
+    hushgram plan --like out/urls.sketch --epsilon 0.5 --epsilon 1 -o plan.html
 
     hushgram plan urls.yaml --target "error 20 at count 200" --write better.yaml
     """
     from hushgram.pipelines.pages.files import write_page
-    from hushgram.planner import predict, recommend, settings, solve_epsilon
+    from hushgram.pipelines.planning import plan_settings
+    from hushgram.planner import settings, solve_epsilon
     from hushgram.sparse_histogram.params import ReleaseParams
 
+    wanted = None if target is None else _parsed(target)
+    ending = Path(output or "").suffix.lower()
+    if ending in (".png", ".pdf", ".jpg", ".jpeg"):
+        raise ParameterError(f"plan: {ending} is not written; use plan.svg, or print plan.html to a file")
     base: ReleaseParams | None = None
     if config is not None:
         from hushgram.pipelines.planning import population_of, release_config
@@ -102,31 +123,34 @@ def command(
         raise click.UsageError(
             "say --records and --keys, --like SKETCH, or give a CONFIG whose files have a size"
         )
-    tried = [Fraction(text) for text in epsilons] if epsilons else [base.epsilon if base else Fraction(1)]
+    tried = [rational(text, "epsilon", "plan") for text in epsilons] if epsilons else None
+    tried = tried or [base.epsilon if base else Fraction(1)]
     most = contributions or ((base.max_contributions,) if base else _CONTRIBUTIONS if users else (8,))
     base = base or ReleaseParams(epsilon=tried[0], delta=delta, max_contributions=most[0])
-    found = [predict(params, population) for params in settings(base, most, tried)]
-    best, why = recommend(found)
-    _show(population, found, best, why)
-    if target is not None:
-        epsilon, reached = solve_epsilon(best.params, population, *_parsed(target))
-        at = reached.at[0]
-        click.echo(
-            f"\ntarget    epsilon {float(epsilon):.3g} gives an error of {at.error:,.1f} at count {at.count:,}"
-        )
-        best = reached
-    if output is not None:
-        from hushgram.pipelines.pages.plan import make_plan_page
+    found, best, why = plan_settings(settings(base, most, tried), population)
+    reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
+    if ending in (".html", ".svg"):
+        from hushgram.pipelines.pages.plan import make_plan_page, make_plan_picture
 
-        size = write_page(
-            output, make_plan_page(population, found, best if best in found else found[0], why), replace=force
-        )
-        click.echo(f"page      {output}, {size:,} bytes")
+        assert output is not None
+        made = make_plan_page if ending == ".html" else make_plan_picture
+        size = write_page(output, made(population, found, best, why), replace=force)
+        _show(population, found, best, why)
+        click.echo(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
+    elif style != "table" or output is not None:
+        print_table(pa.Table.from_pylist(rows_of(found)), style, output)
+    else:
+        _show(population, found, best, why)
+    if reached is not None:
+        epsilon, sharp = reached
+        at, best = sharp.at[0], sharp
+        told = f"epsilon {float(epsilon):.3g} gives an error of {at.error:,.1f} at count {at.count:,}"
+        print_note(f"target      {told}", style)
     if written is not None:
         from hushgram.pipelines.planning import config_text
 
         write_page(written, config_text(config, best.params), replace=force)
-        click.echo(f"config    {written}")
+        print_note(f"config      {written}", style)
 
 
 def _parsed(target: str) -> tuple[float, int]:
@@ -137,22 +161,11 @@ def _parsed(target: str) -> tuple[float, int]:
 
 
 def _show(population: Population, found: list[Prediction], best: Prediction, why: str) -> None:
-    import pyarrow as pa
-
-    from hushgram.pipelines.pages.plan import rows_of
-    from hushgram.pipelines.table_output import print_table
-
     users = "" if population.users is None else f" of {population.users:,} users"
     click.echo(
-        f"for       {population.records:,} records{users}, {population.keys:,} different keys; no data were read\n"
+        f"for         {population.records:,} records{users}, {population.keys:,} different keys; no data were read\n"
     )
-    columns = [
-        "encoding", "noise", "epsilon", "max_contributions", "bytes", "kept", "error_at_10", "error_at_100",
-        "error_at_1000", "error_at_10000", "resolved_from", "keys_resolved", "false_heavy", "score",
-    ]  # fmt: skip
-    rows = [{name: row[name] for name in columns} for row in rows_of(found)]
-    print_table(pa.Table.from_pylist(rows), "table")
-    click.echo(f"\nbest      {why}")
-    if best.totals:
-        told = ", ".join(f"{t.error:.1%} over {t.keys:,} keys" for t in best.totals)
-        click.echo(f"totals    error of {told}")
+    rows = [{new: row[old] for new, old in _SHOWN.items()} for row in rows_of(found)]
+    print_table(pa.Table.from_pylist([{**row, "kept": f"{row['kept']:.0%}"} for row in rows]), "table")
+    click.echo("\nerrors are root mean square, at a true count of so many records\n")
+    print_lines([("best", why), *worth_lines(best, population)])

@@ -227,10 +227,10 @@ class Release(Job[ReleaseConfig]):
         from hushgram.pipelines.planning import expected_lines
 
         yield from _choices(self.params)
-        yield from expected_lines(self.config, self.params)
+        yield from expected_lines(self.config, self.params, self.source.rows or None)
 
     def closing_lines(self, path: str) -> Iterator[Line]:
-        from hushgram.pipelines.progress import human_bytes
+        from hushgram.pipelines.table_output import human_bytes
         from hushgram.sketch.reader import Sketch
 
         sketch = Sketch.open(path)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from markupsafe import Markup
 
-from hushgram.numbers import show
 from hushgram.pipelines.pages.svg import Axis, Chart, Line
 from hushgram.pipelines.pages.templating import render
+from hushgram.pipelines.planning import rows_of, worth_lines
 from hushgram.planner import COUNTS, Population, Prediction
 
-__all__ = ["make_plan_page", "rows_of"]
+__all__ = ["make_plan_page", "make_plan_picture"]
 
 _COLOURS = ("var(--accent)", "var(--second)", "var(--third)", "var(--bad)")
 
@@ -24,40 +23,44 @@ def make_plan_page(population: Population, found: Sequence[Prediction], best: Pr
         "plan.html",
         about=f"{population.records:,} records{users} and {population.keys:,} different keys",
         why=why,
-        chart=Markup(_chart(best, found)),
+        worth=list(worth_lines(best, population)),
+        chart=Markup(_chart(best, found).svg()),
+        bounds=None if (chart := _bounds(best, found)) is None else Markup(chart.svg()),
+        counts=COUNTS,
+        sets=[total.keys for total in best.totals],
         rows=[{**row, "best": one is best} for row, one in zip(rows_of(found), found, strict=True)],
     )
 
 
-def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """One row a setting, the same for table, CSV and page."""
-    out = []
-    for one in found:
-        params = one.params
-        row: dict[str, Any] = {
-            "encoding": params.encoding,
-            "noise": params.noise,
-            "epsilon": show(params.epsilon),
-            "max_contributions": params.max_contributions,
-            "bytes": one.size,
-            "kept": round(one.kept, 3),
-        }
-        row |= {f"error_at_{a.count}": round(a.error, 1) for a in one.at}
-        row |= {f"width_at_{a.count}": round(a.width, 1) for a in one.at}
-        row |= {f"total_error_{t.keys}": round(t.error, 4) for t in one.totals}
-        row |= {
-            "resolved_from": one.resolved,
-            "keys_resolved": one.resolved_keys,
-            "heavy_from": one.threshold,
-            "false_heavy": round(one.false_keys),
-            "missed_heavy": round(one.missed_keys),
-            "score": round(one.score, 3),
-        }
-        out.append(row)
-    return out
+def make_plan_picture(population: Population, found: Sequence[Prediction], best: Prediction, why: str) -> str:
+    """The picture alone, as a file of its own."""
+    return _chart(best, found).file()
 
 
-def _chart(best: Prediction, found: Sequence[Prediction]) -> str:
+def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
+    """Mean relative error against C, where several were tried."""
+    lines = []
+    for kind in dict.fromkeys((one.params.encoding, one.params.noise) for one in found):
+        points = sorted(
+            (float(one.params.max_contributions), one.score)
+            for one in found
+            if (one.params.encoding, one.params.noise) == kind and one.params.epsilon == best.params.epsilon
+        )
+        lines.append(Line(", ".join(kind), points, _COLOURS[len(lines) % len(_COLOURS)], dots=True))
+    most = max(x for line in lines for x, _ in line.points)
+    least = min(x for line in lines for x, _ in line.points)
+    if most == least:
+        return None
+    return Chart(
+        "Mean relative error against max_contributions",
+        Axis("max_contributions (C)", least, most, log=True),
+        Axis("mean relative error", 0.0, 1.3),
+        [],
+        lines,
+    )
+
+
+def _chart(best: Prediction, found: Sequence[Prediction]) -> Chart:
     """Relative error against the count, for the settings of the recommended ε and C."""
     chosen = [
         one
@@ -82,4 +85,4 @@ def _chart(best: Prediction, found: Sequence[Prediction]) -> str:
         Axis("error / count", low / 2, max(top, 1.0) * 3, log=True),
         [],
         lines,
-    ).svg()
+    )

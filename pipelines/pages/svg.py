@@ -11,10 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-__all__ = ["Axis", "Band", "Chart", "Line", "human"]
+__all__ = ["Axis", "Band", "Chart", "Line", "as_file", "human"]
 
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
+# The colours of a page (templates/base.html), for a picture without one.
+_FILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img">
+<title>{2}</title>
+<style>
+:root {{ --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --rule: #d5dae0; --accent: #0b5cad; --second: #a3470a;
+  --third: #1a7037; --bad: #a3270f; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e8ebef; --soft: #a9b2bd; --paper: #14171b; --rule: #3a424c;
+  --accent: #7ab8ff; --second: #ffab70; --third: #7ee2a0; --bad: #ff9a85; }} }}
+text {{ fill: var(--ink); font: 13px system-ui, sans-serif; }}
+.grid {{ stroke: var(--rule); }} .axis {{ stroke: var(--soft); }}
+</style>
+<rect width="100%" height="100%" fill="var(--paper)"/>
+{3}
+</svg>
+"""
 
 
 def human(value: float) -> str:
@@ -27,6 +42,11 @@ def human(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g}{unit}"
     return f"{value:.3g}"
+
+
+def as_file(title: str, inside: str, width: int = _WIDTH, height: int = _HEIGHT) -> str:
+    """A picture as a file of its own, light and dark as the reader's screen is."""
+    return _FILE.format(width, height, escape(title), inside)
 
 
 @dataclass(frozen=True)
@@ -89,10 +109,14 @@ class Chart:
 
     def svg(self) -> str:
         """The picture as an <svg> element."""
-        parts = [
-            f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(self.title)}">',
-            *self._grid(),
-        ]
+        size = f"0 0 {_WIDTH} {_HEIGHT}"
+        inside = "".join(self._inside())
+        return (
+            f'<svg class="chart" viewBox="{size}" role="img" aria-label="{escape(self.title)}">{inside}</svg>'
+        )
+
+    def _inside(self) -> list[str]:
+        parts = self._grid()
         for band in self.bands:
             upper = [self._at(x, high) for x, _, high in band.points]
             lower = [self._at(x, low) for x, low, _ in reversed(band.points)]
@@ -100,8 +124,11 @@ class Chart:
             parts.append(f'<polygon points="{points}" fill="{band.colour}" opacity="0.22"/>')
         for line in self.lines:
             parts += self._line(line)
-        parts += self._legend()
-        return "".join([*parts, "</svg>"])
+        return parts + self._legend()
+
+    def file(self) -> str:
+        """The picture as a file of its own."""
+        return as_file(self.title, "".join(self._inside()))
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         across = _LEFT + self.x.place(x) * (_WIDTH - _LEFT - _RIGHT)

@@ -9,7 +9,8 @@ import pytest
 
 import hushgram as hg
 from hushgram.errors import ParameterError
-from hushgram.planner import Population, predict, recommend, settings, solve_epsilon, vary
+from hushgram.planner import Population, average, predict, recommend, settings, solve_epsilon, vary
+from hushgram.planner.prediction import _at_count
 
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
 
@@ -34,32 +35,57 @@ def test_what_users_are_cut_to() -> None:
 def test_prediction_is_what_a_release_then_measures() -> None:
     """A geometric-ish tail, not Zipf: the error at a count hardly depends on it."""
     rng = np.random.default_rng(5)
-    counts = np.concatenate([rng.geometric(0.12, 20_000), rng.integers(50, 5_000, 400)])
-    made = predict(PARAMS, Population.zipf(len(counts), int(counts.sum())), (1_000,))
-    probes = np.full(300, 1_000)
-    together = np.concatenate([counts, probes])
-    sketch = hg.release_histogram(np.arange(len(together)), together, PARAMS)
-    found = sketch.estimate(np.arange(len(counts), len(together)))["estimate"].to_numpy()
-    measured = float(np.sqrt(np.mean((found - 1_000) ** 2)))
-    assert made.at[0].error == pytest.approx(measured, rel=0.35)  # 60 probes against 300
+    counts = np.concatenate([rng.geometric(0.12, 20_000), rng.integers(50, 5_000, 2_000)])
+    made = predict(PARAMS, Population.zipf(len(counts), int(counts.sum())), (1_000,), sets=())
+    sketch = hg.release_histogram(
+        np.arange(len(counts)), counts, PARAMS, release_key=hg.ReleaseKey(bytes(32))
+    )
+    near = np.flatnonzero((counts > 500) & (counts < 3_000))
+    found = sketch.estimate(near, interval=None)["estimate"].to_numpy()
+    measured = float(np.sqrt(np.mean((found - counts[near]) ** 2)))
+    assert made.at[0].error == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("encoding", ["alp", "buckets"])
+def test_planted_lookups_are_like_those_of_real_keys(encoding: str) -> None:
+    """Of one release: the error of keys that it encoded, and of absent keys that are given the same count."""
+    params = hg.ReleaseParams(epsilon="2", max_contributions=4, encoding=encoding)
+    counts = np.repeat([1, 12, 30], [14_000, 3_000, 3_000])
+    sketch = hg.release_histogram(
+        np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes(32))
+    )
+    for count in (1, 12, 30):
+        real = sketch.estimate(np.flatnonzero(counts == count), interval=None)["estimate"].to_numpy()
+        planted = _at_count(sketch, len(counts), count, 1.0, hg.ReleaseKey(bytes(32)))
+        assert planted.error == pytest.approx(float(np.sqrt(np.mean((real - count) ** 2))), rel=0.08)
+
+
+def test_more_releases_tell_more() -> None:
+    made = Population.zipf(2_000, 20_000)
+    found = [predict(PARAMS, made, (100,), number=number) for number in (0, 1)]
+    both = average(found)
+    assert both.at[0].error == pytest.approx(
+        np.sqrt((found[0].at[0].error ** 2 + found[1].at[0].error ** 2) / 2)
+    )
+    assert min(one.totals[0].error for one in found) <= both.totals[0].error
 
 
 def test_the_same_question_gets_the_same_answer() -> None:
     made = Population.zipf(2_000, 20_000)
-    assert predict(PARAMS, made) == predict(PARAMS, made)
+    assert predict(PARAMS, made, sets=(100,)) == predict(PARAMS, made, sets=(100,))
 
 
 def test_scales_of_the_simulation_agree() -> None:
     """At 1/2^j of the keys the noise is the same."""
-    whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,))
-    part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,))
+    whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,), sets=())
+    part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,), sets=())
     assert part.threshold == pytest.approx(whole.threshold, rel=0.15)
     assert part.size == pytest.approx(4 * whole.size, rel=0.3)
 
 
 def test_recommendation_is_the_smallest_score() -> None:
     made = Population.zipf(5_000, 100_000, users=5_000)
-    found = [predict(params, made) for params in settings(PARAMS, (1, 8), (Fraction(1),))]
+    found = [predict(params, made, sets=()) for params in settings(PARAMS, (1, 8), (Fraction(1),))]
     best, why = recommend(found)
     assert best.score == min(one.score for one in found)
     assert f"max_contributions {best.params.max_contributions}" in why
@@ -81,7 +107,23 @@ def test_absurd_sizes_are_refused() -> None:
 
 def test_like_an_earlier_release() -> None:
     counts = np.maximum(1, np.round(50_000 / np.arange(1, 8_001) ** 1.05)).astype(np.int64)
-    sketch = hg.release_histogram(np.arange(len(counts)), counts, PARAMS)
+    sketch = hg.release_histogram(
+        np.arange(len(counts)), counts, PARAMS, release_key=hg.ReleaseKey(bytes(32))
+    )
     made = Population.like(sketch)
     assert made.keys == pytest.approx(8_000, rel=0.1)
     assert made.counts.sum() == pytest.approx(counts.sum(), rel=0.25)
+    assert np.array_equal(made.held(PARAMS.max_contributions), made.counts)  # they are bounded already
+
+
+def test_an_earlier_release_that_chose_its_bound_tells_what_another_one_cuts() -> None:
+    rng = np.random.default_rng(2)
+    users = np.repeat(np.arange(4_000), np.ceil(3 * (rng.pareto(1.2, 4_000) + 1)).astype(int).clip(max=500))
+    keys = rng.integers(0, 3_000, len(users))
+    params = hg.ReleaseParams(epsilon="4", max_contributions="auto")
+    made = Population.like(hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32))))
+    pairs = np.unique(users * 3_000 + keys) // 3_000
+    each = np.bincount(pairs)
+    for most in (2, 8, 64):
+        assert made.kept(most) == pytest.approx(np.minimum(each, most).sum() / each.sum(), abs=0.08)
+    assert made.held(2).sum() < made.held(8).sum() < made.held(64).sum()

@@ -1,0 +1,225 @@
+"""The worth of one setting, measured on a made-up release.
+
+A large population is simulated at 1/2^j of its keys. Space for each key, collisions, noise and the ratio of domain to
+allowed false keys are the same at every scale (all follow the number of keys); only the sizes are relatively noisier in
+a smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
+
+The error at a count is that of many *planted* lookups: what the sketch shows at the places of absent keys, and then
+what it would show had those keys this count (`Evidence.planted`), with a draw of the threshold's noise for each. So
+the population stays as it is however many lookups are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.noises import noise_of
+from hushgram.planner.population import Population
+from hushgram.release_in_memory import simulate
+from hushgram.sketch.answers import Lookups
+from hushgram.sketch.reader import Sketch
+from hushgram.sparse_histogram.params import ReleaseParams
+
+__all__ = ["COUNTS", "SETS", "AtCount", "OverKeys", "Prediction", "average", "predict", "text_of"]
+
+COUNTS = (1, 10, 100, 1_000, 10_000)
+SETS = (100, 1_000, 10_000)
+_PLANTED = 4_000  # lookups at each count
+TRIALS = 24  # random sets of the smallest size
+_TYPICAL = 64  # C where it will be chosen from the data
+_MOST_EPSILON = 100  # of `ReleaseParams`
+_NOT_SECRET = ReleaseKey(b"a prediction holds no secrets!!!")
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class AtCount:
+    """What a lookup of a key with this true count is worth."""
+
+    count: int
+    error: float
+    width: float
+    #: error if this is the count before users are held to their bound
+    uncut_error: float
+
+
+@dataclass(frozen=True)
+class OverKeys:
+    """What a total over so many random keys is worth, relative to the total."""
+
+    keys: int
+    error: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What to expect of one setting."""
+
+    params: ReleaseParams
+    size: int
+    kept: float
+    at: tuple[AtCount, ...]
+    totals: tuple[OverKeys, ...]
+    #: the smallest count whose interval is at most as wide as the count itself (None: no key has it), and keys above it
+    resolved: int | None
+    resolved_keys: int
+    threshold: int
+    false_keys: float
+    missed_keys: float
+
+    @property
+    def score(self) -> float:
+        """Mean relative error at counts 10 to 10,000, cutting included, each at most 1: what is minimised."""
+        return float(np.mean([min(a.uncut_error / a.count, 1.0) for a in self.at if a.count >= 10]))
+
+
+def predict(
+    params: ReleaseParams,
+    population: Population,
+    counts: Sequence[int] = COUNTS,
+    path: str | Path | None = None,
+    *,
+    sets: Sequence[int] = SETS,
+    trials: int = TRIALS,
+    number: int = 0,
+) -> Prediction:
+    """Size, error and intervals of a release with `params` of such a population.
+
+    What all keys of a release have in common differs from release to release: the `average` over several numbers
+    tells it better. The made-up sketch goes to `path`, or to a temporary directory.
+    """
+    if params.choose_contributions:
+        params = params.without_choice(_TYPICAL)
+    key = _NOT_SECRET.for_data(number.to_bytes(8, "little"))
+    kept = population.kept(params.max_contributions)
+    held = population.held(params.max_contributions)
+    small = _rescaled(params, population, len(held))
+    sketch = simulate(np.arange(len(held)), held, small, path, release_key=key)
+    resolved = sketch.resolution().count
+    above = int((held >= resolved).sum()) * population.scale
+    plan = sketch.plan
+    hidden = sketch.decoder.released.hidden(held[held >= plan.threshold].astype(np.float64))
+    return Prediction(
+        params=params,
+        size=_size(sketch, population.scale),
+        kept=kept,
+        at=tuple(_at_count(sketch, len(held), count, kept, key) for count in counts),
+        totals=tuple(_totals(sketch, held, sets, trials, key)),
+        resolved=resolved if above else None,
+        resolved_keys=above,
+        threshold=plan.threshold,
+        false_keys=sketch.expected_false(all=True) * population.scale,
+        missed_keys=float(hidden.sum()) * population.scale,
+    )
+
+
+def average(found: Sequence[Prediction]) -> Prediction:
+    """Of predictions of one setting: mean squares of errors, means of all else."""
+
+    def mean(name: str, parts: Sequence[Any] = found) -> float:
+        return float(np.mean([getattr(part, name) for part in parts]))
+
+    def square(name: str, parts: Sequence[Any]) -> float:
+        return float(np.sqrt(np.mean([getattr(part, name) ** 2 for part in parts])))
+
+    known = [one.resolved for one in found if one.resolved is not None]
+    return replace(
+        found[0],
+        size=round(mean("size")),
+        at=tuple(
+            AtCount(each[0].count, square("error", each), mean("width", each), square("uncut_error", each))
+            for each in zip(*(one.at for one in found), strict=True)
+        ),
+        totals=tuple(
+            OverKeys(each[0].keys, square("error", each), mean("width", each))
+            for each in zip(*(one.totals for one in found), strict=True)
+        ),
+        resolved=round(float(np.mean(known))) if known else None,
+        resolved_keys=round(mean("resolved_keys")),
+        threshold=round(mean("threshold")),
+        false_keys=mean("false_keys"),
+        missed_keys=mean("missed_keys"),
+    )
+
+
+def text_of(params: ReleaseParams) -> dict[str, Any]:
+    """All parameters by name, also those that a manifest leaves out."""
+    return {**params.as_text(), "encoding": params.encoding, "noise": params.noise}
+
+
+def _rescaled(params: ReleaseParams, population: Population, keys: int) -> ReleaseParams:
+    """The same noise and space for each key, for the smaller population."""
+    scale = population.scale
+    if scale == 1:
+        return params
+    text = text_of(params)
+    parts = {name: Fraction(loss) for name, loss in text.pop("split").items()}
+    parts["size"] = min(parts["size"] * scale, _MOST_EPSILON - params.epsilon + parts["size"])
+    epsilon = sum(parts.values(), Fraction(0))
+    text |= {"epsilon": epsilon, "split": {name: loss / epsilon for name, loss in parts.items()}}
+    if params.domain_bits is not None:
+        text["domain_bits"] = max(params.domain_bits - (scale.bit_length() - 1), 8)
+    if params.expected_keys is not None:
+        text |= {"expected_keys": keys, "expected_records": max(population.records // scale, 1)}
+    return ReleaseParams(**text)
+
+
+def _size(sketch: Sketch, scale: int) -> int:
+    """Bytes: blocks and rows follow the number of keys, what surrounds them does not."""
+    manifest = sketch.manifest
+    blocks = sum(entry.size for entry in manifest.files if not entry.name.endswith(".parquet"))
+    listed = sum(entry.size for entry in manifest.files) - blocks
+    frame = min(listed, _FRAME)
+    return sketch.size + (scale - 1) * (blocks + listed - frame)
+
+
+_FRAME = 1_500  # bytes of a Parquet file without rows
+
+
+def _at_count(sketch: Sketch, first_absent: int, count: int, kept: float, key: ReleaseKey) -> AtCount:
+    """The root mean square error and the median width of planted lookups."""
+    plan, decoder = sketch.plan, sketch.decoder
+    absent = np.arange(first_absent, first_absent + _PLANTED)
+    source = key.source("planted", count)
+    true = np.full(_PLANTED, count, np.int64)
+    noisy = true + noise_of(plan.noise_word).sample(plan.scale, _PLANTED, source)
+    found = decoder.evidence.planted(sketch.lookups(absent).found, true, source)
+    estimate, low, high = decoder.estimate(found, noisy, noisy >= plan.threshold)
+    square = float(np.mean((estimate - count) ** 2))
+    cut = (1.0 - kept) * count
+    return AtCount(count, square**0.5, float(np.median(high - low)), (square + cut**2) ** 0.5)
+
+
+def _totals(sketch: Sketch, held: Ints, sets: Sequence[int], trials: int, key: ReleaseKey) -> list[OverKeys]:
+    """Of random sets of the population's keys."""
+    if not sets:
+        return []
+    found = sketch.lookups(np.arange(len(held)))
+    orders = [np.argsort(key.source("sets", trial).words(len(held))) for trial in range(trials)]
+    out = []
+    for size in sets:
+        if size <= len(held):
+            fewer = max(round(trials * (sets[0] / size) ** 0.25), 4)  # large sets take longer
+            out.append(_over(found, held, [each[:size] for each in orders[:fewer]]))
+    return out
+
+
+def _over(found: Lookups, held: Ints, sets: Sequence[NDArray[np.intp]]) -> OverKeys:
+    """Relative error and width of totals over random sets of one size."""
+    errors, widths = [], []
+    for chosen in sets:
+        estimate, low, high = found.total(chosen)
+        truth = max(int(held[chosen].sum()), 1)
+        errors.append((estimate - truth) / truth)
+        widths.append((high - low) / truth)
+    return OverKeys(len(sets[0]), float(np.sqrt(np.mean(np.square(errors)))), float(np.median(widths)))

@@ -1,0 +1,68 @@
+"""`hushgram plan`: tables for people, rows for programs, a page, a picture, a config."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hushgram.errors import ParameterError
+from hushgram.pipelines.commands.plan import command
+
+SIZES = ("--records", "20k", "--keys", "2e3")
+
+
+def call(*words: str) -> str:
+    result = CliRunner().invoke(command, [*SIZES, *words])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_everything_that_is_promised_is_said(tmp_path: Path) -> None:
+    told = call("--write", str(tmp_path / "new.yaml"), "-o", str(tmp_path / "plan.html"))
+    for word in ("best", "next is", "size", "heavy keys", "false ones", "missed", "intervals", "resolved"):
+        assert word in told
+    for count in ("1:", "10:", "100:", "1,000:", "10,000:"):
+        assert f"at a count of {count}" in told
+    for keys in ("100", "1,000"):
+        assert f"over {keys} random keys" in told
+    page = (tmp_path / "plan.html").read_text()
+    assert "(recommended)" in page
+    assert "over random keys" in page
+    written = yaml.safe_load((tmp_path / "new.yaml").read_text())
+    assert written["privacy"]["encoding"] in ("alp", "buckets")
+    assert f"{written['privacy']['encoding']} with" in told
+
+
+def test_rows_for_programs_and_a_picture(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [json.loads(line) for line in call("--format", "json").splitlines()]
+    assert {row["encoding"] for row in rows} == {"alp", "buckets"}
+    for row in rows:
+        for name in ("bytes", "error_at_1", "width_at_10000", "total_error_100", "total_width_1000"):
+            assert row[name] > 0
+        assert row.keys() >= {"resolved_from", "keys_resolved", "heavy_from", "false_heavy", "missed_heavy"}
+    call("-o", str(tmp_path / "plan.svg"))
+    assert ET.parse(tmp_path / "plan.svg").getroot().tag.endswith("svg")
+
+
+def test_what_cannot_be_written_or_solved_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"plan\.svg"):
+        call("-o", str(tmp_path / "plan.png"))
+    with pytest.raises(ParameterError, match="error 20 at count 200"):
+        call("--target", "20 at 200")
+    with pytest.raises(ParameterError, match="epsilon"):
+        call("--epsilon", "much")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_beam_is_loaded_for_a_plan() -> None:
+    asked = "import sys, hushgram.pipelines.commands.plan as p; sys.exit('apache_beam' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
