@@ -39,7 +39,7 @@ def make_plan_picture(population: Population, found: Sequence[Prediction], best:
 
 def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
     """Mean relative error against C, where several were tried."""
-    lines = []
+    lines: list[Line] = []
     for kind in dict.fromkeys((one.params.encoding, one.params.noise) for one in found):
         points = sorted(
             (float(one.params.max_contributions), one.score)

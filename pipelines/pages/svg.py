@@ -106,6 +106,8 @@ class Chart:
     y: Axis
     bands: list[Band] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    #: where the names of the lines begin, as shares of width and height from the lower left
+    legend: tuple[float, float] = (0.0, 1.0)
 
     def svg(self) -> str:
         """The picture as an <svg> element."""
@@ -172,8 +174,8 @@ class Chart:
             return []
         out = []
         for row, line in enumerate(named):
-            y = _TOP + 10 + 17 * row
-            x = _LEFT + 12
+            y = round(_TOP + (1.0 - self.legend[1]) * (_HEIGHT - _TOP - _BOTTOM)) + 10 + 17 * row
+            x = round(_LEFT + self.legend[0] * (_WIDTH - _LEFT - _RIGHT)) + 12
             dash = ' stroke-dasharray="6 4"' if line.dashed else ""
             out.append(
                 f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" stroke="{line.colour}" stroke-width="2"{dash}/>'
