@@ -19,6 +19,7 @@ import click
 
 from hushgram import __version__
 from hushgram.errors import HushgramError, ParameterError
+from hushgram.pipelines.commands.examples import with_examples
 from hushgram.pipelines.commands.job import job_command
 from hushgram.pipelines.jobs import JOBS
 
@@ -64,12 +65,12 @@ class LazyGroup(click.Group):
         if cmd_name in _RENAMED:
             raise ParameterError(f"hushgram {cmd_name} is now hushgram {_RENAMED[cmd_name]}")
         if cmd_name in JOBS and cmd_name not in _OWN_COMMANDS:
-            return job_command(cmd_name)
+            return with_examples(job_command(cmd_name), cmd_name)
         if cmd_name not in self.list_commands(ctx):
             return None
         command = import_module(_OWN_COMMANDS.get(cmd_name) or _COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
-        return command
+        return with_examples(command, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table above: help must not import Beam either."""

@@ -165,7 +165,7 @@ def result() -> str:
     users, urls = (np.concatenate(part) for part in zip(*views.chunks(), strict=True))
     pairs = np.unique(users * np.int64(views.url_count) + urls) % views.url_count
     truth = np.bincount(pairs, minlength=views.url_count)
-    params = hg.ReleaseParams(epsilon=1, delta="1e-6", max_contributions=4)
+    params = hg.ReleaseParams(epsilon=1, delta="1e-6", max_contributions=32)
     keys = views.url_texts(urls)
     sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(b"the figure of the README, openly"))
     names = np.array([16, 22, 30, 45, 60, 90, 130, 180, 400])

@@ -75,10 +75,7 @@ EXAMPLES: dict[str, tuple[Callable[[int], list[str]], str]] = {
 @click.argument("name", type=click.Choice(list(EXAMPLES)))
 @click.option("--rows", type=click.IntRange(100, 100_000_000), default=_ROWS, show_default=True)
 def command(name: str, rows: int) -> None:
-    """Make up the data that the config NAME reads, in the working directory.
-
-    For example: hushgram example urls
-    """
+    """Make up the data that the config NAME reads, in the working directory."""
     make, then = EXAMPLES[name]
     with output_errors("data"):
         made = make(rows)

@@ -18,7 +18,6 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     """Serve a page on this machine that answers as you type: estimates, intervals, totals, CSV.
 
     Several SKETCHES are shown side by side. The address holds a token: who does not know it cannot ask.
-    For example: hushgram explore out/urls.sketch
     """
     from pathlib import Path
 

@@ -85,13 +85,7 @@ def command(
 
     Sizes come from --records and --keys, from an earlier release (--like), or from the sizes of the files that CONFIG
     names. An earlier release also tells the shape of the data, which decides the error of rare keys. With -o plan.html
-    a page is written, with -o plan.svg its picture, else the rows. For example:
-
-    hushgram plan --records 50M --keys 1e6 --users 1e6
-
-    hushgram plan --like out/urls.sketch --epsilon 0.5 --epsilon 1 -o plan.html
-
-    hushgram plan urls.yaml --target "error 20 at count 200" --write better.yaml
+    a page is written, with -o plan.svg its picture, else the rows.
     """
     from hushgram.pipelines.pages.files import write_page
     from hushgram.pipelines.planning import plan_settings

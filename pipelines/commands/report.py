@@ -16,7 +16,7 @@ __all__ = ["command"]
 def command(sketch: str, output: str, ledger: str | None, dataset: str | None, force: bool) -> None:
     """One self-contained page about SKETCH: guarantee, heavy keys, distribution, expected error, parameters.
 
-    Released numbers only, no network. For example: hushgram report out/urls.sketch -o urls.html
+    Released numbers only, no network.
     """
     from hushgram.pipelines.pages.files import write_page
     from hushgram.pipelines.pages.report import make_report

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.commands.example import EXAMPLES
+from hushgram.pipelines.commands.examples import EXAMPLES as EXAMPLES_OF_HELP
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -63,6 +65,23 @@ def test_every_command_in_the_docs_exists_as_written(page: str, text: str) -> No
         pass  # --help
     except click.ClickException as problem:
         pytest.fail(f"{page}: {text}: {problem.format_message()}")
+
+
+def every_command(command: click.Command, words: str = "") -> list[str]:
+    if not isinstance(command, click.Group):
+        return [words.strip()]
+    context = click.Context(command)
+    parts = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+    return [each for name, part in parts if part for each in every_command(part, f"{words} {name}")]
+
+
+@pytest.mark.parametrize("words", every_command(cli))
+def test_the_help_of_every_command_ends_with_examples_that_exist(words: str) -> None:
+    told = CliRunner().invoke(cli, [*words.split(), "--help"]).output
+    assert "For example:" in told
+    for rest in EXAMPLES_OF_HELP[words]:
+        assert f"  hushgram {words} {rest}".rstrip() in told
+        parse(f"hushgram {words} {rest}")
 
 
 def test_the_docs_have_commands() -> None:
