@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, InputPlan, Limits, Tally, WorkItem, read_item
+from hushgram.inputs.condition_values import numbers_in, text_bytes
 from hushgram.inputs.conditions import Condition, bind
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
@@ -46,7 +47,7 @@ __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret bit of each record: a column of booleans (or 0 and 1), or a condition.
+    """A secret bit of each record: a column of booleans (or numbers, which count unless they are 0), or a condition.
 
     A missing value is the bit 0: to leave such records out would tell who they are.
     """
@@ -68,38 +69,15 @@ class Secret:
             return bind(self.where, batch.schema).matches(batch)
         column = batch.column(self.column)
         if self.equals is not None:
-            found = pc.equal(_bytes(column), pa.scalar(self.equals.encode(), pa.large_binary()))
+            found = pc.equal(text_bytes(column), pa.scalar(self.equals.encode(), pa.large_binary()))
         elif self.at_least is not None:
-            numbers = (
-                pc.cast(column, pa.float64(), safe=False) if _is_number(column.type) else _numbers(column)
-            )
-            found = pc.greater_equal(numbers, self.at_least)
+            found = pc.greater_equal(numbers_in(column), self.at_least)
         elif pa.types.is_boolean(column.type):
             found = column
-        elif _is_number(column.type):
-            found = pc.not_equal(column, 0)
         else:
-            found = pc.match_substring_regex(_bytes(column), "^(1|true|yes|t|y)$", ignore_case=True)
+            words = pc.match_substring_regex(text_bytes(column), "^(true|yes|t|y)$", ignore_case=True)
+            found = pc.or_(words, pc.fill_null(pc.not_equal(numbers_in(column), 0), False))
         return np.asarray(pc.fill_null(found, False), dtype=np.bool_)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _numbers(column: pa.Array) -> pa.Array:
-    """Text as numbers; what is none becomes null, and so the bit 0."""
-    text = _bytes(column)
-    is_number = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$")
-    return pc.if_else(is_number, text, None).cast(pa.large_string()).cast(pa.float64())
-
-
-def _bytes(column: pa.Array) -> pa.Array:
-    """Values as the bytes of their text: a record need not be UTF-8."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    plain = column.cast(kind) if kind != column.type else column
-    return (plain if binary else plain.cast(pa.large_string())).cast(pa.large_binary())
 
 
 class RandomizeResponses(beam.PTransform):

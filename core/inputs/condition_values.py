@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["Value", "always", "is_text", "typed_value"]
+__all__ = ["Value", "always", "is_text", "numbers_in", "text_bytes", "typed_value"]
 
 Value: TypeAlias = Fraction | str | bool
 
@@ -77,3 +78,21 @@ def is_text(kind: pa.DataType) -> bool:
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
     )
+
+
+def text_bytes(column: pa.Array) -> pa.Array:
+    """Values as the bytes of their text: text need not be UTF-8."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    plain = column.cast(kind) if kind != column.type else column
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return (plain if binary else plain.cast(pa.large_string())).cast(pa.large_binary())
+
+
+def numbers_in(column: pa.Array) -> pa.Array:
+    """Numbers as they are, and text as numbers, each value by itself; what is none becomes null."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.cast(pa.float64(), safe=False)
+    text = text_bytes(column)
+    is_number = pc.match_substring_regex(text, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$")
+    found = pc.if_else(is_number, text, None).cast(pa.large_string())
+    return pc.ascii_ltrim(pc.ascii_trim_whitespace(found), "+").cast(pa.float64())

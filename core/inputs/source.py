@@ -130,7 +130,7 @@ class WorkItem:
     size: int  # its share of the bytes of all files, for progress
     groups: tuple[int, ...] = ()
     header: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()  # identifiers that JSON holds as numbers, as far as the first lines tell
+    numbers: tuple[str, ...] = ()  # fields that JSON writes as whole numbers, as far as the first lines tell
     folders: tuple[tuple[str, str | None], ...] = ()  # columns that the folders above the file give
 
 

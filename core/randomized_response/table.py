@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from hushgram.accounting import Guarantee, Part
 from hushgram.errors import FormatError, InputError, ParameterError
-from hushgram.inputs.conditions import bind, parse
+from hushgram.inputs.condition_values import is_text, numbers_in
+from hushgram.inputs.conditions import bind, kinds_together, parse
 from hushgram.numbers import Number, show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, ResponseEstimate, estimate
 
@@ -121,6 +122,7 @@ class ResponseTable:
         """How many records have this secret bit, among those that satisfy ``where``, each times its weight.
 
         ``where`` holds conditions on public columns (`hushgram.inputs.conditions`), all of which must be true.
+        Text is read as the numbers or booleans that it is compared with, as in files; what is none is missing.
         ``weight`` names a public column of numbers from 0 to 1. Unbiased; the interval is Hoeffding's.
         """
         conditions = [parse(text, bare=True) for text in where]
@@ -129,11 +131,13 @@ class ResponseTable:
             *([weight] if weight else []),
         ]
         self._check_names(secret, columns)
+        kinds = kinds_together(condition.kinds for condition in conditions)
         whole = squares = lit = 0.0
         for part in self._tables([secret, *columns]):
             keep = np.ones(part.num_rows, dtype=np.bool_)
+            tested = _as_compared(part, kinds)
             for condition in conditions:
-                keep &= bind(condition, part.schema).matches(part)
+                keep &= bind(condition, tested.schema).matches(tested)
             weights = _weights(part.column(weight), weight) if weight else np.ones(part.num_rows)
             kept = weights[keep]
             whole, squares = whole + float(kept.sum()), squares + float((kept * kept).sum())
@@ -162,10 +166,28 @@ class ResponseTable:
                 ) from None
 
 
+def _as_compared(part: pa.Table, kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    """The part with its texts in the kinds that conditions compare them with."""
+    for at, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
+        kind = kinds.get(name, pa.string())
+        if is_text(column.type) and not is_text(kind):
+            made = numbers_in(column) if pa.types.is_floating(kind) else _truth(column)
+            part = part.set_column(at, name, made)
+    return part
+
+
+def _truth(column: pa.ChunkedArray) -> Any:
+    words = pc.utf8_lower(column.cast(pa.large_string()))
+    return pc.if_else(
+        pc.is_in(words, pa.array(["true", "false"], pa.large_string())), pc.equal(words, "true"), None
+    )
+
+
 def _weights(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+    numbers = numbers_in(column)
+    if numbers.null_count > column.null_count:
         raise ParameterError(f"weight: column {name} holds {column.type}, not numbers")
-    values = np.asarray(pc.fill_null(column.cast(pa.float64(), safe=False), 0.0))
+    values = np.asarray(pc.fill_null(numbers, 0.0))
     if not ((values >= 0) & (values <= 1)).all():
         raise ParameterError(f"weight: column {name} has values outside 0 to 1")
     return values

@@ -64,7 +64,8 @@ class GridConfig(Model):
     step: Exact = Field(default=Fraction(1), description="linear: bounds are so far apart")
     lower: Exact = Field(default=Fraction(0), description="smaller values are clamped to it")
     unit: Exact | None = Field(
-        default=None, description="values are rounded to multiples of it; 1, or 0.01 where they are not whole"
+        default=None,
+        description="values are rounded to multiples of it; 1 for whole numbers of Parquet, else 0.01",
     )
     threshold: int | None = Field(
         default=None, ge=0, description="records that may be left above the bound; follows from epsilon"

@@ -19,7 +19,7 @@ import pytest
 
 from hushgram import ReleaseKey
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
-from hushgram.inputs import Source
+from hushgram.inputs import Limits, Source
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runner import KEY_FILE, key_from_environment
 from hushgram.pipelines.runners import pipeline_options
@@ -128,7 +128,15 @@ def test_the_edges_release_like_anything_else(edge: str, delta: str, tmp_path: P
     chosen = params(delta, **SMALL)
     expected = library(tmp_path / "library", EDGES[edge], chosen)
     inputs = write_parquet(tmp_path / "in", EDGES[edge], 1)
-    assert job(tmp_path / "job", inputs, chosen) == expected
+    assert job(tmp_path / "job", inputs, chosen, limits=Limits(min_rows=0)) == expected
+
+
+def test_nothing_is_published_of_too_many_bad_records(tmp_path: Path) -> None:
+    table = pa.table({"user": ["ann"] * 9 + [None], "url": ["/a"] * 10})
+    plan = plan_records([write_parquet(tmp_path / "in", table, 1)], Source(ids=IDS))
+    with pytest.raises(InputError, match=r"00\.parquet, row 10: user is null; more than"):
+        run_release(params(**SMALL), plan, user="user", key="url", path=tmp_path / "job")
+    assert os.listdir(tmp_path) == ["in"]
 
 
 def test_file_sizes_tell_nothing_of_the_data(tmp_path: Path) -> None:

@@ -71,8 +71,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     header = _header(file.path, head, source)
     if not set(source.names) <= set(header) and head.strip():
         _look_for_delimiter(file.path, head, source)
-    types = _infer(head, header, source) if set(source.names) <= set(header) else {}
-    types |= {name: kind for name, kind in source.kinds.items() if name in header}
+    types = {name: kind for name, kind in source.kinds.items() if name in header}
     whole = source.option(CsvOptions).records.spans
     return plan_lines(
         file, "csv", compression, source, head=head, columns=header, types=types, whole=whole, header=header
@@ -117,31 +116,6 @@ def _look_for_delimiter(path: str, head: bytes, source: Source) -> None:
                 raise InputError(
                     f"{path}: its columns are separated by {sign!r}; set csv.delimiter to {sign!r}"
                 )
-
-
-def _infer(head: bytes, header: tuple[str, ...], source: Source) -> dict[str, pa.DataType]:
-    """Types of the columns that are not identifiers, from the beginning of the file."""
-    names = [name for name in source.names if name not in source.texts]
-    options, rejects = source.option(CsvOptions), Rejects("", False)
-    head = head[: head.rfind(b"\n") + 1] or head
-    start = head.find(b"\n") + 1 if options.header is True else 0
-    data = (
-        b"".join(options.records.good(head[start:], 0, True, rejects)[0])
-        if start or options.header is not True
-        else b""
-    )
-    if not names or not data.strip():
-        return {}
-    try:
-        schema = pacsv.read_csv(
-            pa.BufferReader(data), **_arrow(header, {}, names, options, rejects, 0, data)
-        ).schema
-    except pa.ArrowInvalid:
-        return {name: pa.string() for name in names}
-    return {
-        f.name: pa.string() if pa.types.is_null(f.type) or pa.types.is_time(f.type) else f.type
-        for f in schema
-    }
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:

@@ -1,7 +1,8 @@
 """JSON lines: one object a line (`json_lines` has the rule), parsed by pyarrow in blocks where it reads the same.
 
 A field inside of another object is named by its way, as in ``request.url``. An identifier
-may be text, a whole number, true or false; it travels as text. A missing field and ``null`` are the
+may be text, a whole number, true or false; it travels as text. So does any other column, unless its use tells that it
+holds numbers or booleans: a number is text as it is written. A missing field and ``null`` are the
 same: no value. JSON text holds no raw newline, so a file may be cut at any of them.
 
 **The fast path reads what the rule reads.** pyarrow skips over newlines as over blanks. So a block is given to it only
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -49,16 +50,15 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
         raise InputError(
             f"{file.path}: is a JSON array; write one object a line, as jq -c '.[]' does, or use another format"
         )
-    columns, types = _infer(head, source)
-    numbers = tuple(name for name in source.texts if types.pop(name, None) == pa.int64())
-    types |= {name: kind for name, kind in source.kinds.items() if name in columns}
+    columns, numbers = _seen(head, source)
+    types = {name: kind for name, kind in source.kinds.items() if name in columns}
     return plan_lines(
         file, "jsonl", compression, source, head=head, columns=columns, types=types, numbers=numbers
     )
 
 
-def _infer(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataType]]:
-    """(fields seen, types of the needed ones) from the beginning of the file."""
+def _seen(head: bytes, source: Source) -> tuple[list[str], tuple[str, ...]]:
+    """(fields seen, those of the needed ones that hold whole numbers) at the beginning of the file."""
     seen: dict[str, None] = {}
     kinds: dict[str, set[type]] = {}
     for line in head.split(b"\n")[:_HEAD_LINES]:
@@ -72,21 +72,12 @@ def _infer(head: bytes, source: Source) -> tuple[list[str], dict[str, pa.DataTyp
             if value is not None or name in seen:
                 kinds.setdefault(name, set()).add(type(value))
     columns = [*seen, *(name for name in kinds if name not in seen)]
-    return columns, {name: _type_of(found) for name, found in kinds.items()}
-
-
-def _type_of(kinds: set[type]) -> pa.DataType:
-    kinds = kinds - {type(None)}
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {Int}:
-        return pa.int64()
-    return pa.float64() if kinds and kinds <= {Int, Float} else pa.string()
+    return columns, tuple(name for name, found in kinds.items() if found - {type(None)} == {Int})
 
 
 @dataclass
 class _Guess:
-    """Which identifiers are numbers, as far as seen: a matter of speed alone."""
+    """Which texts are written as numbers, as far as seen: a matter of speed alone."""
 
     kinds: dict[str, pa.DataType]
 
@@ -129,11 +120,11 @@ def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[
     lines = _objects(data)
     if lines is None or not is_utf8(data):
         return None
-    ids = [name for name in plan.raw.names if name in plan.source.texts]
-    first = tuple(guess.kinds.get(name, pa.string()) for name in ids)
-    rest = [kinds for kinds in product((pa.string(), pa.int64()), repeat=len(ids)) if kinds != first]
-    for kinds in (first, *rest[:others]):
-        chosen = dict(zip(ids, kinds, strict=True))
+    texts = _written_as_text(plan)
+    first = tuple(guess.kinds.get(name, pa.string()) for name in texts)
+    rest = (kinds for kinds in product((pa.string(), pa.int64()), repeat=len(texts)) if kinds != first)
+    for kinds in (first, *islice(rest, others)):
+        chosen = dict(zip(texts, kinds, strict=True))
         fields = {f.name: chosen.get(f.name, f.type) for f in plan.raw}
         schema = _nested(fields)
         if schema is None:
@@ -205,7 +196,7 @@ def _places(block: Block) -> NDArray[np.int64]:
 
 def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list[pa.Array], Places]:
     texts = Texts(plan)
-    names, ids = plan.raw.names, plan.source.texts
+    names, ids, written = plan.raw.names, plan.source.texts, _written_as_text(plan)
     at = block.offset
     for line in block.data.split(b"\n"):
         here, at = at, at + len(line) + 1
@@ -214,13 +205,21 @@ def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list
             continue
         try:
             record = load(line, names)
-            texts.add([_text(name, record.get(name), name in ids) for name in names], here, line)
+            for name in ids:
+                if isinstance(record.get(name), Float):
+                    raise NoRecord(f"{name} is a number with a fraction")
+            texts.add([_text(name, record.get(name), name in written) for name in names], here, line)
         except NoRecord as problem:
             rejects.add(str(problem), here, line)
     return texts.arrays(rejects), texts.places
 
 
-def _text(name: str, value: Any, is_id: bool) -> bytes | None:
+def _written_as_text(plan: InputPlan) -> list[str]:
+    """The columns in which a whole number is its text."""
+    return [f.name for f in plan.raw if f.name in plan.source.texts or pa.types.is_string(f.type)]
+
+
+def _text(name: str, value: Any, whole: bool) -> bytes | None:
     """A value as its text; `NoRecord` where it has none."""
     if value is None:
         return None
@@ -228,13 +227,11 @@ def _text(name: str, value: Any, is_id: bool) -> bytes | None:
         return b"true" if value else b"false"
     if value is NESTED:
         raise NoRecord(f"{name} is not a single value")
-    if isinstance(value, Float) and is_id:
-        raise NoRecord(f"{name} is a number with a fraction")
     try:
         text: bytes = value.encode()
     except UnicodeEncodeError:
         raise NoRecord(f"{name} is not UTF-8") from None
-    return b"0" if isinstance(value, Int) and text == b"-0" and is_id else text
+    return b"0" if isinstance(value, Int) and text == b"-0" and whole else text
 
 
 FORMAT = Format("jsonl", (".jsonl", ".ndjson", ".json"), _plan, _read, pieces="file and byte ranges")

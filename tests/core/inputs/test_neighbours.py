@@ -1,32 +1,40 @@
 """A record's fate follows from its own bytes: whatever lines stand beside it, however the file is cut.
 
-10,000 generated files with odd lines (HUSHGRAM_NEIGHBOUR_FILES changes the number), each with and without the
-lines of one user: what the others contribute is the same, and the whole is what its lines give one by one. For CSV
-whose values may hold newlines this is promised where every line of the file is quoted well; for anything else the
-damage is bounded.
+Generated files with odd lines, in all formats and through all steps that shape keys (1,500 of them, 10,000 and more by
+`make neighbours`), each with and without the lines of one user: what the others contribute is the same, and the whole
+is what its lines give one by one. For CSV whose values may hold newlines this is promised where every line of the file
+is quoted well; for anything else the damage is bounded.
 """
 
 from __future__ import annotations
 
+import ast
 import bz2
 import csv
 import io
+import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from hushgram.errors import InputError
+from hushgram.exact.histogram import Contributions
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
 from hushgram.inputs.conditions import parse
-from hushgram.inputs.formats import csv_records
+from hushgram.inputs.formats import FORMATS, csv_records
+from hushgram.inputs.shaping import STEPS, parse_recipe
+from hushgram.noise.entropy import ReleaseKey
 from tests.core.inputs.helpers import source_of
 
-FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "10000"))
+FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "1500"))
 
 TEXTS = [
     "a",
@@ -68,6 +76,15 @@ def csv_line(rng: random.Random) -> bytes:
         fields
     )
     return out.getvalue().encode() + rng.choice([b"", b"", b"\r", b'"', b" "])
+
+
+NUMBER = (("n", pa.float64()),)
+
+
+def number_line(rng: random.Random) -> bytes:
+    return csv_line(rng) + rng.choice(
+        [b",1", b", 7 ", b',"8"', b",x", b",", b",9" * 9, b",1.5", b",nan", b",1e999", b",0x1"]
+    )
 
 
 JSON_VALUES = [
@@ -145,19 +162,107 @@ class Reader:
         return rows, bad
 
 
+class TableReader(Reader):
+    """The same for Parquet: a line is a row, its values in hexadecimal digits, - for null."""
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+
+    def read(
+        self, content: bytes, block_bytes: int = 1 << 20, item_bytes: int = 1 << 20
+    ) -> tuple[Counter[Any], int]:
+        rows = [line.split() for line in content.splitlines()]
+        table = pa.table(
+            {name: odd_text([row[at] for row in rows]) for at, name in enumerate(("user", "key", "n"))}
+        )
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, row_group_size=item_bytes)
+        data = sink.getvalue().to_pybytes()
+        opener = lambda path: pa.BufferReader(data)  # noqa: E731
+        plan = plan_inputs(
+            [InputFile("c=D%25/a.parquet", len(data))], source_of(item_bytes=1, **self.options), opener
+        )
+        found: Counter[Any] = Counter()
+        bad = 0
+        for item in plan.items:
+            for chunk in read_item(item, plan, opener):
+                found.update(map(repr, chunk.batch.to_pylist()))
+                bad += sum(chunk.rejected.values())
+        return found, bad
+
+
+def odd_text(values: list[bytes]) -> pa.Array:
+    """A column of text that need not be UTF-8."""
+    raw = pa.array(
+        [None if value == b"-" else bytes.fromhex(value[1:].decode()) for value in values], pa.binary()
+    )
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+
+
+def row(rng: random.Random) -> bytes:
+    values = (
+        rng.choice([junk(rng), rng.choice(TEXTS).encode(), rng.choice(URLS).encode()]) for _ in range(3)
+    )
+    return b" ".join(b"-" if rng.random() < 0.1 else b"x" + value.hex().encode() for value in values)
+
+
+URLS = [
+    "https://Example.org/a/b?c#d", "//h/é/?", "http://u@[::1]:80/x", "http://", "/a//b/..", "?#?", "#?#", "https://h:/?\n",
+    "2026-11-15T09:30:00Z", "2026-02-30", "[10/Oct/2026:13:55:36", "31/Feb/2026:00", "2026-11-15 25:00", "9999-12-31",
+    "10.1.2.3", "10.1.2.300", "::ffff:1.2.3.4", "2001:db8::1", "1.2.3.4/8", "Ünï cödé, wörds", "İ", "ß\u0301",
+    "a\u0000b", "word", "two words", "\U0001f600 x", "", " ", "'", "%2F", "ǅ",
+]  # fmt: skip
+
+
+def url_line(rng: random.Random) -> bytes:
+    """A CSV line of texts that are hard to shape."""
+    if rng.random() < 0.2:
+        return csv_line(rng)
+    texts = [
+        "".join(rng.choice(URLS) for _ in range(rng.choice([1, 1, 1, 2]))).replace("\n", "") for _ in range(2)
+    ]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="", quoting=csv.QUOTE_ALL).writerow(texts)
+    return out.getvalue().encode()
+
+
+def url_json(rng: random.Random) -> bytes:
+    if rng.random() < 0.2:
+        return json_line(rng)
+    return json.dumps({"user": rng.choice([*URLS, 7]), "key": rng.choice(URLS)}).encode()
+
+
+#: recipes in which every step occurs
+RECIPES = [
+    "key | lower", "key | strip_query", "key | strip_fragment | substring 1 5", "key | host", "key | path 2",
+    "key | truncate hour", "key | truncate day", "[key | truncate week, user]", "key | ip_prefix 20 40",
+    "[user | host, key | words]", "key | lower | ngrams 2",
+]  # fmt: skip
 CSV = b"user,key\n"
 KINDS: dict[str, tuple[Callable[[], Reader], Callable[[random.Random], bytes], float]] = {
     "csv": (lambda: Reader("a.csv", CSV, b"", newlines_in_values=False), csv_line, 0.2),
     "csv.bz2": (lambda: Reader("a.csv.bz2", CSV, b"", newlines_in_values=False), csv_line, 0.05),
     "csv with numbers": (
+        lambda: Reader("a.csv", b"user,key,n\n", b"", newlines_in_values=False, columns=("n",), types=NUMBER),
+        number_line, 0.1,
+    ),
+    "csv with a column": (
         lambda: Reader("a.csv", b"user,key,n\n", b"u,k,1\n" * 9, newlines_in_values=False, columns=("n",)),
-        lambda rng: csv_line(rng) + rng.choice([b",1", b", 7 ", b',"8"', b",x", b",", b",9" * 9]), 0.1,
+        number_line, 0.05,
+    ),
+    "csv in folders": (
+        lambda: Reader("day=5/c=D%25/a.csv", CSV, b"", newlines_in_values=False, ids=("user", "[c, key]"),
+                       where=parse("day > 4 AND key != 'a'")), csv_line, 0.05,
     ),
     "csv without quotes": (lambda: Reader("a.csv", CSV, b"", quote=""), csv_line, 0.05),
     "jsonl": (lambda: Reader("a.jsonl", b"", b'{"user": "u", "key": "k"}\n'), json_line, 0.2),
     "jsonl of numbers": (lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k"}\n'), plain_json_line, 0.1),
     "jsonl with a column": (
-        lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k", "n": 1.5}\n', columns=("n",)), json_line, 0.1,
+        lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k", "n": 1}\n', columns=("n",)), json_line, 0.1,
+    ),
+    "jsonl with numbers": (
+        lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k", "n": 1}\n', columns=("n",), types=NUMBER),
+        json_line, 0.05,
     ),
     "csv in words": (
         lambda: Reader("a.csv", CSV, b"", newlines_in_values=False, ids=("user | lower", "[user, key | words]")),
@@ -176,7 +281,30 @@ KINDS: dict[str, tuple[Callable[[], Reader], Callable[[random.Random], bytes], f
         lambda: Reader("a.log", b"", b"x", ids=("ip", "path"), columns=("bytes",), preset="access-log"), log_line, 0.05,
     ),
     "log": (lambda: Reader("a.log", b"", b"x", pattern=r"(?P<user>\S+) (?P<key>[^\]]*)"), log_line, 0.05),
+    "log with numbers": (
+        lambda: Reader("a.log", b"", b"x", pattern=r"(?P<user>\S+) (?P<key>.*) (?P<n>\S+)", columns=("n",),
+                       types=NUMBER), log_line, 0.02,
+    ),
+    "parquet": (TableReader, row, 0.05),
+    "parquet shaped": (
+        lambda: TableReader(ids=("user | lower", "[c, key | words]"), where=parse("n != 'a'")), row, 0.05,
+    ),
+    "jsonl shaped": (
+        lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k"}\n',
+                       ids=("user | truncate day", "[user, key | path 1]")), url_json, 0.03,
+    ),
+    **{recipe: (
+        lambda recipe=recipe: Reader("a.csv", CSV, b"", newlines_in_values=False, ids=("user", recipe)), url_line, 0.02,
+    ) for recipe in RECIPES},
 }  # fmt: skip
+
+
+def test_every_format_and_every_step_is_among_them() -> None:
+    names = {kind.split(" ")[0].split(".")[0] for kind in KINDS}
+    assert names >= set(FORMATS)
+    recipes = [recipe for recipe in map(parse_recipe, RECIPES) if recipe is not None]
+    assert {step.name for recipe in recipes for part in recipe.parts for step in part.steps} == set(STEPS)
+    assert sum(share for *_, share in KINDS.values()) >= 1  # 10,000 files are so many
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,6 +325,36 @@ def test_a_line_gives_the_same_whatever_stands_beside_it(kind: str) -> None:
             assert reader.read(b"\n".join(lines) + b"\n", **cuts) == whole, (lines, cuts)
 
 
+def values_of(text: str) -> list[Any]:
+    """The values of a row that `Reader.read` gives."""
+    return list(ast.literal_eval(re.sub(r": -?(nan|inf)\b", ": None", text)).values())
+
+
+def bounded(rows: Counter[Any]) -> Counter[Any]:
+    """The bounded histogram of rows as `Reader.read` gives them."""
+    pairs = [values_of(text)[:2] for text in rows.elements()]
+    users, keys = pa.array([u for u, _ in pairs], pa.string()), pa.array([k for _, k in pairs], pa.string())
+    found = Contributions.of(users, keys, ReleaseKey(bytes(32)), texts=True).bounded(3, 2)
+    return Counter(dict(zip(found.texts.to_pylist(), found.counts.tolist(), strict=True)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_one_user_the_bounded_histogram_lacks_what_that_user_gives(kind: str) -> None:
+    make, line_of, share = KINDS[kind]
+    reader, rng = make(), random.Random(kind + "?")
+    for _ in range(int(FILES * share) // 8 + 1):
+        lines = [line_of(rng) for _ in range(rng.randrange(8, 20))]
+        given = {line: {values_of(row)[0] for row in reader.read(line + b"\n")[0]} for line in lines}
+        users = sorted(set().union(*given.values()))
+        if not users:
+            continue
+        user = rng.choice(users)
+        own = [line for line in lines if given[line] == {user}]
+        others = [line for line in lines if given[line] != {user}]
+        parts = [bounded(reader.read(b"\n".join(part) + b"\n")[0]) for part in (lines, own, others) if part]
+        assert parts[0] == sum(parts[1:], Counter()), (lines, user)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_one_user_the_others_contribute_the_same(kind: str) -> None:
     make, line_of, share = KINDS[kind]
@@ -210,6 +368,30 @@ def test_without_one_user_the_others_contribute_the_same(kind: str) -> None:
         rows, _ = reader.read(b"\n".join(with_user) + b"\n")
         theirs, _ = reader.read(b"\n".join(own) + b"\n")
         assert rows - theirs == reader.read(b"\n".join(others) + b"\n")[0], (others, own)
+
+
+@pytest.mark.parametrize(
+    "kind", ["csv with a column", "csv with numbers", "jsonl with a column", "jsonl with numbers"]
+)
+def test_what_a_column_holds_does_not_follow_from_the_first_lines(kind: str) -> None:
+    make, line_of, _ = KINDS[kind]
+    fixed, rng = make(), random.Random(kind)
+    options = {"columns": ("n",), **({"types": NUMBER} if "numbers" in kind else {})}
+    if fixed.name == "a.csv":
+        options["newlines_in_values"] = False
+    planned = 0
+    for _ in range(FILES // 20):
+        lines = [line_of(rng) for _ in range(rng.randrange(1, 12))]
+        if fixed.name == "a.jsonl":
+            lines.insert(0, f'{{"user":"u","key":"k","n":{rng.choice(JSON_VALUES)}}}'.encode())
+        content = b"".join(line + b"\n" for line in lines)
+        try:
+            anew = Reader(fixed.name, fixed.header, content, **options)  # planned from these very lines
+        except InputError:  # JSON in which no line has the column
+            continue
+        planned += 1
+        assert anew.read(content) == fixed.read(content), content
+    assert planned > FILES // 100
 
 
 def well_quoted(rng: random.Random) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,9 +108,11 @@ def test_line_without_end_is_set_aside(tmp_path: Path, monkeypatch: pytest.Monke
         assert (rows, rejected) == (rows_of(("1", "/a"), ("2", "/b")), {"line is too long": 1})
 
 
-def test_other_columns_keep_their_types_and_bad_values_are_set_aside(tmp_path: Path) -> None:
+def test_other_columns_have_stated_types_or_are_text(tmp_path: Path) -> None:
     text = "user,key,age,city\n" + "1,/a,30,Ulm\n2,/b,,\n" * 60_000 + "3,/c,old,X\n"
-    plan = plan_of(write(tmp_path / "a.csv", text), columns=("age", "city"))
+    path = write(tmp_path / "a.csv", text)
+    assert {row["age"] for row in read(path, columns=("age",))[0]} == {"30", None, "old"}
+    plan = plan_of(path, columns=("age", "city"), types=(("age", pa.int64()),))
     rows, rejected, _ = read_all(plan)
     assert [str(kind) for kind in plan.schema.types] == ["string", "string", "int64", "string"]
     assert len(rows) == 120_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.core.inputs.helpers import plan_of, read, read_all, write
@@ -76,10 +77,13 @@ def test_ranges_and_compression(tmp_path: Path, item_bytes: int) -> None:
         assert not rejected
 
 
-def test_other_columns_keep_their_kinds(tmp_path: Path) -> None:
+def test_other_columns_have_stated_types_or_are_text(tmp_path: Path) -> None:
     many = [{"user": 1, "key": "k", "age": 3, "w": 1, "ok": True, "t": "x"}] * 300
     rest = [{"user": 1, "key": "k", "age": "old"}, {"user": 1, "key": "k", "w": 2.5}]
-    plan = plan_of(write(tmp_path / "a.jsonl", lines(*many, *rest)), columns=("age", "ok", "t"))
+    path = write(tmp_path / "a.jsonl", lines(*many, *rest))
+    assert {row["age"] for row in read(path, columns=("age",))[0]} == {"3", "old", None}
+    assert {row["ok"] for row in read(path, columns=("ok",))[0]} == {"true", None}
+    plan = plan_of(path, columns=("age", "ok", "t"), types=(("age", pa.int64()), ("ok", pa.bool_())))
     assert [str(kind) for kind in plan.schema.types] == ["string", "string", "int64", "bool", "string"]
     rows, rejected, _ = read_all(plan)
     assert (len(rows), rejected) == (301, {"age is not int64": 1})
