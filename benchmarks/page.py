@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     "core": ((), "Samplers, building, lookup, size and error beside OpenDP, whose ALP is of the same paper."),
     "methods": ((), "Error against bits a key, by method, data and range of counts."),
     "error": ((), "Every decoder on real releases, beside the setting of the paper."),
+    "planner": ((), "What `hushgram plan` predicts beside what real releases measure."),
     "users": ((), "Heavy-tailed users: what is listed, against the truth before any cut, beside PipelineDP."),
     "growth": ((), "Time, bytes and error by rows, keys, ε and C."),
     "scaling": ((), "Bytes sent, memory and CPU seconds of each stage: the constants of scaling.md."),
@@ -82,7 +83,8 @@ def _runs(found: dict[str, dict[str, Any] | None]) -> Iterator[str]:
     """When, how long, under which load, and how many bars were reached."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield f"Machine: {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}."
-    whole, busy = (sum(body[what] for body in found.values() if body) / 60 for what in ("seconds", "cpu"))
+    told = [body for body in found.values() if body]
+    whole, busy = (sum(body.get(what, 0) for body in told) / 60 for what in ("seconds", "cpu"))
     yield f"In all {whole:.0f} minutes, {busy:.0f} of CPU time. *Load* is that of the machine in the minute before a"
     yield "part began, *others* the cores that other programs used while it ran: where that is not about 0, wall times"
     yield "are too long; ratios of CPU seconds, bytes and errors stand."
@@ -95,7 +97,7 @@ def _runs(found: dict[str, dict[str, Any] | None]) -> Iterator[str]:
             continue
         bars = [row["reached"] for section in body["sections"] for row in section["rows"] if "reached" in row]
         share = f"{sum(bars)} of {len(bars)}" if bars else "none set"
-        took = " | ".join(f"{body[what]:,.0f}" for what in ("seconds", "cpu"))
+        took = " | ".join(f"{body[what]:,.0f}" if what in body else "" for what in ("seconds", "cpu"))
         busy = " | ".join(f"{body[what]:.1f}" for what in ("load", "others"))
         yield f"| [{name}](#{name}) | `{_command(name, body)}` | {body['date']} | {took} | {busy} | {share} |"
 

@@ -17,7 +17,17 @@ from benchmarks.figures import drawn
 
 ROOT = Path(__file__).parents[2]
 #: modules that are parts of others, and no benchmark by themselves
-PARTS = {"bars", "clip_baselines", "data", "figures", "page", "peers", "selection_bars", "sharper"}
+PARTS = {
+    "access_log",
+    "bars",
+    "clip_baselines",
+    "data",
+    "figures",
+    "page",
+    "peers",
+    "selection_bars",
+    "sharper",
+}
 
 
 def rows() -> list[dict[str, Any]]:
