@@ -17,7 +17,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
 from hushgram.pipelines.run_directory import run_directory
 from hushgram.pipelines.table_output import human_bytes
-from hushgram.planner import Population, Prediction, average, predict, recommend, settings
+from hushgram.planner import Population, Prediction, average, bound_of, predict, recommend, settings
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
             "encoding": params.encoding,
             "noise": params.noise,
             "epsilon": show(params.epsilon),
-            "max_contributions": params.max_contributions,
+            "max_contributions": bound_of(params),
             "bytes": one.size,
             "kept": round(one.kept, 3),
         }
@@ -186,7 +186,7 @@ def _others(params: ReleaseParams) -> list[ReleaseParams]:
     """The same privacy by the other encodings and noises."""
     return [
         other
-        for other in settings(params, (params.max_contributions,), (params.epsilon,))
+        for other in settings(params, (bound_of(params),), (params.epsilon,))
         if (other.encoding, other.noise) != (params.encoding, params.noise)
     ]
 
@@ -214,7 +214,7 @@ def config_text(path: str | None, params: ReleaseParams) -> str:
     privacy |= {
         "epsilon": _number(show(params.epsilon)),
         "delta": _number(show(params.delta)),
-        "max_contributions": "auto" if params.choose_contributions else params.max_contributions,
+        "max_contributions": bound_of(params),
         "max_per_key": params.max_per_key,
         "encoding": params.encoding,
         "noise": params.noise,

@@ -5,7 +5,7 @@ expected goes through the very release that is planned, and the answers of its o
 counts. It holds no private data, so its noise needs no secret, and the same question always gets the same answer.
 """
 
-from hushgram.planner.choosing import recommend, settings, solve_epsilon, vary
+from hushgram.planner.choosing import bound_of, recommend, settings, solve_epsilon, vary
 from hushgram.planner.population import Population
 from hushgram.planner.prediction import COUNTS, SETS, AtCount, OverKeys, Prediction, average, predict
 
@@ -17,6 +17,7 @@ __all__ = [
     "Population",
     "Prediction",
     "average",
+    "bound_of",
     "predict",
     "recommend",
     "settings",

@@ -14,11 +14,11 @@ from hushgram.planner.population import Population
 from hushgram.planner.prediction import Prediction, predict, text_of
 from hushgram.sparse_histogram.params import ReleaseParams
 
-__all__ = ["recommend", "settings", "solve_epsilon", "vary"]
+__all__ = ["bound_of", "recommend", "settings", "solve_epsilon", "vary"]
 
 
 def settings(
-    base: ReleaseParams, contributions: Sequence[int], epsilons: Sequence[Fraction]
+    base: ReleaseParams, contributions: Sequence[int | str], epsilons: Sequence[Fraction]
 ) -> list[ReleaseParams]:
     """`base` with every encoding, every noise that its δ allows, and these C and ε; what cannot be is left out."""
     out = []
@@ -57,19 +57,23 @@ def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
 def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
     """The setting of the smallest score, and why in a sentence."""
     best, *others = sorted(found, key=lambda one: one.score)
-    params = best.params
     why = (
-        f"{params.encoding} with {params.noise} noise and max_contributions {params.max_contributions}:"
-        f" a mean relative error of {best.score:.0%} at counts of 10 to 10,000, what the bound cuts included"
+        f"{_words(best.params)}: a mean relative error of {best.score:.0%} at counts of 10 to 10,000,"
+        " what the bound cuts included"
     )
-    rival = next((one for one in others if one.params.epsilon == params.epsilon), None)
+    rival = next((one for one in others if one.params.epsilon == best.params.epsilon), None)
     if rival is not None:
-        other = rival.params
-        why += (
-            f"; next is {other.encoding} with {other.noise} noise and"
-            f" max_contributions {other.max_contributions} at {rival.score:.0%}"
-        )
+        why += f"; next is {_words(rival.params)} at {rival.score:.0%}"
     return best, why + "."
+
+
+def _words(params: ReleaseParams) -> str:
+    return f"{params.encoding} with {params.noise} noise and max_contributions {bound_of(params)}"
+
+
+def bound_of(params: ReleaseParams) -> int | str:
+    """C as a config states it."""
+    return "auto" if params.choose_contributions else params.max_contributions
 
 
 def solve_epsilon(

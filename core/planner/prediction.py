@@ -98,8 +98,9 @@ def predict(
     What all keys of a release have in common differs from release to release: the `average` over several numbers
     tells it better. The made-up sketch goes to `path`, or to a temporary directory.
     """
-    if params.choose_contributions:
-        params = params.without_choice(_TYPICAL)
+    asked = params
+    if params.split.contributions:  # for the choice of C, which users are needed for
+        params = params.without_choice(_TYPICAL if params.choose_contributions else params.max_contributions)
     key = _NOT_SECRET.for_data(number.to_bytes(8, "little"))
     kept = population.kept(params.max_contributions)
     held = population.held(params.max_contributions)
@@ -110,7 +111,7 @@ def predict(
     plan = sketch.plan
     hidden = sketch.decoder.released.hidden(held[held >= plan.threshold].astype(np.float64))
     return Prediction(
-        params=params,
+        params=asked,
         size=_size(sketch, population.scale),
         kept=kept,
         at=tuple(_at_count(sketch, len(held), count, kept, key) for count in counts),

@@ -89,7 +89,7 @@ def command(
     """
     from hushgram.pipelines.pages.files import write_page
     from hushgram.pipelines.planning import plan_settings
-    from hushgram.planner import settings, solve_epsilon
+    from hushgram.planner import bound_of, settings, solve_epsilon
     from hushgram.sparse_histogram.params import ReleaseParams
 
     wanted = None if target is None else _parsed(target)
@@ -119,7 +119,9 @@ def command(
         )
     tried = [rational(text, "epsilon", "plan") for text in epsilons] if epsilons else None
     tried = tried or [base.epsilon if base else Fraction(1)]
-    most = contributions or ((base.max_contributions,) if base else _CONTRIBUTIONS if users else (8,))
+    most: tuple[int | str, ...] = contributions or (_CONTRIBUTIONS if users else (8,))
+    if base and not contributions:
+        most = (bound_of(base),)
     base = base or ReleaseParams(epsilon=tried[0], delta=delta, max_contributions=most[0])
     found, best, why = plan_settings(settings(base, most, tried), population)
     reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)

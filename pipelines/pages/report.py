@@ -31,7 +31,7 @@ _NORMAL = 1.96
 def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None = None) -> str:
     """The page as text."""
     body = sketch.manifest_json
-    predicted = predict(sketch.plan.params, Population.like(sketch))
+    predicted = predict(sketch.plan.params, Population.like(sketch), sets=())
     return render(
         "report.html",
         name=sketch.manifest.release or sketch.path.name,
@@ -40,6 +40,7 @@ def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None
         level=f"{_LEVEL:.0%}",
         notes=[f"{sketch.resolution().sentence().capitalize()}."],
         distribution=_distribution(sketch),
+        cut=_cut(sketch),
         facts=_facts(sketch, body),
         files=body["files"],
         budget=None if ledger is None else _budget(*ledger),
@@ -75,7 +76,9 @@ def _heavy(sketch: Sketch) -> dict[str, Any]:
     shown = f"The {len(values):,} largest of {total:,}" if total > len(values) else f"All {total:,}"
     false = sketch.expected_false()
     shown += (
-        f" that are real with 95 % or more; {false:,.1f} of them are expected to be false." if false else "."
+        f" that are real with 95 % or more; {false:,.1f} of them are expected to be false."
+        if false
+        else " listed keys; none of them is false."
     )
     return {
         "rows": [_row(k, v, a, b, top) for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)],
@@ -120,6 +123,21 @@ def _distribution(sketch: Sketch) -> Markup | None:
         [Line("keys", points)],
     )
     return Markup(chart.svg())
+
+
+def _cut(sketch: Sketch) -> str:
+    """What holding users to their bound took from the counts, as far as the release tells."""
+    plan = sketch.plan
+    if plan.totals is not None:
+        return f"{plan.totals.in_words(plan.params.max_contributions).capitalize()}."
+    if plan.unit == "record":
+        return "Nothing: each record is protected for itself, and all of them count."
+    per_key = f", {plan.params.max_per_key:,} of them for one key" if plan.params.max_per_key > 1 else ""
+    return (
+        f"A user counts for at most {plan.params.max_contributions:,} records{per_key}; what was above that is missing"
+        " from all counts here, mostly from those of popular keys. How much it was is not part of this release:"
+        " one with max_contributions auto tells it."
+    )
 
 
 def _errors(predicted: Prediction) -> dict[str, Any]:

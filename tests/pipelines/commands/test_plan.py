@@ -63,6 +63,20 @@ def test_what_cannot_be_written_or_solved_is_said_at_once(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_a_bound_that_is_chosen_from_the_data_stays_so(tmp_path: Path) -> None:
+    config = {
+        "release": "urls",
+        "input": {"path": "data/*.parquet", "user": "user_id", "key": "url"},
+        "privacy": {"epsilon": 1, "max_contributions": "auto"},
+        "output": {"path": "out/urls.sketch"},
+    }
+    (tmp_path / "urls.yaml").write_text(yaml.safe_dump(config))
+    told = call(str(tmp_path / "urls.yaml"), "--write", str(tmp_path / "new.yaml"))
+    assert "max_contributions auto" in told
+    written = yaml.safe_load((tmp_path / "new.yaml").read_text())["privacy"]
+    assert (written["epsilon"], written["max_contributions"]) == (1, "auto")
+
+
 def test_no_beam_is_loaded_for_a_plan() -> None:
     asked = "import sys, hushgram.pipelines.commands.plan as p; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import hushgram as hg
+from hushgram.accounting import Budget, Event
 from hushgram.errors import OutputError
+from hushgram.ledger import Ledger, Request
 from hushgram.pipelines.commands.report import command
+from hushgram.processes import Owner
 
 
 def make(sketch: Path, output: Path, *more: str) -> str:
@@ -58,6 +63,31 @@ def test_without_javascript_and_on_a_phone(browser: Any, sketches: dict[str, Pat
     width = page.locator("body").bounding_box()["width"]
     assert width <= 390  # nothing sticks out
     context.close()
+
+
+def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
+    assert "How much it was is not part of this release" in make(sketches["pure"], tmp_path / "stated.html")
+    users = np.repeat(np.arange(3_000), 1 + np.arange(3_000) % 40)
+    keys = np.arange(len(users)) % 500
+    params = hg.ReleaseParams(epsilon="2", max_contributions="auto")
+    hg.release(users, keys, params, tmp_path / "chosen.sketch")
+    assert "of the records of users were cut" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
+    hg.release(None, keys, hg.ReleaseParams(epsilon="2", max_contributions=1), tmp_path / "rows.sketch")
+    assert "all of them count" in make(tmp_path / "rows.sketch", tmp_path / "rows.html")
+
+
+def test_the_budget_over_time(sketches: dict[str, Path], looked: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with Ledger.create(url) as ledger:
+        ledger.add_dataset("views", Budget("3"))
+        for day in (1, 2):
+            ledger.reserve(Request("views", f"day-{day}", [Event("laplace", "1")]), Owner.this())
+    make(sketches["pure"], tmp_path / "report.html", "--ledger", url)
+    looked.page.goto(f"file://{tmp_path}/report.html")
+    assert "2 of 3 spent" in looked.page.inner_text("main")
+    assert looked.page.locator("h2#budget ~ div tbody tr").first.is_visible()
+    assert looked.contrast() == []
+    looked.keep("report-budget")
 
 
 def test_a_page_is_not_replaced_unless_asked(sketches: dict[str, Path], tmp_path: Path) -> None:

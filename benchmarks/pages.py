@@ -1,0 +1,92 @@
+"""A report and the explore page of a sketch of 20 MB: `python -m benchmarks.pages`.
+
+The sketch is a real release of made-up counts of 20 million keys. The report is made as the command makes it, in a
+process of its own, and judged by its CPU time, start of Python included (what else the machine does is no matter); the
+page is served by `hushgram explore`, and asked over HTTP as a browser would ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+import hushgram as hg
+from benchmarks.bars import Report
+from hushgram.release_in_memory import simulate
+
+KEYS = 20_500_000
+ASKED = 1_000
+COMMAND = (sys.executable, "-m", "hushgram.pipelines")
+
+
+def make_sketch(path: Path, delta: str) -> hg.Sketch:
+    """A release of at least 20 MB: Zipf counts, and a list of many thousand heavy keys."""
+    ranks = np.arange(1, KEYS + 1, dtype=np.float64)
+    counts = np.maximum(1, np.rint(3e6 * ranks**-0.95)).astype(np.int64)
+    params = hg.ReleaseParams(epsilon=1, delta=delta, max_contributions=8)
+    return simulate(np.arange(KEYS), counts, params, path, release_key=hg.ReleaseKey(bytes(32)))
+
+
+def report_bars(report: Report, name: str, sketch: Path, folder: Path) -> None:
+    """Size of the page and time of the command."""
+    page = folder / f"{name}.html"
+    before, start = os.times(), time.perf_counter()
+    subprocess.run([*COMMAND, "report", sketch, "-o", page], check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    took = sum(after[2:4]) - sum(before[2:4])  # of children
+    report.note(f"{name}: report, seconds by the clock", time.perf_counter() - start)
+    report.bar(f"{name}: size of the report", page.stat().st_size / 1e6, 2, at_most=True, unit="MB")
+    report.bar(f"{name}: CPU time of the report", took, 5, at_most=True, unit="s")
+
+
+def explore_bars(report: Report, name: str, sketch: Path) -> None:
+    """1,000 keys as they are pasted: present, rare and absent ones."""
+    rng = np.random.default_rng(3)
+    with subprocess.Popen([*COMMAND, "explore", sketch], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            took = []
+            for number in range(12):
+                keys = [str(key) for key in rng.integers(0, 2 * KEYS, ASKED)]
+                keys[:50] = [str(key) for key in rng.integers(0, 1_000, 50)]
+                body = json.dumps({"keys": keys, "level": 0.95}).encode()
+                asked = urllib.request.Request(f"{address}ask", body, {"Content-Type": "application/json"})
+                start = time.perf_counter()
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    found = json.load(answer)
+                took.append(time.perf_counter() - start)
+                assert len(found["rows"]) == ASKED
+                if number == 0:
+                    report.note(f"{name}: first answer after the start, ms", 1e3 * took[0])
+            report.bar(
+                f"{name}: median answer to {ASKED:,} pasted keys", 1e3 * float(np.median(took[1:])), 200,
+                at_most=True, unit="ms",
+            )  # fmt: skip
+        finally:
+            process.terminate()
+
+
+def main() -> int:
+    report = Report("Pages of a sketch of 20 MB")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, delta in (("pure", "0"), ("text", "1e-6")):
+            path = Path(folder, f"{name}.sketch")
+            sketch = make_sketch(path, delta)
+            report.note(f"{name}: MB of the sketch", sketch.size / 1e6)
+            report.note(f"{name}: listed keys", f"{sketch.manifest.heavy_rows:,}")
+            report_bars(report, name, path, Path(folder))
+            explore_bars(report, name, path)
+    return report.exit_code()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
