@@ -252,15 +252,16 @@ class Buckets(Encoding):
         return min(spaces, key=lambda space: self.squared_error(space, demand))
 
     def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:
-        noise = noise_of(text["noise"]).id
-        scale = rational(text["scale"], "scale", "BucketsSpace")
-        if not 0 < scale <= 1 << 34:
-            raise ParameterError(f"BucketsSpace: scale must be above 0 and at most 2^34, got {show(scale)}")
+        noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsSpace")
+        if not noise.in_range(scale):
+            raise ParameterError(
+                f"BucketsSpace: scale must be from {noise.least_scale} to {noise.most_scale}, got {show(scale)[:60]}"
+            )
         step = integer(text["step"], "step", "BucketsSpace", low=1, high=1 << 34)
         if step % 2 == 0:
             raise ParameterError(f"BucketsSpace: step must be odd, got {step}")
         size = integer(text["buckets"], "buckets", "BucketsSpace", low=1, high=_LARGEST_SIZE)
-        return BucketsSpace(noise, scale, step, size)
+        return BucketsSpace(noise.id, scale, step, size)
 
 
 # The integer code takes up to a twentieth more than what `_bits_of_noise` reckons with.

@@ -6,8 +6,9 @@ a line is the key, blanks included. Keys are bytes: text in UTF-8 where it is te
 
 from __future__ import annotations
 
-import io
+import contextlib
 import sys
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,8 +56,8 @@ def read_text_keys(path: str, field: str, opener: Opener = open_local) -> list[s
 
 def _content(path: str, where: str, opener: Opener) -> bytes:
     try:
-        with io.BytesIO(sys.stdin.buffer.read(_MAX_BYTES + 1)) if path == "-" else opener(path) as file:
-            content = bytes(file.read(_MAX_BYTES + 1))
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else opener(path) as file:
+            content = _up_to(_MAX_BYTES + 1, file)
     except InputError as problem:
         raise InputError(f"{where}: {str(problem).removeprefix(f'{path}: ')}") from None
     except (OSError, pa.ArrowException) as problem:
@@ -64,3 +65,11 @@ def _content(path: str, where: str, opener: Opener) -> bytes:
     if len(content) > _MAX_BYTES:
         raise InputError(f"{where}: is larger than 1 GiB; release a sketch of all keys instead of a list")
     return content
+
+
+def _up_to(most: int, file: Any) -> bytes:
+    """The content of a file, up to so many bytes; piece by piece, for asking for all of them takes room for all."""
+    content = bytearray()
+    while len(content) < most and (piece := file.read(min(most - len(content), 1 << 20))):
+        content += piece
+    return bytes(content)

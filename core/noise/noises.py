@@ -67,8 +67,9 @@ class Noise(ABC):
     shares: tuple[Fraction, ...]
     #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
     bits_at_one: Fraction
-    #: the largest scale that samplers and tails take
+    #: the largest scale that samplers and tails take, and one below any that an ε of at most 100 asks for
     most_scale = 1 << 34
+    least_scale = Fraction(1, 256)
 
     @abstractmethod
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
@@ -92,7 +93,11 @@ class Noise(ABC):
 
     def plausible(self, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
         """Whether a sketch that states this scale for a vector with this part of ε can be right. No more than that."""
-        return 0 < scale <= self.most_scale
+        return self.in_range(scale)
+
+    def in_range(self, scale: Fraction) -> bool:
+        """Whether any release can have noise of this scale."""
+        return self.least_scale <= scale <= self.most_scale
 
     @abstractmethod
     def variance(self, scale: Fraction) -> Fraction:

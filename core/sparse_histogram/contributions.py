@@ -80,7 +80,7 @@ class UserTotals:
 
     def lost(self, chosen: int) -> Fraction:
         """H(C): about the most that any key loses by the cut."""
-        parts = (n * max(1 - chosen / middle, Fraction(0)) for n, middle in self._cells())
+        parts = (n * (1 - chosen / middle) for n, middle in self._cells() if n and middle > chosen)
         return sum(parts, Fraction(0))
 
     def cut_share(self, chosen: int) -> float:

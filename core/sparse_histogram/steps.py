@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -87,12 +89,17 @@ class ChosenParams:
     totals: UserTotals
 
 
+@lru_cache(maxsize=256)
+def _variance_at(params: ReleaseParams, chosen: int) -> Fraction:
+    return listed_variance(params.with_contributions(chosen))
+
+
 def choose_params(tally: UserTally, params: ReleaseParams, release_key: ReleaseKey) -> ChosenParams:
     """From exact totals of all users to the C with the least error. Released."""
     noise_key = release_key.for_data(digest("contributions", tally.users))
     totals = release_totals(tally, params.split.contributions, noise_key)
     candidates = [chosen for chosen in GRID if chosen >= params.max_per_key]
-    chosen = choose(totals, lambda c: listed_variance(params.with_contributions(c)), candidates)
+    chosen = choose(totals, lambda c: _variance_at(params, c), candidates)
     return ChosenParams(params.with_contributions(chosen), totals)
 
 

@@ -25,7 +25,7 @@ SLOW = 1.0
 #: How far a try may raise the memory in use: what it reads has some kilobytes, at most some hundred.
 MEMORY = 128 << 20
 #: How much a try may ask for, used or not: beyond, the system refuses.
-ADDRESSES = 1 << 30
+ADDRESSES = 512 << 20
 _BATCH = 50
 
 

@@ -1,0 +1,166 @@
+"""Cases of the black-box audit: mechanisms by their library entry points, each run with fresh noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hushgram import laplace_mechanism as laplace
+from hushgram.clipping import ClipParams, clip_column
+from hushgram.noise.entropy import BitSource, ReleaseKey, os_entropy
+from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
+from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
+from hushgram.selection import SelectionParams, choose, top
+from hushgram.svt.mechanism import Sparse
+from hushgram.svt.params import SvtParams
+from tests.privacy.blackbox import Case
+
+__all__ = ["CASES"]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """``run`` on one of two data sets, so often."""
+
+    run: Callable[[Any, BitSource], Hashable]
+    one: Any
+    other: Any
+
+    def __call__(self, side: bool, runs: int) -> Iterator[Hashable]:
+        source = os_entropy()
+        return (self.run(self.one if side else self.other, source) for _ in range(runs))
+
+
+def _clipped(value: int, low: int, high: int) -> int:
+    return min(max(int(value), low), high)
+
+
+def _listed() -> Case:
+    params = laplace.LaplaceParams("1", max_contributions=2)
+
+    def run(counts: Any, _source: BitSource) -> Hashable:
+        found = laplace.release_listed(["a", "b"], counts, params, ReleaseKey.generate()).counts
+        return found[0] >= 1, found[1] >= 2  # from the larger counts on, the ratio is the same
+
+    return Case("Laplace noise on a list of two keys", 1.0, _Runs(run, np.array([1, 2]), np.array([0, 1])))
+
+
+def _answers() -> Case:
+    def run(exact: Any, _source: BitSource) -> Hashable:
+        mechanism = laplace.LaplaceAnswers(2, 2, 1, ReleaseKey.generate())
+        return tuple(answer >= 1 for answer in mechanism.answer(exact, b"two").tolist())
+
+    return Case("Laplace noise on two queries", 2.0, _Runs(run, np.array([1, 1]), np.array([0, 0])))
+
+
+def _sparse(name: str, one: Sequence[int], other: Sequence[int], **asked: Any) -> Case:
+    params = SvtParams(threshold=0, **asked)
+    exact = np.array(one), np.array(other)
+
+    def run(answers: Any, source: BitSource) -> Hashable:
+        found = Sparse.from_params(params, source).ask_many(answers)
+        above = found.above.tolist()
+        if params.answers == "none":
+            return tuple(above)
+        seen = found.gap if params.answers == "gap" else found.value
+        return tuple((at, _clipped(seen[at], -3, 6)) for at in above)
+
+    return Case(f"sparse vector: {name}", float(params.epsilon), _Runs(run, *exact))
+
+
+# Ten queries that stay below, and one that does not: for any queries the first ten move against the last.
+_BELOW, _ABOVE = [-1] * 10 + [0], [0] * 10 + [-1]
+# Monotone ones move the same way, or not at all.
+_LOW, _HIGH = [-1] * 10 + [0], [0] * 11
+
+
+def _choice(mechanism: str, monotone: bool, one: Sequence[int], other: Sequence[int]) -> Case:
+    params = SelectionParams("2", monotone=monotone, mechanism=mechanism)
+    name = f"{mechanism.replace('_', '-')}, {'monotone scores' if monotone else 'any scores'}"
+    run = _Runs(lambda scores, source: choose(scores, params, source), np.array(one), np.array(other))
+    return Case(name, 2.0, run)
+
+
+def _largest(mechanism: str, name: str) -> Case:
+    params = SelectionParams("2", count=2, monotone=True, mechanism=mechanism)
+    pair = np.array([0, 0, 3, 2]), np.array([1, 1, 3, 3])
+    return Case(name, 2.0, _Runs(lambda scores, source: tuple(top(scores, params, source)), *pair))
+
+
+def _responses() -> Case:
+    params = RandomizedResponseParams("2", secrets=2)
+
+    def draw(side: bool, runs: int) -> Iterator[Hashable]:
+        source = os_entropy()  # records are independent: one column of many is as many runs
+        columns = [randomize(np.full(runs, side), params, source) for _ in range(2)]
+        return zip(*(column.tolist() for column in columns), strict=True)
+
+    return Case("randomized response on two secret bits of a record", 2.0, draw)
+
+
+def _clip() -> Case:
+    params = ClipParams(epsilon="3", grid="linear", start=1, stop=4, step=1, threshold=0)
+
+    def run(column: Any, _source: BitSource) -> Hashable:
+        found = clip_column(column, params, ReleaseKey.generate())
+        # The sum's noise is as wide as the bound: only its sign beside the exact one tells.
+        return int(found.bound), _clipped(int(found.sum), 2, 6), _clipped(found.count, 0, 3)
+
+    values = pa.array([1, 1], pa.int64()), pa.array([1, 1, 4], pa.int64())
+    return Case("clipped sum and count", 3.0, _Runs(run, *values))
+
+
+_CELLS = Workload.of([[1, 0], [0, 1]])
+
+
+def _online() -> Case:
+    params = PmwParams("4", max_updates=1, total=8, threshold=1, replay=0, queries=10)
+
+    def run(counts: Any, _source: BitSource) -> Hashable:
+        found = OnlinePMW(counts, params, ReleaseKey.generate()).answer(_CELLS)
+        return tuple(zip(found.origin.tolist(), np.clip(np.rint(found.values), 0, 9).tolist(), strict=True))
+
+    return Case("online PMW, one update", 4.0, _Runs(run, np.array([5, 3]), np.array([6, 3])))
+
+
+def _offline() -> Case:
+    params = OfflineParams("4", rounds=1, total=8)
+
+    def run(counts: Any, _source: BitSource) -> Hashable:
+        found = OfflinePMW(counts, params, ReleaseKey.generate()).answer(_CELLS)
+        return tuple(zip(found.origin.tolist(), np.clip(np.rint(found.values), 0, 9).tolist(), strict=True))
+
+    return Case("offline PMW, one round", 4.0, _Runs(run, np.array([5, 3]), np.array([6, 3])))
+
+
+CASES = (
+    _listed(),
+    _answers(),
+    _sparse("any queries", _BELOW, _ABOVE, epsilon="4"),
+    _sparse("any queries, gaps", _BELOW, _ABOVE, epsilon="4", answers="gap"),
+    _sparse("any queries, values", _BELOW, _ABOVE, epsilon="4", answers="numeric"),
+    _sparse("monotone queries", _HIGH, _LOW, epsilon="4", monotone=True),
+    _sparse("monotone queries, gaps", _HIGH, _LOW, epsilon="4", monotone=True, answers="gap"),
+    _sparse("monotone queries, values", _HIGH, _LOW, epsilon="4", monotone=True, answers="numeric"),
+    _sparse("two above", [*_BELOW, 1], [*_ABOVE, 0], epsilon="4", cutoff=2),
+    _sparse("as Dwork and Roth", _BELOW, _ABOVE, epsilon="4", variant="dwork-roth"),
+    _sparse(
+        "as Dwork and Roth, values", _BELOW, _ABOVE, epsilon="4", variant="dwork-roth", answers="numeric"
+    ),
+    _choice("permute_and_flip", True, [5, 6], [6, 6]),
+    _choice("permute_and_flip", False, [4, 6], [5, 5]),
+    _choice("exponential", True, [0, 1, 1], [0, 2, 2]),
+    _choice("exponential", False, [0, 1, 2], [-1, 2, 3]),
+    _choice("noisy_max", True, [0, 0, 0], [1, 1, 0]),
+    _choice("noisy_max", False, [0, 0, 0], [1, 1, -1]),
+    _largest("permute_and_flip", "the two largest, one after another"),
+    _largest("noisy_max", "the two largest of one draw"),
+    _responses(),
+    _clip(),
+    _online(),
+    _offline(),
+)
