@@ -166,7 +166,9 @@ def _compose(text: str, source: str) -> yaml.Node | None:
         mark = problem.problem_mark or problem.context_mark
         place = f"{source}:{mark.line + 1}" if mark is not None else source
         column = f" (column {mark.column + 1})" if mark is not None else ""
-        raise ConfigError(f"{place}: not valid YAML: {problem.problem or problem}{column}") from None
+        line = text.splitlines()[mark.line] if mark is not None and mark.line < len(text.splitlines()) else ""
+        remedy = "; text with {date} inside of {...} or [...] goes in quotes" if "{date" in line else ""
+        raise ConfigError(f"{place}: not valid YAML: {problem.problem or problem}{column}{remedy}") from None
     except (yaml.YAMLError, RecursionError) as problem:
         first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ConfigError(f"{source}: not valid YAML: {first}") from None
@@ -205,6 +207,10 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         name = name_node.value if isinstance(name_node, yaml.ScalarNode) else None
         if not isinstance(name, str):
             raise ConfigError(f"{document.source}:{line}: a field name must be plain text")
+        if name.partition(":")[0] == "date" and node.flow_style and _is_missing(value_node):
+            raise ConfigError(
+                f'{document.source}:{line}: {{date}} alone is a group to YAML; write "{{date}}" in quotes'
+            )
         if name in fields:
             dotted = ".".join(map(str, (*location, name)))
             first = document.origins[(*location, name)]
@@ -214,6 +220,10 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         fields[name] = _convert(value_node, (*location, name), document)
         document.origins[(*location, name)] = f"{document.source}:{line}"
     return fields
+
+
+def _is_missing(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.value == ""
 
 
 def _check_tag(node: yaml.Node, document: Document) -> None:

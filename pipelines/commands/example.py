@@ -27,6 +27,25 @@ def _page_views(rows: int) -> list[str]:
     return ["data/pageviews", "pages.txt"]
 
 
+def _yesterday() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
+
+
+def _page_views_of_yesterday(rows: int) -> list[str]:
+    from hushgram.pipelines.generate import PageViews, write_page_views
+
+    path = f"data/pageviews/{_yesterday()}"
+    write_page_views(PageViews(rows=rows), Path(path))
+    return [path]
+
+
+def _page_views_of_the_demo(rows: int) -> list[str]:
+    from hushgram.pipelines.generate import PageViews, write_page_views
+
+    write_page_views(PageViews(rows=rows), Path("demo/pageviews"))
+    return ["demo/pageviews"]
+
+
 def _ages(rows: int) -> list[str]:
     from hushgram.pipelines.generate import write_ages
 
@@ -44,7 +63,7 @@ def _survey(rows: int) -> list[str]:
 def _access_log(rows: int) -> list[str]:
     from hushgram.pipelines.generate import write_access_log
 
-    day = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
+    day = _yesterday()
     path = f"logs/access.log-{day:%Y%m%d}"
     write_access_log(_new(path), rows, day)
     return [path]
@@ -58,9 +77,19 @@ def _new(path: str) -> Path:
     return target
 
 
+# A config of an engine, on this machine: local files, and no ledger.
+_HERE = (
+    " --date yesterday --set input.path=data/pageviews/{date}/*.parquet --set output.path=out/urls-{date}.sketch"
+    " --set dataset=null --set ledger=null"
+)
+
 #: name of a ready config → what makes its data, and the command that runs it
 EXAMPLES: dict[str, tuple[Callable[[int], list[str]], str]] = {
     "urls": (_page_views, "hushgram release configs/urls.yaml"),
+    "urls-daily": (_page_views_of_yesterday, "hushgram release configs/urls-daily.yaml --date yesterday"),
+    "demo": (_page_views_of_the_demo, "hushgram release configs/demo.yaml"),
+    "flink": (_page_views_of_yesterday, f"hushgram release configs/flink.yaml{_HERE}"),
+    "dataflow": (_page_views_of_yesterday, f"hushgram release configs/dataflow.yaml{_HERE}"),
     "top": (_page_views, "hushgram top configs/top.yaml"),
     "alerts": (_page_views, "hushgram sparse-vector configs/alerts.yaml"),
     "answer": (_page_views, "hushgram answer configs/answer.yaml"),

@@ -189,6 +189,22 @@ def test_dates(file: Path) -> None:
     assert resolve_date("yesterday") == today - datetime.timedelta(days=1)
 
 
+@pytest.mark.parametrize("path", ["{path: in/{date}.csv}", "{path: {date}/a.csv}", "[in/{date:%Y/%m}/a.csv]"])
+def test_a_date_inside_of_brackets_is_told_to_go_in_quotes(path: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f"input: {path}\n")
+    with pytest.raises(
+        ConfigError, match=r"c\.yaml:1: not valid YAML: .*; text with {date} inside of .* goes in quotes"
+    ):
+        load_config(tmp_path / "c.yaml", [], ReleaseConfig, "2026-11-15")
+
+
+def test_a_date_alone_is_told_to_go_in_quotes(tmp_path: Path) -> None:
+    for text in ("input: {path: {date}}", "input:\n  path: {date}", "release: {date:%Y}"):
+        (tmp_path / "c.yaml").write_text(f"{text}\n")
+        with pytest.raises(ConfigError, match=r'{date} alone is a group to YAML; write "{date}" in quotes'):
+            load_config(tmp_path / "c.yaml", [], ReleaseConfig, "2026-11-15")
+
+
 def test_yaml_keeps_words_that_yaml_1_1_would_change(file: Path) -> None:
     config = load(file, "input.key=on", "input.user=no", "dataset=2026-11-16")
     assert (config.input.key, config.input.user, config.dataset) == ("on", "no", "2026-11-16")
