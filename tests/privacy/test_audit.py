@@ -7,9 +7,18 @@ import pytest
 from hushgram.accounting.events import KINDS
 from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.noise.noises import HOMES as NOISES
+from hushgram.pipelines.jobs import JOBS
 from tests.privacy.audit import AUDITS, Row
 
-QUICK = ("Threshold step, δ = 0", "Sizing", "Laplace mechanism", "Randomized", "C by", "A whole release")
+QUICK = (
+    "Threshold step, δ = 0",
+    "Sizing",
+    "Laplace mechanism",
+    "Randomized",
+    "C by",
+    "A whole release",
+    "Clipped",
+)
 
 
 def test_no_mechanism_is_missing() -> None:
@@ -18,6 +27,7 @@ def test_no_mechanism_is_missing() -> None:
         f"event:{kind}" for kind, _ in KINDS if kind != "restored"
     }  # what a ledger had lost: no mechanism
     wanted |= {f"encoding:{id}" for id in ENCODINGS} | {f"noise:{word}" for word in NOISES}
+    wanted |= {f"job:{name}" for name in JOBS}
     assert wanted <= covered, wanted - covered
 
 
