@@ -129,8 +129,8 @@ def worth_lines(found: Prediction, population: Population) -> Iterator[tuple[str
         yield "kept", f"about {found.kept:.0%} of the records; the bound on users cuts the rest"
     yield (
         "heavy keys",
-        f"from a noisy count of {found.threshold:,} on; about {found.false_keys:,.1f} false ones are expected among"
-        f" them, and {found.missed_keys:,.1f} with such a count are missed; the others are answered by the encoding",
+        f"from a noisy count of {found.threshold:,} on; {_about(found.false_keys)} false ones are expected among them,"
+        f" and {_about(found.missed_keys)} keys with such a count are missed; all others are answered by the encoding",
     )
     for at in found.at:
         yield (
@@ -149,6 +149,10 @@ def worth_lines(found: Prediction, population: Population) -> Iterator[tuple[str
             "resolved",
             f"keys from a count of about {found.resolved:,} on, likely {found.resolved_keys:,} keys",
         )
+
+
+def _about(number: float) -> str:
+    return f"about {number:,.0f}" if number >= 0.5 else "no"
 
 
 def expected_lines(

@@ -79,8 +79,17 @@ class Prediction:
 
     @property
     def score(self) -> float:
-        """Mean relative error at counts 10 to 10,000, cutting included, each at most 1: what is minimised."""
-        return float(np.mean([min(a.uncut_error / a.count, 1.0) for a in self.at if a.count >= 10]))
+        """What is minimised: the mean relative error at counts of 10 to 10,000, cutting included.
+
+        It is 1 at most, and 1 where an interval is wider than twice the count: such an answer tells nothing, however
+        close the guess behind it is by chance.
+        """
+        told = [
+            min(a.uncut_error / a.count, 1.0) if a.width <= 2 * a.count else 1.0
+            for a in self.at
+            if a.count >= 10
+        ]
+        return float(np.mean(told))
 
 
 def predict(

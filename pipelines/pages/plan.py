@@ -54,9 +54,10 @@ def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
     return Chart(
         "Mean relative error against max_contributions",
         Axis("max_contributions (C)", least, most, log=True),
-        Axis("mean relative error", 0.0, 1.3),
+        Axis("mean relative error", 0.0, 1.0),
         [],
         lines,
+        (0.0, 0.4),
     )
 
 
@@ -82,7 +83,8 @@ def _chart(best: Prediction, found: Sequence[Prediction]) -> Chart:
     return Chart(
         "Relative error of a lookup against the true count",
         Axis("true count of a key", 1.0, float(COUNTS[-1]), log=True),
-        Axis("error / count", low / 2, max(top, 1.0) * 3, log=True),
+        Axis("error / count", low / 4, max(top, 1.0) * 1.5, log=True),
         [],
         lines,
+        (0.0, 0.45),
     )

@@ -105,7 +105,7 @@ def _row(key: str, value: float, low: float, high: float, top: float) -> dict[st
 
 
 def _distribution(sketch: Sketch) -> Markup | None:
-    """Keys with at least t records against t, with the band of the released sizes; both axes logarithmic."""
+    """Keys with at least t records against t, with the band of the noise; both axes logarithmic."""
     sizes = sketch.plan.sizes
     counts, number = sketch.distribution()
     above = np.cumsum(number[::-1])[::-1]
@@ -113,13 +113,24 @@ def _distribution(sketch: Sketch) -> Markup | None:
     if not sizes.profile or len(shown) < 2:
         return None
     noise = _NORMAL * float(sizes.scale) * 2**0.5
+    values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
+    reach = sketch.decoder.released.noise.radius(_LEVEL)
+
+    def band(t: float, n: float) -> tuple[float, float, float]:
+        """By the noise of the sizes; well above the threshold by the list, whose values have noise of their own."""
+        low, high = n - noise, n + noise
+        if t - reach > sketch.plan.threshold + reach:
+            below = np.searchsorted(values, (t + reach, t - reach))
+            low, high = (float(v) for v in (np.clip(len(values) - below, low, high)))
+        return t, max(min(low, n), 0.5), max(high, n)
+
     chosen = np.unique(np.geomspace(1, len(shown), min(len(shown), 120)).astype(int)) - 1
     points = [(float(counts[i]), float(above[i])) for i in shown[chosen]]
     chart = Chart(
         "Number of keys with at least so many records",
         Axis("records of a key, at least", 1.0, points[-1][0], log=True),
         Axis("keys", 0.5, max(points[0][1] + noise, 10.0), log=True),
-        [Band([(t, max(n - noise, 0.5), n + noise) for t, n in points])],
+        [Band([band(t, n) for t, n in points])],
         [Line("keys", points)],
     )
     return Markup(chart.svg())
