@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     "svt": ((), "Sparse vector: variants, gaps, clipping, and the job on Beam."),
     "answers": ((), "Linear queries, selection and randomized response: see also choosing.md."),
     "inputs": ((), "Reading: formats against Parquet, and against pyarrow's own parsers."),
+    "pages": ((), "The report and the explore page of a sketch of 20 MB."),
     "ledger": ((), "The ledger: composition, time, and releases that are killed."),
     "engines": ((), "The same release on Flink and Prism, beside the local runner."),
 }
