@@ -144,6 +144,8 @@ def _input(name: str) -> Try:
         options: dict[str, Any] = {"block_bytes": draws.choice([64, 200] + [1 << 20] * 6)}
         if name == "log":
             options |= {"preset": "access-log", "ids": ("ip", "path"), "format": "log"}
+        if name == "tsv":
+            options["delimiter"] = "\t"
         if name == "csv" and draws.random() < 0.3:
             options["newlines_in_values"] = True
         path = folder / f"data.{name}"

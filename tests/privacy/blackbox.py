@@ -120,9 +120,10 @@ def _drawn(name: str, side: bool, runs: int) -> Counter[Hashable] | list[Hashabl
 
 def cases() -> dict[str, Case]:
     """All cases by name."""
-    from tests.privacy import blackbox_mechanisms, blackbox_releases
+    from tests.privacy import blackbox_files, blackbox_mechanisms, blackbox_releases
 
-    return {case.name: case for case in (*blackbox_releases.CASES, *blackbox_mechanisms.CASES)}
+    homes = (blackbox_releases, blackbox_files, blackbox_mechanisms)
+    return {case.name: case for home in homes for case in home.CASES}
 
 
 def write(rows: Mapping[str, str], page: Path = PAGE) -> None:

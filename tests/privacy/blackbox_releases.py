@@ -27,7 +27,7 @@ from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.threshold import Heavy
 from tests.privacy.blackbox import Case
 
-__all__ = ["CASES", "Seen", "observing"]
+__all__ = ["CASES", "KEY", "PURE_LIST", "Pair", "Seen", "observing", "release_case"]
 
 _AGAIN = 50
 KEY, KEY2 = "/the-key", "/another"
@@ -104,7 +104,7 @@ def observing(watched: tuple[str, ...]) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """Draws releases of data without and with one user, and reduces each to an outcome."""
 
     params: dict[str, Any]
@@ -114,11 +114,14 @@ class _Pair:
     watched: tuple[str, ...] = (KEY,)
     public: tuple[str, ...] = ()
 
-    def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
+    def columns(self, added: bool) -> tuple[list[Any], list[Any]]:
+        """Users and keys."""
         users, keys = list(self.without[0]), list(self.without[1])
-        if added:
-            users, keys = users + self.user[0], keys + self.user[1]
+        return (users + self.user[0], keys + self.user[1]) if added else (users, keys)
+
+    def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
         params = hg.ReleaseParams(**self.params)
+        users, keys = self.columns(added)
         with observing(self.watched):
             if self.public:
                 for _ in range(runs):
@@ -126,6 +129,7 @@ class _Pair:
                 return
             for at in range(0, runs, _AGAIN):
                 again = min(_AGAIN, runs - at) - 1
+                users, keys = self.columns(added)
                 with mock.patch.object(
                     release_in_memory, "_release", wraps=release_in_memory._release
                 ) as inner:
@@ -139,7 +143,7 @@ class _Pair:
                     yield self.outcome(release_in_memory._release(histogram, params, path, key, *rest))  # type: ignore[arg-type]
 
 
-def _case(name: str, pair: _Pair, **more: Any) -> Case:
+def release_case(name: str, pair: Pair, **more: Any) -> Case:
     params = hg.ReleaseParams(**pair.params)
     return Case(name, float(params.epsilon), pair, delta=float(params.delta), **more)
 
@@ -194,11 +198,12 @@ def _users(count: int, key: str = KEY) -> tuple[list[str], list[str]]:
 
 _USER = (["v"], [KEY])
 _BOTH = (["v", "v"], [KEY, KEY2])
+PURE_LIST = Pair({"epsilon": "1", **_PURE, **_SIZED, **_ONE}, ([], []), _USER, _list_and_bit)
 CASES = (
-    _case("δ = 0, list and ALP", _Pair({"epsilon": "1", **_PURE, **_SIZED, **_ONE}, ([], []), _USER, _list_and_bit)),
-    _case(
+    release_case("δ = 0, list and ALP", PURE_LIST),
+    release_case(
         "δ = 0, list and ALP with flat columns, two keys of one user",
-        _Pair(
+        Pair(
             {"epsilon": "2", "columns": "flat", "max_contributions": 2, **_PURE, **_SIZED},
             (["a"], ["/other"]),
             _BOTH,
@@ -206,40 +211,40 @@ CASES = (
             (KEY, KEY2),
         ),
     ),
-    _case(
+    release_case(
         "δ = 0, list and buckets",
-        _Pair(
+        Pair(
             {"epsilon": "1", "encoding": "buckets", **_PURE, **_SIZED, **_ONE}, ([], []), _USER, _list_and_bucket
         ),
     ),
-    _case(
+    release_case(
         "δ = 0, sizes, list and ALP",
-        _Pair({"epsilon": "2", **_PURE, **_ONE}, ([], []), _USER, _sizes_list_and_bit),
+        Pair({"epsilon": "2", **_PURE, **_ONE}, ([], []), _USER, _sizes_list_and_bit),
     ),
-    _case(
+    release_case(
         "δ = 0, C by the data, list and ALP",
-        _Pair(
+        Pair(
             {"epsilon": "2", "max_contributions": "auto", **_PURE, **_SIZED}, ([], []), _USER, _totals_list_and_bit
         ),
     ),
-    _case(
+    release_case(
         "δ > 0, list with Laplace noise and ALP, a key of ten users",
-        _Pair(
+        Pair(
             {"epsilon": "1", "delta": "0.01", "noise": "laplace", **_SIZED, **_ONE}, _users(9), _USER, _value_and_bit
         ),
     ),
-    _case(
+    release_case(
         "δ > 0, list and buckets with Gaussian noise, a key of sixty users",
-        _Pair(
+        Pair(
             {"epsilon": "1", "delta": "0.05", "noise": "gaussian", "encoding": "buckets", **_SIZED, **_ONE},
             _users(59),
             _USER,
             _precision,
         ),
     ),
-    _case(
+    release_case(
         "δ > 0, list with Laplace noise, a key of one user alone",
-        _Pair(
+        Pair(
             {"epsilon": "1", "delta": "0.02", "noise": "laplace", **_SIZED, **_ONE},
             (["a"], ["/other"]),
             _USER,
@@ -247,9 +252,9 @@ CASES = (
         ),
         of_delta=True,
     ),
-    _case(
+    release_case(
         "a public list",
-        _Pair(
+        Pair(
             {"epsilon": "1", **_ONE},
             _users(3),
             _USER,

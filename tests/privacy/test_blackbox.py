@@ -13,7 +13,8 @@ import hushgram as hg
 from hushgram.exact.keys import hash_bytes
 from hushgram.noise.entropy import ReleaseKey
 from tests.privacy.blackbox import Case, audited, cases, lower_bound, write
-from tests.privacy.blackbox_releases import CASES, Seen, observing
+from tests.privacy.blackbox_files import columns_of
+from tests.privacy.blackbox_releases import CASES, KEY, Seen, observing
 
 RELEASES = [case for case in CASES if case.name != "a public list"]
 
@@ -78,3 +79,12 @@ def test_rows_of_other_cases_stay(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("# Exact audit\n\nrows\n")
     assert text.index(f"| {first} | 2 |") < text.index(f"| {second} | 1 |")
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "jsonl", "log", "parquet"])
+def test_files_with_and_without_a_user_are_neighbours(format: str) -> None:
+    """Of the odd lines of one user, none touches another user's records, and one good line is among them."""
+    without, added = (list(zip(*columns_of(format, side), strict=True)) for side in (False, True))
+    who = {"log": "2.2.2.2"}.get(format, "v")
+    assert [row for row in added if row[0] != who] == without
+    assert (who, KEY) in added
