@@ -10,6 +10,7 @@ answer (what a forger states is what the sketch says), and none may take long.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
@@ -171,7 +172,7 @@ class Bench:
         elif kind == "repeat" and isinstance(old, list):
             parent[step] = old * self.random.choice((0, 2, 3))
         else:
-            parent[step] = self.random.choice(HOSTILE)
+            parent[step] = copy.deepcopy(self.random.choice(HOSTILE))
         return f"{path} = {str(parent[step])[:60]}"
 
     def _place(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
