@@ -38,14 +38,14 @@ def knock(door: str, count: int, seconds: float, seed: int) -> tuple[int, list[s
     folder = Path(tempfile.mkdtemp(prefix="hushgram-fuzz-", dir=memory))
     try:
         _once(door, seed, -1, folder)  # what is loaded or made once
-        with _few_addresses():
-            while done < count and time.monotonic() < end and len(finds) < 5:
-                start, batch = _reset_peak(), min(_BATCH, count - done)
+        while done < count and time.monotonic() < end and len(finds) < 5:
+            start, batch = _reset_peak(), min(_BATCH, count - done)
+            with _few_addresses():  # counted anew for each batch: allocators keep what was given back
                 for number in range(done, done + batch):
                     finds += _once(door, seed, number, folder)
-                if _peak() - start > MEMORY:
-                    finds += _large(door, seed, range(done, done + batch), folder)
-                done += batch
+            if _peak() - start > MEMORY:
+                finds += _large(door, seed, range(done, done + batch), folder)
+            done += batch
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return done, finds
