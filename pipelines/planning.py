@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,11 @@ def plan_settings(
     workers = min(os.cpu_count() or 1, len(tried))
     if len(tried) < _MANY or workers == 1:
         return _planned(tried, population, map)
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        return _planned(tried, population, pool.map)
+    try:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            return _planned(tried, population, pool.map)
+    except (OSError, BrokenProcessPool):  # no second process can be had here: slower, and the same
+        return _planned(tried, population, map)
 
 
 def _planned(

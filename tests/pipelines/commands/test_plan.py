@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from hushgram.errors import ParameterError
+from hushgram.pipelines import planning
 from hushgram.pipelines.commands.plan import command
 
 SIZES = ("--records", "20k", "--keys", "2e3")
@@ -75,6 +76,18 @@ def test_a_bound_that_is_chosen_from_the_data_stays_so(tmp_path: Path) -> None:
     assert "max_contributions auto" in told
     written = yaml.safe_load((tmp_path / "new.yaml").read_text())["privacy"]
     assert (written["epsilon"], written["max_contributions"]) == (1, "auto")
+
+
+def test_several_processes_or_one_predict_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = ("--max-contributions", "1", "--max-contributions", "2", "--format", "json")
+    found = call(*bounds)
+
+    def none(*_: Any) -> Any:
+        raise PermissionError("no more processes")
+
+    monkeypatch.setattr(planning, "ProcessPoolExecutor", none)
+    assert call(*bounds) == found
+    assert len(found.splitlines()) == 4
 
 
 def test_no_beam_is_loaded_for_a_plan() -> None:
