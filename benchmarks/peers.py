@@ -115,7 +115,7 @@ def _sketches(
             step = int(scale * share / 2) * 2 + 1
             each = float(noise.bits_at_one) + max(math.log2(float(scale) / step), -0.5)
             width = 0
-            for _ in range(3):  # the bits a counter takes depend on how much meets in it
+            for _ in range(9):  # the bits a counter takes depend on how much meets in it
                 wanted = max(int(budget.bits / rows / each) // unit, 1) * unit
                 if wanted == width:
                     break
@@ -125,6 +125,8 @@ def _sketches(
                 drawn = noise.sample(scale, rows * width, key.source(f"{signed} {share} {width}", rows))
                 levels = (made.cells(counts) + drawn + step // 2) // step
                 bits = _bits(levels)
+                if 0.99 * budget.bits <= bits <= 1.01 * budget.bits:
+                    break
                 each = bits / (rows * width) * 1.001
             if bits <= 1.01 * budget.bits:
                 how = f"{rows} × {width:,}, {word} {float(scale):.3g}, step {step}"

@@ -76,7 +76,7 @@ shards = shards_for(plan.bytes)
 began, cpu = time.monotonic(), time.process_time()
 pipeline = new_pipeline(pipeline_options())
 params = ReleaseParams(epsilon="1", max_contributions=8)
-job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], secret=ReleaseKey(bytes(32)),
+job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], release_key=ReleaseKey(bytes(32)),
                              shards=shards, local=LocalResources(spill=sys.argv[3] if len(sys.argv) > 3 else None))
 pipeline | ReadRecords(plan) | job
 result = pipeline.run()
