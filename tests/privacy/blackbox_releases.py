@@ -9,7 +9,7 @@ fresh key. `test_blackbox` shows that what is seen so is what the full release w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ import numpy as np
 
 import hushgram as hg
 from hushgram import release_in_memory
+from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import fingerprints
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram import steps
@@ -70,7 +71,26 @@ class Seen:
 def observing(watched: tuple[str, ...]) -> Iterator[None]:
     """Releases give what is `Seen`; of their lists only the shards of some keys are drawn."""
     shards = {_print(key) >> 56 for key in watched}
-    kept: dict[int, tuple[Any, Any, Any]] = {}
+    surveys: dict[int, tuple[Any, Any]] = {}
+    parts: dict[int, tuple[Any, list[Any]]] = {}
+
+    def shards_of(histogram: Histogram) -> list[Any]:
+        if id(histogram) not in parts:
+            parts.clear()
+            parts[id(histogram)] = histogram, all_shards(histogram)
+        return parts[id(histogram)][1]
+
+    def survey_of(numbered: Iterable[tuple[int, Histogram]]) -> Any:
+        held = [part for _, part in numbered]
+        if id(held[0]) not in surveys:  # all of one histogram are made at once, and kept beside their survey
+            surveys.clear()
+            survey = Survey.of(enumerate(held))
+            told = SimpleNamespace(
+                **{name: getattr(survey, name) for name in ("records", "profile", "digests")}
+            )
+            told.data_digest = cache(survey.data_digest)
+            surveys[id(held[0])] = held, told
+        return surveys[id(held[0])][1]
 
     def heavy_of_shard(shard: int, *rest: Any) -> Heavy:
         return real["heavy_of_shard"](shard, *rest) if shard in shards else _NOTHING  # type: ignore[no-any-return]
@@ -81,24 +101,14 @@ def observing(watched: tuple[str, ...]) -> Iterator[None]:
     def keep(_path: Any, plan: Any, heavy: Heavy, blocks: Any, key: ReleaseKey, _name: str) -> Seen:
         return Seen(plan, heavy, list(blocks), key)
 
-    def release(histogram: Any, *rest: Any) -> Any:
-        if id(histogram) not in kept:
-            kept.clear()
-            parts = histogram.shards()
-            kept[id(histogram)] = histogram, parts, Survey.of(enumerate(parts))
-        _, parts, survey = kept[id(histogram)]
-        with (
-            mock.patch.object(type(histogram), "shards", return_value=parts),
-            mock.patch.object(release_in_memory, "Survey", SimpleNamespace(of=lambda _: survey)),
-        ):
-            return real["_release"](histogram, *rest)
-
-    changes = {"heavy_of_shard": heavy_of_shard, "_write": keep, "_release": release}
+    changes = {"heavy_of_shard": heavy_of_shard, "_write": keep, "Survey": SimpleNamespace(of=survey_of)}
+    all_shards = Histogram.shards
     real = {name: getattr(release_in_memory, name) for name in changes}
     with (
         mock.patch.multiple(release_in_memory, **changes),
         mock.patch.object(steps, "make_plan", _KEPT_PLANS),
         mock.patch.object(Heavy, "concat", concat),
+        mock.patch.object(Histogram, "shards", shards_of),
     ):
         yield
 
