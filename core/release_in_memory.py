@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import as_column
+from hushgram.exact.weights import MOST_SUM, Grid, checked_sums, checked_values
 from hushgram.inputs.frames import UNSTATED, columns_by_name, is_frame
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.private_directory import PrivateDirectory
@@ -38,6 +41,7 @@ from hushgram.sparse_histogram.steps import (
     block_parts,
     checked_params,
     choose_params,
+    count_records,
     heavy_of_list,
     heavy_of_shard,
     key_for,
@@ -47,6 +51,7 @@ from hushgram.sparse_histogram.steps import (
     released_block,
     seeds_of,
     unit_of,
+    values_for,
 )
 from hushgram.sparse_histogram.threshold import Heavy
 
@@ -63,6 +68,7 @@ def release(
     *,
     user: str | None = UNSTATED,
     key: str = UNSTATED,
+    values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
 ) -> Sketch:
@@ -71,9 +77,10 @@ def release(
     ``release(users, keys, params)`` takes two columns of equal length, ``release(frame, user="user_id", key="url",
     params=params)`` two columns of a frame (Arrow table or record batch, pandas, polars) by their names. Columns hold
     text, bytes, whole numbers, dates or booleans, which mean the same as in files. Where ``users`` or ``user`` is
-    None, a record is protected in place of a user. The result is a sketch at ``path``, or in a temporary directory
-    that goes with it. ``release_key`` reproduces an earlier release of the same data to the byte; whoever has it
-    can subtract the noise.
+    None, a record is protected in place of a user. With ``values``, a column of numbers from 0 on or the name of one,
+    their sums are released in place of counts; ``params`` then state ``max_value`` and ``unit``. The result is a sketch
+    at ``path``, or in a temporary directory that goes with it. ``release_key`` reproduces an earlier
+    release of the same data to the byte; whoever has it can subtract the noise.
 
     >>> params = ReleaseParams(epsilon="1", max_contributions=2)
     >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
@@ -81,24 +88,28 @@ def release(
     ['key', 'estimate', 'low', 'high', 'above_zero', 'source']
     """
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
-        users, keys = columns_by_name("release", users, keys, user=user, key=key)
+        users, keys, values = _columns("release", users, keys, user, key, values)
     release_key = key_for(params, release_key)
     texts = params.delta != 0
+    weights = _weights(params, values, keys, "release")
     if path is not None:
         check_free(path)
     totals = None
     if users is None:
         _refuse_choice(params, "release without users")
-        histogram = Histogram.of_column(keys, texts=texts)  # one record is one unit of count
+        histogram = count_records(keys, weights, release_key, texts=texts)
+        if weights is not None:
+            histogram = histogram.in_units(release_key)
     else:
-        rows = Contributions.of(users, keys, release_key, texts=texts)
+        rows = Contributions.of(users, keys, release_key, texts=texts, values=(weights,))
+        weighted = weights is not None
         if params.choose_contributions:
             rows = rows.cut(params.max_contributions)
-            tally = UserTally.of(rows.totals(params.max_per_key))
+            tally = UserTally.of(rows.totals(params.max_per_key, weighted=weighted))
             chosen = choose_params(tally, params, release_key)
             params, totals = chosen.params, chosen.totals
         kept = apart(params, release_key)
-        histogram = rows.bounded(params.max_contributions, params.max_per_key, kept)
+        histogram = rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
     return _release(histogram, params, path, release_key, name, unit_of(users), totals)
 
 
@@ -115,6 +126,9 @@ def release_histogram(
     unit: Unit = "user",
 ) -> Sketch:
     """Release counts whose L1 sensitivity is ``params.max_contributions`` already: bounding is the caller's promise.
+
+    Where ``params`` state a unit, counts may be any numbers from 0 on and are rounded to it. The promise must then hold
+    with whatever a user adds to each key rounded up to the unit, since rounding may move a sum by as much.
 
     Columns, or ``release_histogram(frame, key="...", count="...", params=params)`` as for `release`. ``unit`` says
     whose contributions were bounded so: those of a user, or of a single record.
@@ -142,14 +156,23 @@ def simulate(
 ) -> Sketch:
     """As `release_histogram`, for counts that are made up: whether they were bounded so is nobody's concern."""
     _refuse_choice(params, "release_histogram")
-    numbers = _checked_counts(counts)
     if path is not None:
         check_free(path)
-    column = as_column(keys)
+    column, texts = as_column(keys), params.delta != 0
+    release_key = key_for(params, release_key)
+    if params.unit is not None:
+        sums = count_records(
+            column,
+            (checked_sums(counts, len(column), params.unit), Grid(params.unit, MOST_SUM)),
+            release_key,
+            texts=texts,
+        )
+        return _release(sums.in_units(release_key), params, path, release_key, name, unit)
+    numbers = _checked_counts(counts)
     if len(column) != len(numbers):
         raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
-    histogram = Histogram.of_counts(column, numbers, texts=params.delta != 0)
-    return _release(histogram, params, path, key_for(params, release_key), name, unit)
+    histogram = Histogram.of_counts(column, numbers, texts=texts)
+    return _release(histogram, params, path, release_key, name, unit)
 
 
 def release_public(
@@ -161,6 +184,7 @@ def release_public(
     *,
     user: str | None = UNSTATED,
     key: str = UNSTATED,
+    values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
 ) -> Sketch:
@@ -171,7 +195,7 @@ def release_public(
     ``release_public(frame, user="...", key="...", public_keys=..., params=params)`` as for `release`.
     """
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
-        users, keys = columns_by_name("release_public", users, keys, user=user, key=key)
+        users, keys, values = _columns("release_public", users, keys, user, key, values)
     checked_params(params)
     _refuse_choice(params, "release_public")
     release_key = key_for(params, release_key)
@@ -179,12 +203,17 @@ def release_public(
         check_free(path)
     table = public_key_table(public_keys)
     plan = make_public_plan(params, len(table.texts), unit_of(users))
-    rows, of_users = only_public_keys(keys, users, table)
+    weights = _weights(params, values, keys, "release_public")
+    rows, of_users, listed = only_public_keys(keys, table, users, None if weights is None else weights[0])
+    weights = None if weights is None else (listed, weights[1])
     if of_users is None:
-        histogram = Histogram.of_column(rows, texts=True)
+        histogram = count_records(rows, weights, release_key, texts=True)
+        if weights is not None:
+            histogram = histogram.in_units(release_key)
     else:
-        contributions = Contributions.of(of_users, rows, release_key, texts=True)
-        histogram = contributions.bounded(params.max_contributions, params.max_per_key)
+        contributions = Contributions.of(of_users, rows, release_key, texts=True, values=(weights,))
+        weighted = weights is not None
+        histogram = contributions.bounded(params.max_contributions, params.max_per_key, weighted=weighted)
     heavy = heavy_of_list(histogram, table, plan, release_key)
     return _write(path, plan, heavy, iter(()), release_key, name)
 
@@ -235,6 +264,18 @@ def _write(
         raise
     weakref.finalize(sketch, folder.close)  # with the sketch, or when the process ends
     return sketch
+
+
+def _columns(what: str, frame: Any, stray: object, user: Any, key: Any, values: Any) -> list[Any]:
+    """Users, keys and values (None where counts are wanted) of a frame."""
+    if values is None:
+        return [*columns_by_name(what, frame, stray, user=user, key=key), None]
+    return columns_by_name(what, frame, stray, user=user, key=key, values=values)
+
+
+def _weights(params: ReleaseParams, values: Any, keys: Any, what: str) -> tuple[pa.Array, Grid] | None:
+    grid = values_for(checked_params(params), values, what)
+    return None if grid is None else (checked_values(values, len(keys)), grid)
 
 
 def _refuse_choice(params: ReleaseParams, what: str) -> None:

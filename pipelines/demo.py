@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import fingerprints
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views

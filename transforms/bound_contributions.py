@@ -10,26 +10,35 @@ its parts stream in. The rule looks at one user's records alone and merges, so n
 an effect on the result.
 
 Without one, a record is the unit of privacy, and each counts one.
+
+Where values are added up, or several metrics are made of the same records, `Value`s say what each record counts; users
+are then bounded in whole units (`hushgram.exact.weights`), and histograms without users are still in grains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 
-from hushgram.exact.histogram import Apart, Contributions, Histogram, KeyTable
+from hushgram.exact.contributions import Apart, Contributions
+from hushgram.exact.histogram import Histogram, KeyTable
+from hushgram.exact.weights import Grid
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.steps import ChosenParams, apart, only_public_keys
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.steps import ChosenParams, apart, count_records, only_public_keys
 from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches, Taken
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
-from hushgram.transforms.shuffle.columns import Columns, check_fields
+from hushgram.transforms.shuffle.columns import Columns, Fields, check_fields
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
 from hushgram.transforms.shuffle.windows import OneWindow
 
-__all__ = ["BoundContributions", "BoundHeld", "BoundUsers", "CountRecords", "HoldContributions"]
+__all__ = ["BoundContributions", "BoundHeld", "BoundUsers", "CountRecords", "HoldContributions", "Value"]
+
+#: What a record counts: a column of values with their grid, or None for one each.
+Value = tuple[str, Grid] | None
 
 _CODER = ContributionsCoder()
 _ANYWHERE = LocalResources()
@@ -42,7 +51,8 @@ class BoundContributions(beam.PTransform):
 
     ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
     for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first;
-    with ``apart``, a user keeps one key of each class. ``taken`` tells what was set aside.
+    with ``apart``, a user keeps one key of each class. ``values`` are the metrics; `expand` gives the first. ``taken``
+    tells what was set aside.
     """
 
     def __init__(
@@ -57,12 +67,14 @@ class BoundContributions(beam.PTransform):
         shards: int,
         public_keys: KeyTable | None = None,
         apart: Apart | None = None,
+        values: Sequence[Value] = (None,),
         local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__()
+        self._fields = Fields(user, key, value_columns(values))
         self._cut = _CutUsers(
-            user,
-            key,
+            self._fields,
+            values,
             release_key,
             max_contributions=max_contributions,
             texts=texts,
@@ -71,11 +83,11 @@ class BoundContributions(beam.PTransform):
             apart=apart,
             local=local,
         )
-        self._fields = (user, key)
         self._threads = local.threads
         sent = Contributions if local.spill is None else SpilledBatch
         self.taken = Taken(self._cut, tuple[int, sent])  # type: ignore[valid-type]
-        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart)
+        weighted = values[0] is not None
+        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart, weighted=weighted)
         self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
 
     def expand(self, records: Any) -> Any:
@@ -84,7 +96,7 @@ class BoundContributions(beam.PTransform):
 
     def combined(self, records: Any, *, keep: bool) -> Any:
         """(shard, bounded Histogram), or with ``keep`` (shard, Contributions), cut to C keys a user."""
-        check_fields(records.element_type, *self._fields)
+        check_fields(records.element_type, self._fields)
         merge, out = (_KeepUsers(self._bound), Contributions) if keep else (self._bound, Histogram)
         return (
             records
@@ -112,39 +124,57 @@ class HoldContributions(beam.PTransform):
 
 
 class BoundHeld(beam.PTransform):
-    """(shard, Contributions) that `HoldContributions` kept → parts of the histogram, bounded by the chosen C."""
+    """(shard, Contributions) that `HoldContributions` kept → parts of the histogram of one metric, bounded.
 
-    def __init__(self, chosen: Any, release_key: ReleaseKey) -> None:
+    ``params`` are parameters, or a collection of one `ChosenParams`.
+    """
+
+    def __init__(self, params: Any, release_key: ReleaseKey, metric: int = 0) -> None:
         super().__init__()
-        self._chosen, self._release_key = chosen, release_key
+        self._params, self._release_key, self._metric = params, release_key, metric
 
     def expand(self, held: Any) -> Any:
-        step = beam.ParDo(_BoundHeld(self._release_key), chosen=beam.pvalue.AsSingleton(self._chosen))
+        stated = isinstance(self._params, ReleaseParams)
+        chosen = self._params if stated else beam.pvalue.AsSingleton(self._params)
+        step = beam.ParDo(_BoundHeld(self._release_key, self._metric), chosen=chosen)
         return held | "CutToChosen" >> step.with_output_types(Histogram)
 
 
 class _BoundHeld(beam.DoFn):
-    def __init__(self, release_key: ReleaseKey) -> None:
-        self._release_key = release_key
+    def __init__(self, release_key: ReleaseKey, metric: int) -> None:
+        self._release_key, self._metric = release_key, metric
 
-    def process(self, shard: tuple[int, Contributions], chosen: ChosenParams) -> Iterator[Histogram]:
-        params, kept = chosen.params, apart(chosen.params, self._release_key)
-        yield shard[1].bounded(params.max_contributions, params.max_per_key, kept)
+    def process(
+        self, shard: tuple[int, Contributions], chosen: ChosenParams | ReleaseParams
+    ) -> Iterator[Histogram]:
+        params = chosen.params if isinstance(chosen, ChosenParams) else chosen
+        kept, weighted = apart(params, self._release_key), params.unit is not None
+        rows = shard[1].metric(self._metric)
+        yield rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
 
 
 class CountRecords(beam.PTransform):
-    """Records → parts of the histogram in which every record counts one."""
+    """Records → parts of the histogram in which every record counts one, or its value in grains."""
 
     def __init__(
-        self, key: str, *, texts: bool, public_keys: KeyTable | None = None, local: LocalResources = _ANYWHERE
+        self,
+        key: str,
+        *,
+        texts: bool,
+        public_keys: KeyTable | None = None,
+        value: Value = None,
+        release_key: ReleaseKey | None = None,
+        local: LocalResources = _ANYWHERE,
     ) -> None:
         super().__init__()
-        self._key = key
-        count = _CountBatches(key, texts=texts, public_keys=public_keys, local=local)
+        self._fields = Fields(None, key, value_columns((value,)))
+        count = _CountBatches(
+            self._fields, value, release_key, texts=texts, public_keys=public_keys, local=local
+        )
         self.taken = Taken(count, Histogram)
 
     def expand(self, records: Any) -> Any:
-        check_fields(records.element_type, None, self._key)
+        check_fields(records.element_type, self._fields)
         whole = records | "AllTime" >> OneWindow()
         return whole | "CountBatches" >> self.taken
 
@@ -153,10 +183,16 @@ class BoundUsers(beam.CombineFn):
     """Contributions of one shard of users → its bounded histogram. Merges; order has no effect."""
 
     def __init__(
-        self, max_contributions: int, max_per_key: int, *, texts: bool, apart: Apart | None = None
+        self,
+        max_contributions: int,
+        max_per_key: int,
+        *,
+        texts: bool,
+        apart: Apart | None = None,
+        weighted: bool = False,
     ) -> None:
         self._max_contributions, self._max_per_key, self._texts = max_contributions, max_per_key, texts
-        self._apart = apart
+        self._apart, self._weighted = apart, weighted
 
     def create_accumulator(self) -> _Held:
         return _Held()
@@ -182,7 +218,7 @@ class BoundUsers(beam.CombineFn):
         if not held.parts:
             return Histogram.empty(texts=self._texts)
         whole = Contributions.concat(held.parts)
-        return whole.bounded(self._max_contributions, self._max_per_key, self._apart)
+        return whole.bounded(self._max_contributions, self._max_per_key, self._apart, weighted=self._weighted)
 
 
 class _KeepUsers(BoundUsers):
@@ -217,8 +253,8 @@ class _CutUsers(TakeBatches):
 
     def __init__(
         self,
-        user: str,
-        key: str,
+        fields: Fields,
+        values: Sequence[Value],
         release_key: ReleaseKey,
         *,
         max_contributions: int,
@@ -228,7 +264,8 @@ class _CutUsers(TakeBatches):
         apart: Apart | None = None,
         local: LocalResources = _ANYWHERE,
     ) -> None:
-        super().__init__(user, key, threads=local.threads)
+        super().__init__(fields, threads=local.threads)
+        self._values = tuple(values)
         self._release_key, self._max_contributions, self._texts, self._shards = (
             release_key,
             max_contributions,
@@ -247,10 +284,11 @@ class _CutUsers(TakeBatches):
             self._writer.close()
 
     def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
-        chosen = [_chosen(part, self._public_keys) for part in columns]
-        parts = [
-            Contributions.of(users, keys, self._release_key, texts=self._texts) for users, keys in chosen
-        ]
+        parts = []
+        for part in columns:
+            users, keys, found = _chosen(part, self._public_keys)
+            values = [_of_value(value, self._fields, found) for value in self._values]
+            parts.append(Contributions.of(users, keys, self._release_key, texts=self._texts, values=values))
         whole = Contributions.concat(parts)
         return whole.thinned(self._max_contributions, self._apart).split_users(self._shards)
 
@@ -267,21 +305,44 @@ class _CutUsers(TakeBatches):
 class _CountBatches(TakeBatches):
     """Records → Histogram parts."""
 
-    def __init__(self, key: str, *, texts: bool, public_keys: KeyTable | None, local: LocalResources) -> None:
-        super().__init__(None, key, threads=local.threads)
+    def __init__(
+        self,
+        fields: Fields,
+        value: Value,
+        release_key: ReleaseKey | None,
+        *,
+        texts: bool,
+        public_keys: KeyTable | None,
+        local: LocalResources,
+    ) -> None:
+        super().__init__(fields, threads=local.threads)
+        self._value, self._release_key = value, release_key
         self._texts, self._public_keys = texts, public_keys
 
     def work(self, columns: list[Columns]) -> Histogram:
-        keys = (_chosen(part, self._public_keys)[1] for part in columns)
-        return Histogram.merge(Histogram.of_column(column, texts=self._texts) for column in keys)
+        return Histogram.merge(map(self._counted, columns))
+
+    def _counted(self, columns: Columns) -> Histogram:
+        _, keys, found = _chosen(columns, self._public_keys)
+        weights = _of_value(self._value, self._fields, found)
+        return count_records(keys, weights, self._release_key, texts=self._texts)
 
     def send(self, result: Histogram) -> Iterator[Histogram]:
         yield result
 
 
-def _chosen(columns: Columns, public_keys: KeyTable | None) -> tuple[Any, Any]:
-    """Users and keys; with a list, only the records of listed keys: others use up nothing of a user's bounds."""
+def value_columns(values: Sequence[Value]) -> tuple[str, ...]:
+    """The columns of values, each once."""
+    return tuple(dict.fromkeys(value[0] for value in values if value is not None))
+
+
+def _of_value(value: Value, fields: Fields, columns: Sequence[Any]) -> tuple[Any, Grid] | None:
+    return None if value is None else (columns[fields.values.index(value[0])], value[1])
+
+
+def _chosen(columns: Columns, public_keys: KeyTable | None) -> tuple[Any, Any, Sequence[Any]]:
+    """Users, keys, values; with a list, only records of listed keys: others use up nothing of a user's bounds."""
     if public_keys is None:
-        return columns.users, columns.keys
-    keys, users = only_public_keys(columns.keys, columns.users, public_keys)
-    return users, keys
+        return columns.users, columns.keys, columns.values
+    keys, users, *values = only_public_keys(columns.keys, public_keys, columns.users, *columns.values)
+    return users, keys, values

@@ -14,7 +14,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.exact.histogram import Contributions
+from hushgram.exact.contributions import Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.contributions import UserTally
@@ -28,14 +28,14 @@ __all__ = ["ChooseContributions"]
 class ChooseContributions(beam.PTransform):
     """Contributions of all users → parameters with the chosen C."""
 
-    def __init__(self, params: ReleaseParams, release_key: ReleaseKey) -> None:
+    def __init__(self, params: ReleaseParams, release_key: ReleaseKey, metric: int = 0) -> None:
         super().__init__()
-        self._params, self._release_key = params, release_key
+        self._params, self._release_key, self._metric = params, release_key, metric
 
     def expand(self, held: Any) -> Any:
         return (
             held
-            | "TallyUsers" >> beam.Map(_tally, self._params.max_per_key).with_output_types(UserTally)
+            | "TallyUsers" >> beam.Map(_tally, self._params, self._metric).with_output_types(UserTally)
             | "ChooseBound"
             >> beam.CombineGlobally(_Choose(self._params, self._release_key)).with_output_types(ChosenParams)
         )
@@ -44,8 +44,9 @@ class ChooseContributions(beam.PTransform):
         return {"epsilon_contributions": show(self._params.split.contributions)}
 
 
-def _tally(shard: tuple[int, Contributions], max_per_key: int) -> UserTally:
-    return UserTally.of(shard[1].totals(max_per_key))
+def _tally(shard: tuple[int, Contributions], params: ReleaseParams, metric: int) -> UserTally:
+    weighted = params.unit is not None
+    return UserTally.of(shard[1].metric(metric).totals(params.max_per_key, weighted=weighted))
 
 
 class _Choose(beam.CombineFn):

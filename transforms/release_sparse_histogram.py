@@ -18,13 +18,21 @@ import apache_beam as beam
 
 from hushgram.accounting.guarantee import Unit
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Apart, KeyTable
+from hushgram.exact.contributions import Apart
+from hushgram.exact.histogram import Histogram, KeyTable
 from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
-from hushgram.sparse_histogram.steps import PlannedRelease, apart, key_for, public_key_table, unit_of
+from hushgram.sparse_histogram.steps import (
+    PlannedRelease,
+    apart,
+    key_for,
+    public_key_table,
+    unit_of,
+    values_for,
+)
 from hushgram.transforms.bound_contributions import (
     BoundContributions,
     BoundHeld,
@@ -49,9 +57,10 @@ class ReleaseSparseHistogram(beam.PTransform):
     """Records → a differentially private sketch at ``path``; the result is a collection of that path.
 
     Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs; ``user`` and
-    ``key`` name columns (for pairs they only describe). Without ``user`` a single record is protected instead
-    of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say. Each run of a
-    pipeline is a release of its own, and what several of them lose together adds up.
+    ``key`` name columns (for pairs they only describe). With ``value``, a column of numbers from 0 on, their sums are
+    released in place of counts, under the ``max_value`` and ``unit`` of ``params``. Without ``user`` a single record is
+    protected instead of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say.
+    Each run of a pipeline is a release of its own, and what several of them lose together adds up.
 
     Records without a user or key are set aside. Where they are more than ``max_bad_share`` of all, the pipeline fails
     with an `InputError` before anything is published.
@@ -81,6 +90,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         key: str,
         path: str | os.PathLike[str],
         user: str | None = None,
+        value: str | None = None,
         public_keys: Any = None,
         name: str = "",
         recipe: str = "",
@@ -103,6 +113,8 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 "ReleaseSparseHistogram: max_contributions auto needs users and any keys; state a number"
             )
+        grid = values_for(params, value, "ReleaseSparseHistogram")
+        self._value = None if value is None or grid is None else (value, grid)
         self._params, self._user, self._key, self._said = params, user, key, (name, recipe)
         self._release_key = key_for(params, release_key)
         self._shards = shards or shards_for(None)
@@ -110,26 +122,49 @@ class ReleaseSparseHistogram(beam.PTransform):
         self.target = Target.of(os.fspath(path))
 
     def expand(self, records: Any) -> Any:
-        chosen, bounding = None, self._bounding()
+        bounding = self._bounding()
         if self._params.choose_contributions:
             held = records | "Hold" >> HoldContributions(bounding)  # (shard, Contributions)
-            chosen = held | "ChooseContributions" >> ChooseContributions(self._params, self._release_key)
-            parts = held | "Bound" >> BoundHeld(chosen, self._release_key)  # Histogram
-        else:
-            parts = records | "Bound" >> bounding  # Histogram
+            return self.of_held(held, self.waits(bounding.taken.tallies))
+        return self._of_parts(records | "Bound" >> bounding, self.waits(bounding.taken.tallies))  # Histogram
+
+    def waits(self, tallies: Any) -> Any:
+        """What must have come before anything is published: that not too many records were set aside."""
+        checked = tallies | "CheckTaken" >> CheckTallies(self._check)
+        waits = (checked,) if self.after is None else (checked, self.after)
+        return waits | "AllChecked" >> beam.Flatten()
+
+    def of_held(self, held: Any, after: Any, metric: int = 0) -> Any:
+        """From (shard, Contributions) of all users, of which this is one metric, to the path."""
+        chosen = None
+        if self._params.choose_contributions:
+            choose = ChooseContributions(self._params, self._release_key, metric)
+            chosen = held | "ChooseContributions" >> choose
+        bound = BoundHeld(chosen or self._params, self._release_key, metric)
+        return self._of_parts(held | "Bound" >> bound, after, chosen)
+
+    def _of_parts(self, parts: Any, after: Any, chosen: Any = None) -> Any:
+        """From parts of the bounded histogram to the path."""
         public = self._public_keys
         released = self._sparse(parts, chosen) if public is None else self._public(parts, public)
-        checked = bounding.taken.tallies | "CheckTaken" >> CheckTallies(self._check)
-        waits = (checked,) if self.after is None else (checked, self.after)
-        released["after"] = waits | "AllChecked" >> beam.Flatten()
-        return released | "WriteSketch" >> WriteSketch(
-            self.target, self._release_key, *self._said
-        )  # the path
+        released["after"] = after
+        return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, *self._said)
+
+    def _merged(self, parts: Any, groups: int) -> Any:
+        """(group, Histogram), complete and in whole units."""
+        shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)
+        if self._value is None or self._user is not None:
+            return shards
+        held = tuple[int, Histogram]
+        return shards | "RoundSums" >> beam.MapTuple(self._rounded).with_output_types(held)
+
+    def _rounded(self, group: int, sums: Histogram) -> tuple[int, Histogram]:
+        return group, sums.in_units(self._release_key)
 
     def _sparse(self, parts: Any, chosen: Any) -> dict[str, Any]:
         """Any key at all: threshold and encoding, under a plan from noisy sizes."""
         params, release_key, groups = self._params, self._release_key, self._shards.groups
-        shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)  # (group, Histogram)
+        shards = self._merged(parts, groups)
         plans = PlanRelease(params, release_key, groups=groups, unit=self._unit, chosen=chosen)
         planned = shards | "PlanSizes" >> plans  # one PlannedRelease
         heavy = shards | "Threshold" >> ReleaseThreshold(
@@ -142,7 +177,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     def _public(self, parts: Any, table: KeyTable) -> dict[str, Any]:
         """A list that is known beforehand: noise on every key of it, and nothing else."""
         plan = make_public_plan(self._params, len(table.texts), self._unit)
-        shards = parts | "MergeHistogram" >> MergeHistograms(1, texts=True)  # (0, Histogram)
+        shards = self._merged(parts, 1)  # (0, Histogram)
         heavy = shards | "Laplace" >> ReleasePublicList(table, plan, self._release_key)  # (0, Heavy)
         made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
         return {"heavy": heavy, "plan": made}
@@ -166,7 +201,12 @@ class ReleaseSparseHistogram(beam.PTransform):
         params = self._params
         if self._user is None:
             return CountRecords(
-                self._key, texts=self._texts, public_keys=self._public_keys, local=self._local
+                self._key,
+                texts=self._texts,
+                public_keys=self._public_keys,
+                value=self._value,
+                release_key=self._release_key,
+                local=self._local,
             )
         return BoundContributions(
             self._user,
@@ -178,6 +218,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             shards=self._shards.users,
             public_keys=self._public_keys,
             apart=self._apart,
+            values=(self._value,),
             local=self._local,
         )
 

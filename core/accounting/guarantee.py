@@ -51,8 +51,8 @@ class Guarantee:
     parts: tuple[Part, ...]
     unit: Unit = "user"
     relation: Relation = "added or removed"
-    max_contributions: int | None = None
-    max_per_key: int | None = None
+    max_contributions: int | Fraction | None = None
+    max_per_key: int | Fraction | None = None
     subject: str = "The result is"
 
     def __post_init__(self) -> None:
@@ -120,5 +120,5 @@ class Guarantee:
     def _bounds(self) -> str:
         if self.unit != "user" or self.max_contributions is None:
             return ""
-        per_key = "" if self.max_per_key is None else f" and {self.max_per_key} for one key"
-        return f", where each user counts at most {self.max_contributions} in all{per_key}"
+        per_key = "" if self.max_per_key is None else f" and {show(Fraction(self.max_per_key))} for one key"
+        return f", where each user counts at most {show(Fraction(self.max_contributions))} in all{per_key}"

@@ -31,17 +31,18 @@ TOTALS = ("any", "posterior", "unbiased")
 class Resolution:
     """Single keys are resolved from ``count`` on; about ``keys`` ± ``error`` keys are (None: not known)."""
 
-    count: int
+    count: int | float
     keys: float | None
     error: float
+    what: str = "count"
 
     def sentence(self) -> str:
         """In words."""
         if self.keys is None:
-            return f"single keys are resolved from a count of {self.count:,} on"
+            return f"single keys are resolved from a {self.what} of {self.count:,} on"
         error = f" ± {self.error:,.0f}" if self.error else ""
         return (
-            f"single keys are resolved from a count of {self.count:,} on"
+            f"single keys are resolved from a {self.what} of {self.count:,} on"
             f" (about {max(self.keys, 0.0):,.0f}{error} keys); below, ask for totals"
         )
 

@@ -51,8 +51,7 @@ def as_column(column: Any, what: str = "keys") -> pa.Array:
     """
     if isinstance(column, np.ndarray) and column.dtype.kind == "S":
         column = column.tolist()
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        column = _array(column, what)
+    column = array_of(column, what)
     found = spelled(one_array(column))
     if found is None:
         raise InputError(
@@ -61,7 +60,10 @@ def as_column(column: Any, what: str = "keys") -> pa.Array:
     return found
 
 
-def _array(column: Any, what: str) -> pa.Array:
+def array_of(column: Any, what: str) -> pa.Array | pa.ChunkedArray:
+    """A column as Arrow has it."""
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        return column
     single = isinstance(column, str | bytes | bytearray | memoryview | Mapping | Set)
     if single or getattr(column, "ndim", 1) != 1 or not hasattr(column, "__iter__"):
         raise InputError(

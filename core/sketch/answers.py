@@ -1,14 +1,15 @@
 """What a sketch answers: counts of keys, totals over sets of keys, heavy keys, and what it can and cannot tell.
 
 No data, no Beam, no budget: all of it is post-processing. Every count is one after bounding: what was left of the
-records once each user was held to its most.
+records once each user was held to its most. Where values were added up, every answer is in their terms: a number of
+units, times the unit.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,7 @@ class Answers:
             above = self.decoder.above_zero(found, values, heavy, level)
             word = encoding_of(self.plan.space.encoding).word
             columns = [estimate, low, high, above, np.where(heavy, "threshold", word)]
+        columns[:3] = self._in_values(*columns[:3])
         names = ["key", "estimate", "low", "high", "above_zero", "source"]
         rows = [
             pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
@@ -157,10 +159,12 @@ class Answers:
                     "total: some keys are not in the public list of this release; leave them out"
                 )
             middle, half = float(estimate.sum()), self._noise.interval(level, max(count, 1))
-            return Total(middle, middle - half, middle + half, level, count)
+            return self._total((middle, middle - half, middle + half), level, count)
         values, heavy, found = self._look_up(prints, texts)
         sums = self.decoder.total(found, values, heavy, estimator=estimator, level=level, present=present)
-        return Total(*sums, level, count, "keys like the data" if estimator == "posterior" else "nothing")
+        return self._total(
+            sums, level, count, "keys like the data" if estimator == "posterior" else "nothing"
+        )
 
     def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
         """The threshold part: fingerprint, value, low, high, real, and key where its text is known.
@@ -172,7 +176,8 @@ class Answers:
         """
         prints, values, texts = self._heavy
         low, high, real = self._judge_heavy(level)
-        columns = {"fingerprint": prints, "value": values, "low": low, "high": high, "real": real}
+        value, low, high = self._in_values(values, low, high)
+        columns = {"fingerprint": prints, "value": value, "low": low, "high": high, "real": real}
         shown = np.ones(len(prints), np.bool_) if all else real >= REAL
         table = pa.table({name: pa.array(column) for name, column in columns.items()})
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
@@ -196,20 +201,22 @@ class Answers:
         For a public list ``keys`` is not known.
         """
         if self.plan.space is None:
-            return Resolution(2 * int(self._noise.interval(level)), None, 0.0)
-        return self.decoder.resolution(level)
+            found = Resolution(2 * int(self._noise.interval(level)), None, 0.0)
+        else:
+            found = self.decoder.resolution(level)
+        return replace(found, count=found.count * self.per_count, what="sum" if self.sums_values else "count")
 
     def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts, rising, and the estimated number of keys with each: fitted to all that the release says."""
         if self.plan.space is None:
             values = np.sort(self._heavy[1]).astype(np.float64)
-            return values, np.ones(len(values))
+            return values * self.per_count, np.ones(len(values))
         prior = self.decoder.prior
         top = int(prior.support.high[-1])
         beyond = np.sort(self._heavy[1][self._heavy[1] > top]).astype(np.float64)
         body = max(float(self.plan.keys) - len(beyond), 0.0)
         counts = np.concatenate([prior.support.at, beyond])
-        return counts, np.concatenate([prior.mass * body, np.ones(len(beyond))])
+        return counts * self.per_count, np.concatenate([prior.mass * body, np.ones(len(beyond))])
 
     def lookups(self, keys: Any) -> Lookups:
         """What the release shows at each of these keys; not for public lists."""
@@ -222,13 +229,37 @@ class Answers:
         sizes = self.plan.sizes
         if self.plan.space is None:
             return f"{sizes.keys:,} public keys"
+        of, per = "as the sum of" if self.sums_values else "records of", self.per_count
         if not sizes.scale:
-            return f"{sizes.records:,} records of {sizes.keys:,} keys (as stated in the config)"
+            return f"{sizes.records * per:,} {of} {sizes.keys:,} keys (as stated in the config)"
         half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
-        records, found = (f"{max(number, 0):,} ± {half:,}" for number in (sizes.records, sizes.keys))
-        return f"{records} records of {found} keys, after bounding"
+        records, found = (
+            f"{max(number, 0) * each:,} ± {half * each:,}"
+            for number, each in ((sizes.records, per), (sizes.keys, 1))
+        )
+        return f"{records} {of} {found} keys, after bounding"
+
+    @property
+    def sums_values(self) -> bool:
+        """Whether answers are sums of values, in place of counts of records."""
+        return self.plan.params.unit is not None
+
+    @property
+    def per_count(self) -> int | float:
+        """What one count stands for: 1, or the unit of the values."""
+        unit = self.plan.params.per_count
+        return unit.numerator if unit.denominator == 1 else float(unit)
 
     # --- inside -------------------------------------------------------------------------------------------------
+
+    def _in_values(self, *numbers: Any) -> tuple[Any, ...]:
+        return tuple(number * self.per_count for number in numbers)
+
+    def _total(
+        self, sums: tuple[float, float, float], level: float, keys: int, assumes: str = "nothing"
+    ) -> Total:
+        estimate, low, high = self._in_values(*sums)
+        return Total(estimate, low, high, level, keys, assumes)
 
     def _place(self, prints: Prints) -> Prints:
         """Fingerprints in the domain of the release."""

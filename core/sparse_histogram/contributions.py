@@ -102,11 +102,12 @@ class UserTotals:
         whole = sum(n * middle for n, middle in clear)
         return 1 - sum(n * min(middle, chosen) for n, middle in clear) / whole
 
-    def in_words(self, chosen: int) -> str:
-        """What was chosen, and what the cut is likely to have taken."""
+    def in_words(self, chosen: int, per_count: int | float = 1) -> str:
+        """What was chosen, and what the cut is likely to have taken; a count stands for ``per_count``."""
         return (
-            f"at most {chosen:,} of a user, chosen from the data; about {self.cut_share(chosen):.0%} of the records"
-            f" of users were cut, and up to about {float(self.lost(chosen)):,.0f} from the count of any key"
+            f"at most {chosen * per_count:,} of a user, chosen from the data; about {self.cut_share(chosen):.0%} of"
+            f" what users add was cut, and up to about {float(self.lost(chosen)) * per_count:,.0f}"
+            " from any key"
         )
 
     def _cells(self) -> list[tuple[int, Fraction]]:

@@ -13,35 +13,21 @@ from typing import Any
 
 from hushgram.encodings import encoding_named
 from hushgram.errors import ParameterError
+from hushgram.exact.weights import Grid, bounds_in_units, bounds_in_values
 from hushgram.noise.noises import HOMES as NOISES
 from hushgram.noise.noises import Sensitivity, noise_of
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sparse_histogram.contributions import MOST
+from hushgram.sparse_histogram.split import Split
 
 __all__ = ["ReleaseParams", "Split"]
 
 _OWNER = "ReleaseParams"
-_PARTS = ("size", "threshold", "encoding", "contributions")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MOST_EPSILON = 100
 _MOST_CONTRIBUTIONS = 1 << 20
 # Noise beyond this drowns any count, and would not fit the integers of the release path.
 _LARGEST_SCALE = 1 << 34
-
-
-@dataclass(frozen=True)
-class Split:
-    """How ε is divided: sizing, threshold step, encoding, choice of C. These are the budgets and add up to ε."""
-
-    size: Fraction
-    threshold: Fraction
-    encoding: Fraction
-    contributions: Fraction = Fraction(0)
-
-    def as_text(self) -> dict[str, str]:
-        """JSON-ready form; the last part only where there is one."""
-        parts = {field.name: show(getattr(self, field.name)) for field in fields(self)}
-        return parts if self.contributions else {name: parts[name] for name in _PARTS[:3]}
 
 
 @dataclass(frozen=True, init=False)
@@ -89,13 +75,15 @@ class ReleaseParams:
     fit_split: bool = False
     #: whether C is yet to be chosen from the data; ``max_contributions`` is then the most that it can be
     choose_contributions: bool = False
+    #: what one count stands for where values are added up: both bounds are then numbers of units
+    unit: Fraction | None = None
 
     def __init__(
         self,
         *,
         epsilon: Number,
         delta: Number = 0,
-        max_contributions: int | str,
+        max_contributions: Number,
         max_per_key: int = 1,
         alpha: Number = 3,
         split: Mapping[str, Number] | Split | str | None = None,
@@ -111,6 +99,8 @@ class ReleaseParams:
         fit_split: bool = False,
         already_released: bool = False,
         choose_contributions: bool = False,
+        max_value: Number | None = None,
+        unit: Number | None = None,
     ) -> None:
         """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
 
@@ -121,7 +111,14 @@ class ReleaseParams:
         these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
         with the smaller variance, from these parameters alone. ``already_released`` is for parameters that a sketch
         states: whether a release with them could end is no longer a question.
+
+        Where values are added up, ``max_value`` takes the place of ``max_per_key``, and both bounds are in the terms of
+        the values, whole multiples of ``unit``, the grid to which sums are rounded (`hushgram.exact.weights`).
         """
+        if max_value is not None or unit is not None:
+            unit, max_contributions, max_per_key = bounds_in_units(
+                _OWNER, unit, max_contributions, max_value, max_per_key
+            )
         if max_contributions == "auto":
             max_contributions, choose_contributions = MOST, True
         if bits_per_key is None:
@@ -143,6 +140,7 @@ class ReleaseParams:
             noise=noise,
             fit_split=fit_split,
             choose_contributions=choose_contributions,
+            unit=unit,
         )
         self._check_privacy()
         self._check_shape()
@@ -231,7 +229,7 @@ class ReleaseParams:
             listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
             parts = Split(size, listed, rest - listed, choice)
         else:
-            parts = self._named_split(shares)
+            parts = Split.named(shares, self.epsilon, self.encoding)
         if self.choose_contributions != bool(parts.contributions) and not isinstance(shares, Split):
             raise ParameterError(
                 f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
@@ -283,20 +281,21 @@ class ReleaseParams:
 
     def _changed(self, **changes: Any) -> ReleaseParams:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ReleaseParams(**{**values, **changes})
+        return ReleaseParams(**bounds_in_values({**values, **changes}))
 
-    def _named_split(self, shares: Mapping[str, Number]) -> Split:
-        """From shares by name; the encoding's goes by its own word or by "encoding"."""
-        named = {"encoding" if name == self.encoding else name: share for name, share in shares.items()}
-        unknown = set(named) - set(_PARTS)
-        if unknown or len(named) < len(shares):
-            wrong = sorted(unknown)[0] if unknown else self.encoding
-            raise ParameterError(
-                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {self.encoding}"
-            )
-        return Split(
-            *(self.epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER) for name in _PARTS)
-        )
+    @property
+    def per_count(self) -> Fraction:
+        """What one count stands for: answers are multiplied by it."""
+        return self.unit or Fraction(1)
+
+    def of_counts(self) -> ReleaseParams:
+        """The same for counts, each of which stands for a unit: for forecasts."""
+        return self._changed(unit=None)
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of values, where they are added up."""
+        return None if self.unit is None else Grid(self.unit, self.max_per_key)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -361,7 +360,7 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("fit_split", "choose_contributions") and not value:
+            if field.name in ("fit_split", "choose_contributions", "unit") and not value:
                 continue
             if isinstance(value, Split):
                 value = value.as_text()
@@ -377,6 +376,9 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
         parts = values.get("split")
         if isinstance(parts, Mapping):
-            stated = {"contributions": "0", **parts}
-            values["split"] = Split(*(rational(stated[name], f"split.{name}", _OWNER) for name in _PARTS))
-        return cls(**values, already_released=True)
+            values["split"] = Split.from_text(parts)
+        if "unit" in values:
+            values["unit"] = rational(values["unit"], "unit", _OWNER)
+            for name in ("max_contributions", "max_per_key"):
+                integer(values.get(name), name, _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
+        return cls(**bounds_in_values(values), already_released=True)

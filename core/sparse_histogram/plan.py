@@ -73,8 +73,8 @@ class Plan:
         """ε and δ from the privacy maps, not from the request; raises if a map exceeds its share."""
         return Guarantee(
             _public_parts(self) if self.space is None else _parts(self, self.space),
-            max_contributions=self.params.max_contributions,
-            max_per_key=self.params.max_per_key,
+            max_contributions=self.params.max_contributions * self.params.per_count,
+            max_per_key=self.params.max_per_key * self.params.per_count,
             subject="The sketch is",
             unit=self.unit,
         )

@@ -22,9 +22,12 @@ from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.encodings.encoding import Part
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.hashing import draw_seeds
-from hushgram.exact.histogram import Apart, Histogram, KeyTable
-from hushgram.exact.keys import as_column, encode
+from hushgram.exact.contributions import Apart
+from hushgram.exact.hashing import draw_seeds, mix
+from hushgram.exact.histogram import Histogram, KeyTable
+from hushgram.exact.identifiers import one_array
+from hushgram.exact.keys import array_of, encode, hash_bytes
+from hushgram.exact.weights import Grid
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sparse_histogram.contributions import GRID, UserTally, UserTotals, choose, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -39,6 +42,7 @@ __all__ = [
     "block_parts",
     "checked_params",
     "choose_params",
+    "count_records",
     "heavy_of_list",
     "heavy_of_shard",
     "key_for",
@@ -48,6 +52,7 @@ __all__ = [
     "released_block",
     "seeds_of",
     "unit_of",
+    "values_for",
 ]
 
 
@@ -62,6 +67,29 @@ def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey
     """The key under which a release with these parameters draws; a fresh one where none is given."""
     text = checked_params(params).as_text()
     return (release_key or ReleaseKey.generate()).for_parameters("release", text)
+
+
+def values_for(params: ReleaseParams, values: object, what: str) -> Grid | None:
+    """The grid of the values; a ParameterError where there are values and no grid, or the reverse."""
+    if (params.unit is None) != (values is None):
+        missing = "params with max_value and unit" if params.unit is None else "a column of values"
+        raise ParameterError(f"{what}: adding up values needs {missing}")
+    return params.grid
+
+
+def count_records(
+    keys: Any, weights: tuple[pa.Array, Grid] | None, release_key: ReleaseKey | None, *, texts: bool
+) -> Histogram:
+    """Without users: every record counts one, or its value in grains (`Histogram.in_units` when all are together)."""
+    if weights is None or release_key is None:
+        return Histogram.of_column(keys, texts=texts)
+    salt = release_key.source("rounding").words(1)[0]
+
+    def draws() -> NDArray[np.uint64]:
+        encoded = encode(keys)
+        return mix(hash_bytes(encoded.values) ^ salt)[encoded.codes]
+
+    return Histogram.of_counts(keys, weights[1].grains(weights[0], draws), texts=texts)
 
 
 def unit_of(users: object) -> Unit:
@@ -184,13 +212,15 @@ def public_key_table(keys: Any) -> KeyTable:
     return KeyTable.build(encoded.values)[0]
 
 
-def only_public_keys(keys: Any, users: Any, table: KeyTable) -> tuple[pa.Array, pa.Array | None]:
-    """The rows whose key is in the list: keys as canonical bytes, and users."""
+def only_public_keys(keys: Any, table: KeyTable, *beside: Any) -> tuple[Any, ...]:
+    """The rows whose key is in the list: keys as canonical bytes, and other columns (or None) beside them."""
     encoded = encode(keys)
     inside = pc.is_in(encoded.values, value_set=table.texts).to_numpy(zero_copy_only=False)[encoded.codes]
     rows = pa.array(np.flatnonzero(inside))
-    of_users = None if users is None else as_column(users, "users").take(rows)
-    return encoded.values.take(pa.array(encoded.codes[inside])), of_users
+    others = (
+        None if column is None else one_array(array_of(column, "users")).take(rows) for column in beside
+    )
+    return encoded.values.take(pa.array(encoded.codes[inside])), *others
 
 
 def heavy_of_list(histogram: Histogram, table: KeyTable, plan: Plan, release_key: ReleaseKey) -> Heavy:

@@ -26,6 +26,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
 
     opened = Sketch.open(sketch)
     plan, guarantee = opened.plan, opened.guarantee
+    scale = f"{float(plan.scale) * opened.per_count:g}"
     if style == "json":
         body = opened.manifest_json
         write_output(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False) + "\n", output)
@@ -36,20 +37,23 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
         ("heavy keys", _heavy_words(opened)),
-        ("noise", f"discrete {plan.noise.id.capitalize()} of scale {float(plan.scale):g} on each heavy key"),
+        (
+            "noise",
+            f"discrete {plan.noise.id.capitalize()} of scale {scale} on each heavy key",
+        ),
         ("encoding", plan.space.describe() if plan.space else ""),
         ("released sizes", opened.sizes_in_words()),
         ("worth", opened.resolution().sentence()),
     ]
     if plan.totals is not None:
-        lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions)))
+        lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
     if plan.kind is PURE:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
     if plan.space is None:
         lines[4:7] = [
             (
                 "keys",
-                f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {float(plan.scale):g}",
+                f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {scale}",
             )
         ]
     print_lines(lines, style, output)
@@ -57,7 +61,8 @@ def command(sketch: str, style: str, output: str | None) -> None:
 
 def _heavy_words(sketch: Sketch) -> str:
     listed, plan = sketch.manifest.heavy_rows, sketch.plan
-    words = f"{listed:,} with noisy count of at least {plan.threshold:,}"
+    what = "sum" if sketch.sums_values else "count"
+    words = f"{listed:,} with noisy {what} of at least {plan.threshold * sketch.per_count:,}"
     if plan.domain_bits is None:
         return words
     real, false = sketch.heavy().num_rows, sketch.expected_false(all=True)

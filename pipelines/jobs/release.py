@@ -241,7 +241,10 @@ class Release(Job[ReleaseConfig]):
             yield "about", f"{sketch.sizes_in_words()} (may be published)"
             yield "worth", sketch.resolution().sentence()
             if sketch.plan.totals is not None:
-                yield "contributions", sketch.plan.totals.in_words(sketch.plan.params.max_contributions)
+                yield (
+                    "contributions",
+                    sketch.plan.totals.in_words(sketch.plan.params.max_contributions, sketch.per_count),
+                )
         quoted = shlex.quote(path)
         yield "next", f"hushgram query {quoted} KEY"
         yield "", f"hushgram heavy {quoted}"

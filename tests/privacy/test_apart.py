@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hushgram.encodings.buckets import classes
+from hushgram.exact.contributions import Apart, Contributions
 from hushgram.exact.hashing import column_positions, draw_seeds
-from hushgram.exact.histogram import Apart, Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.noises import Sensitivity
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Contributions
+from hushgram.exact.contributions import Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.contributions import (
     GRID,

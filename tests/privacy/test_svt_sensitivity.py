@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.clipping import ClipParams, Tally, count_cells, to_units
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.svt.queries import check_stream, parse_query, sensitivity

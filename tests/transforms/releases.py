@@ -14,7 +14,8 @@ from apache_beam.testing.util import assert_that
 from numpy.typing import NDArray
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers, CountRecords
 from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.transforms.shuffle.columns import Fields
 from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
 
 CHOSEN = params()
@@ -74,7 +76,13 @@ def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_batch_of_one_user_sends_one_users_keys() -> None:
     fn = bounding._CutUsers(
-        "user", "url", KEY, max_contributions=MOST, texts=False, shards=4, local=LocalResources()
+        Fields("user", "url"),
+        (None,),
+        KEY,
+        max_contributions=MOST,
+        texts=False,
+        shards=4,
+        local=LocalResources(),
     )
     fn.setup()
     fn.start_bundle()
@@ -110,7 +118,13 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
 def test_small_batches_travel_together() -> None:
     """A thousand batches of three rows are one piece of work, not a thousand."""
     fn = bounding._CutUsers(
-        "user", "url", KEY, max_contributions=MOST, texts=False, shards=2, local=LocalResources()
+        Fields("user", "url"),
+        (None,),
+        KEY,
+        max_contributions=MOST,
+        texts=False,
+        shards=2,
+        local=LocalResources(),
     )
     fn.setup()
     fn.start_bundle()

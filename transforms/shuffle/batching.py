@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from hushgram.inputs import Tally
 from hushgram.transforms.shuffle.background import OrderedPool
-from hushgram.transforms.shuffle.columns import Columns, RowBuffer, columns_of
+from hushgram.transforms.shuffle.columns import Columns, Fields, RowBuffer, columns_of
 
 __all__ = ["LocalResources", "TakeBatches", "Taken"]
 
@@ -43,8 +43,8 @@ class TakeBatches(beam.DoFn):
     output ``tally`` (`Taken`).
     """
 
-    def __init__(self, user: str | None, key: str, *, threads: int) -> None:
-        self._user, self._key, self._threads = user, key, threads
+    def __init__(self, fields: Fields, *, threads: int) -> None:
+        self._fields, self._threads = fields, threads
 
     def work(self, columns: list[Columns]) -> Any:
         """Something made from one or more batches of columns; called in any thread."""
@@ -59,7 +59,7 @@ class TakeBatches(beam.DoFn):
         self._rows: RowBuffer | None = None
 
     def start_bundle(self) -> None:
-        self._rows = RowBuffer(self._user, self._key, known=self._rows is not None and self._rows.known)
+        self._rows = RowBuffer(self._fields, known=self._rows is not None and self._rows.known)
         self._held: list[Columns] = []
         self._count = 0
         self._tally = Tally()
@@ -69,7 +69,7 @@ class TakeBatches(beam.DoFn):
         if isinstance(record, pa.RecordBatch | pa.Table):
             for start in range(0, record.num_rows, _ROWS_MOST):
                 piece = record.slice(start, _ROWS_MOST)
-                yield from self._accept(columns_of(piece, self._user, self._key))
+                yield from self._accept(columns_of(piece, self._fields))
         elif self._rows is not None and self._rows.add(record):
             yield from self._accept(self._rows.take())
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 from apache_beam import coders
 from numpy.typing import NDArray
 
-from hushgram.exact.histogram import Contributions, Histogram, KeyTable, text_buffers
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram, KeyTable, text_buffers
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
@@ -135,7 +136,9 @@ class ContributionsCoder(ArraysCoder):
     kind = Contributions
 
     def to_arrays(self, value: Contributions) -> list[Array]:
-        arrays = [value.user_high, value.user_low, value.keys, _narrow(value.counts)]
+        counts = value.counts
+        several = _narrow(counts) if counts.ndim == 1 else np.ascontiguousarray(counts, "<i8").ravel()
+        arrays = [value.user_high, value.user_low, value.keys, several]
         if value.table is not None:
             arrays[2] = _index(value.keys)
             arrays += [value.table.fingerprints, *_pack_texts(value.table.texts)]
@@ -144,7 +147,8 @@ class ContributionsCoder(ArraysCoder):
     def from_arrays(self, arrays: list[Array]) -> Contributions:
         high, low, keys, counts, *rest = arrays
         table = KeyTable(rest[0], _unpack_texts(rest[1], rest[2])) if rest else None
-        return Contributions(high, low, keys.astype(np.uint64, copy=False), _widen(counts, len(high)), table)
+        each = counts.reshape(len(high), -1) if len(counts) > len(high) else _widen(counts, len(high))
+        return Contributions(high, low, keys.astype(np.uint64, copy=False), each, table)
 
 
 class HistogramCoder(ArraysCoder):

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hushgram.errors import HushgramError
-from hushgram.exact.histogram import Contributions
+from hushgram.exact.contributions import Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import load_config

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, OutputError, ParameterError
-from hushgram.exact.histogram import Contributions, Histogram
+from hushgram.exact.contributions import Contributions
+from hushgram.exact.histogram import Histogram
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
@@ -29,7 +30,7 @@ from hushgram.transforms.shuffle.coders import (
     PlanCoder,
     SurveyCoder,
 )
-from hushgram.transforms.shuffle.columns import RowBuffer, columns_of
+from hushgram.transforms.shuffle.columns import Fields, RowBuffer, columns_of
 from hushgram.transforms.shuffle.sharding import Shards, noise_parts, shards_for, split_groups
 from hushgram.transforms.shuffle.spill import SpillWriter
 from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
@@ -121,7 +122,7 @@ ROWS = [("ann", "/a"), ("7", "/b"), ("é", "/c")]
     ],
 )
 def test_records_of_every_form_are_the_same(make: Any) -> None:
-    rows = RowBuffer("user", "url")
+    rows = RowBuffer(Fields("user", "url"))
     for user, url in ROWS:
         rows.add(make(int(user) if user == "7" else user.encode(), url))
     taken = rows.take()
@@ -132,7 +133,7 @@ def test_records_of_every_form_are_the_same(make: Any) -> None:
 
 
 def test_records_without_canonical_bytes_are_set_aside() -> None:
-    rows = RowBuffer("user", "url")
+    rows = RowBuffer(Fields("user", "url"))
     bad = [None, 1.5, [1], "\udc80", datetime.datetime(2026, 1, 1)]
     good = [True, datetime.date(2026, 1, 2), np.int64(5), b"\xff", 2**70]
     for value in bad + good:
@@ -148,13 +149,13 @@ def test_records_without_canonical_bytes_are_set_aside() -> None:
 
 def test_arrow_columns_drop_nulls_and_refuse_what_is_missing() -> None:
     table = pa.table({"user": [1, None, 3], "url": ["/a", "/b", None]})
-    taken = columns_of(table, "user", "url")
+    taken = columns_of(table, Fields("user", "url"))
     assert (taken.users.to_pylist(), taken.keys.to_pylist(), taken.bad) == ([1], ["/a"], 2)  # type: ignore[union-attr]
-    assert columns_of(table, None, "url").bad == 1
+    assert columns_of(table, Fields(None, "url")).bad == 1
     with pytest.raises(InputError, match="no column 'host' in the records; the columns are user, url"):
-        columns_of(table, "host", "url")
+        columns_of(table, Fields("host", "url"))
     with pytest.raises(InputError, match="column 'x' is double; a user or key must be"):
-        columns_of(pa.table({"x": [1.5]}), None, "x")
+        columns_of(pa.table({"x": [1.5]}), Fields(None, "x"))
 
 
 def test_parcels_hold_what_was_put(tmp_path: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hushgram.errors import InputError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.shuffle.columns import RowBuffer, columns_of
+from hushgram.transforms.shuffle.columns import Fields, RowBuffer, columns_of
 
 
 class View(NamedTuple):
@@ -21,7 +21,7 @@ class View(NamedTuple):
 
 def test_a_null_among_the_values_of_a_dictionary_is_set_aside() -> None:
     users = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
-    found = columns_of(pa.table({"user": users, "key": ["k", "l", "m", "n"]}), "user", "key")
+    found = columns_of(pa.table({"user": users, "key": ["k", "l", "m", "n"]}), Fields("user", "key"))
     assert found.users is not None
     assert (found.users.to_pylist(), found.keys.to_pylist(), found.bad) == (["a", "a"], ["k", "n"], 2)
 
@@ -40,17 +40,17 @@ def test_rows_of_a_schema_are_checked_when_the_pipeline_is_built() -> None:
 
 
 def test_dicts_without_the_field_fail_with_the_first_batch() -> None:
-    rows = RowBuffer("user", "uri")
+    rows = RowBuffer(Fields("user", "uri"))
     rows.add({"user": "a", "url": "/"})
     with pytest.raises(InputError, match="no record has the fields 'user' and 'uri'; a record has user, url"):
         rows.take()
 
 
 def test_a_single_dict_without_the_field_is_set_aside() -> None:
-    rows = RowBuffer("user", "url")
+    rows = RowBuffer(Fields("user", "url"))
     for record in ({"user": "a"}, {"user": "b", "url": "/"}, {"user": "c", "url": None}):
         rows.add(record)
-    assert rows.take()[1:] == (pa.array([b"/"], pa.large_binary()), {"url is null": 2})
-    later = RowBuffer("user", "url", known=rows.known)
+    assert rows.take()[1:3] == (pa.array([b"/"], pa.large_binary()), {"url is null": 2})
+    later = RowBuffer(Fields("user", "url"), known=rows.known)
     later.add({"user": "a"})
     assert later.take().bad == 1

@@ -1,0 +1,262 @@
+"""Exact, private data: what users contributed, and the bound on each of them.
+
+**Bounding** (user-level privacy). Each (user, key) pair gets a priority by a keyed hash. Of a user's keys the C of
+lowest priority are kept; taken in that order, each counts min(its records, L∞) until C is used up. The rule looks at
+one user's records alone, so adding or removing a user changes the histogram by at most C in L1 and L∞ in one key. It
+is mergeable: a key among the C lowest of all is among the C lowest of every part that holds it, so parts may be cut
+before they are merged and counts stay exact. Hence a user of any size passes in bounded memory, and the result does
+not depend on how the data were cut into parts.
+
+Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `Apart`, of a user's
+keys in one class only that of lowest priority stays, before anything else is cut. That merges too: the first of a
+class is first in every part that holds it, and the first keys of the classes of a part have no lower priority than
+those of the whole.
+
+A `Contributions` is never written or shown: only its bounded histogram goes on, to a mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hushgram.errors import InputError
+from hushgram.exact.hashing import column_positions, mix
+from hushgram.exact.histogram import Histogram, KeyTable, changes
+from hushgram.exact.keys import canonical, encode, hash_bytes, user_tokens
+from hushgram.exact.weights import GRAINS, MOST_UNITS, Grid, units
+from hushgram.noise.entropy import ReleaseKey
+
+__all__ = ["Apart", "Contributions"]
+
+_HIGH32 = np.uint64(0xFFFFFFFF00000000)
+_HALF = np.uint64(32)
+_CROWD_BITS = 20
+# No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
+_MOST_HELD = GRAINS * MOST_UNITS
+
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Public classes of keys, of each of which a user may keep one."""
+
+    seeds: U64
+    classes: int
+
+    def of(self, fingerprints: U64) -> U64:
+        """The class of each key."""
+        return column_positions(fingerprints, self.seeds, self.classes)
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Rows (user token, key, count): what users did, before or after cutting to C keys a user.
+
+    Sums of values have grains in place of counts (`hushgram.exact.weights`). Several metrics of the same records are
+    several columns of counts.
+    """
+
+    user_high: U64
+    user_low: U64
+    keys: U64
+    counts: I64
+    table: KeyTable | None = None
+
+    @classmethod
+    def of(
+        cls,
+        users: Any,
+        keys: Any,
+        release_key: ReleaseKey,
+        *,
+        texts: bool,
+        values: Sequence[tuple[pa.Array, Grid] | None] = (None,),
+    ) -> Contributions:
+        """From a column of users and a column of keys; ``texts`` for δ > 0.
+
+        ``values`` are the metrics: a column of values and its grid, or None where each record counts one.
+        """
+        key_column, user_column = encode(keys, "keys"), canonical(users, "users")
+        rows = len(user_column)
+        if len(key_column.codes) != rows:
+            raise InputError(
+                f"users and keys must have the same length, got {rows} and {len(key_column.codes)}"
+            )
+        # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
+        high, low = user_tokens(user_column, release_key.subkey("user-tokens"))
+        table, places = (
+            (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
+        )
+        out = cls(high, low, places[key_column.codes], np.ones(rows, np.int64), table)
+        if all(value is None for value in values):
+            return out if len(values) == 1 else out._with(np.ones((rows, len(values)), np.int64))
+        columns = [
+            out.counts if value is None else value[1].grains(value[0], out._hashes) for value in values
+        ]
+        counts = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        some = counts > 0 if counts.ndim == 1 else counts.any(axis=1)
+        return out._with(counts)._take(np.flatnonzero(some))
+
+    def metric(self, index: int) -> Contributions:
+        """The same for one of several metrics."""
+        return self if self.counts.ndim == 1 else self._with(np.ascontiguousarray(self.counts[:, index]))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Contributions]) -> Contributions:
+        """All rows of the parts, over one table."""
+        parts = [part for part in parts if len(part.keys)] or list(parts[:1])
+        if len(parts) == 1:
+            return parts[0]
+        table, keys = None, [part.keys for part in parts]
+        if parts[0].table is not None:
+            table, moved = KeyTable.union([part.table for part in parts if part.table is not None])
+            keys = [places[part.keys] for places, part in zip(moved, parts, strict=True)]
+        return cls(
+            np.concatenate([part.user_high for part in parts]),
+            np.concatenate([part.user_low for part in parts]),
+            np.concatenate(keys),
+            np.concatenate([part.counts for part in parts]),
+            table,
+        )
+
+    def cut(self, most_keys: int, apart: Apart | None = None) -> Contributions:
+        """Each (user, key) once with its count summed, and of each user the ``most_keys`` keys of lowest priority.
+
+        Rows come out in canonical order: user, priority, key.
+        """
+        rows, first_of_user = self._ordered(apart)
+        rank = _rank(first_of_user)
+        return rows._take(np.flatnonzero(rank < most_keys))
+
+    def thinned(self, most_keys: int, apart: Apart | None = None) -> Contributions:
+        """`cut` where that leaves out at least a quarter of the rows, else all rows as they are.
+
+        Both stand for the same contributions. The look before is a count by the first bits of the user.
+        """
+        crowd = np.bincount((self.user_high >> np.uint64(64 - _CROWD_BITS)).astype(np.int64))
+        kept = int(np.minimum(crowd, most_keys).sum())
+        return self.cut(most_keys, apart) if 4 * kept <= 3 * len(self.keys) else self
+
+    def bounded(
+        self, max_contributions: int, max_per_key: int, apart: Apart | None = None, *, weighted: bool = False
+    ) -> Histogram:
+        """The histogram that these users may add: at most C in all, and L∞ to one key, each.
+
+        ``weighted`` says that there are grains in place of counts; bounds are in units all the same.
+        """
+        rows, first_of_user = self._ordered(apart)
+        counts = rows._limited(max_per_key, weighted)
+        before = np.cumsum(counts) - counts
+        starts = np.flatnonzero(first_of_user)
+        used = before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))
+        taken = np.minimum(counts, np.maximum(max_contributions - used, 0))
+        kept = np.flatnonzero(taken)
+        return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table)
+
+    def totals(self, max_per_key: int, apart: Apart | None = None, *, weighted: bool = False) -> I64:
+        """What each user could contribute if it were not cut: at most ``max_per_key`` a key; nobody with 0."""
+        rows, first_of_user = self._ordered(apart)
+        starts = np.flatnonzero(first_of_user)
+        counts = rows._limited(max_per_key, weighted)
+        sums: I64 = np.add.reduceat(counts, starts) if len(starts) else counts
+        return sums[sums > 0] if weighted else sums
+
+    def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
+        """Rows by user shard (a function of the user alone); empty shards are left out."""
+        shard = ((self.user_high >> _HALF) * np.uint64(shards)) >> _HALF
+        order = np.argsort(
+            shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable"
+        )  # 16 bits: radix sort
+        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64))
+        return [
+            (i, self._take(order[low:high])._compact())
+            for i, (low, high) in enumerate(pairwise(ends))
+            if high > low
+        ]
+
+    def _compact(self) -> Contributions:
+        """Without the texts that no row names."""
+        if self.table is None:
+            return self
+        used = np.zeros(len(self.table.fingerprints), np.bool_)
+        used[self.keys] = True
+        table, places = self.table.keep(used)
+        return Contributions(self.user_high, self.user_low, places[self.keys], self.counts, table)
+
+    def _with(self, counts: I64) -> Contributions:
+        return Contributions(self.user_high, self.user_low, self.keys, counts, self.table)
+
+    def _limited(self, max_per_key: int, weighted: bool) -> I64:
+        """Counts of distinct rows in whole units, each at most ``max_per_key``."""
+        if weighted:
+            return units(np.minimum(self.counts, max_per_key * GRAINS), self._hashes())
+        return np.minimum(self.counts, max_per_key)
+
+    def _hashes(self) -> U64:
+        """A keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
+        prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
+        return mix(prints ^ mix(self.user_low))
+
+    def _take(self, rows: NDArray[np.intp]) -> Contributions:
+        return Contributions(
+            self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
+        )
+
+    def _ordered(self, apart: Apart | None = None) -> tuple[Contributions, NDArray[np.bool_]]:
+        """Distinct (user, key) rows by user, priority and key, with the first row of each user marked.
+
+        With ``apart``, the first row of each user and class.
+        """
+        order = _sort(self.user_high, self.user_low, self._hashes(), self.keys)
+        high, low, keys = self.user_high[order], self.user_low[order], self.keys[order]
+        first_of_user = changes(high) | changes(low)
+        first_of_pair = first_of_user | changes(keys)
+        starts = np.flatnonzero(first_of_pair)
+        counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[:0]
+        counts = np.minimum(counts, _MOST_HELD)  # parts of parts never overflow
+        rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table)
+        first_of_user = first_of_user[starts]
+        if apart is None:
+            return rows, first_of_user
+        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows a part
+        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows.keys]
+        group = user << _HALF | apart.of(prints)
+        kept = np.sort(np.unique(group, return_index=True)[1])  # a user's first row is the first of its class
+        return rows._take(kept), first_of_user[kept]
+
+
+def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:
+    """The order by (high, low, priority, key).
+
+    One sort of 64 bits, half user and half priority, settles nearly all; only users that share their first 32 bits
+    (or pairs that share all 64) are sorted again by everything.
+    """
+    packed = (high & _HIGH32) | (priority >> _HALF)
+    order = np.argsort(packed)
+    packed = packed[order]
+    same_user = ~changes(packed >> _HALF)
+    differ = changes(high[order]) | changes(low[order])
+    unsettled = same_user & (differ | (~changes(packed) & changes(keys[order])))
+    if not unsettled.any():
+        return order
+    groups = np.unique(packed[unsettled] >> _HALF)
+    at = packed >> _HALF
+    inside = np.flatnonzero(groups[np.minimum(np.searchsorted(groups, at), len(groups) - 1)] == at)
+    rows = order[inside]
+    order[inside] = rows[np.lexsort((keys[rows], priority[rows], low[rows], high[rows]))]
+    return order
+
+
+def _rank(first: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Position of each row within its group, whose first rows are marked."""
+    starts = np.flatnonzero(first)
+    return np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))

@@ -1,0 +1,213 @@
+"""Values as whole numbers: sums of reals on a public grid, without a float.
+
+A unit has `GRAINS` grains. A record's value, cut at the most that a user may add to one key, becomes grains; grains
+are added up for each user and key; the sum becomes units. Both steps round at random, up with the probability of what
+is left over, so that expectations stay what they were (up to 2^-32 of a unit; floats finer than about 2^-40 of a unit
+are cut). Draws come from a keyed hash of whose value it is, never from other records.
+
+    value ─ min(·, max_value) ─► grains ─ Σ over a user's records of a key ─► min(·, max_value) ─► units
+
+| symbol | meaning |
+|---|---|
+| p / q | the unit |
+| n / b | a value as an integer over a power of 2 or of 10, the same for a whole column |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.errors import InputError, ParameterError
+from hushgram.exact.hashing import mix
+from hushgram.exact.identifiers import one_array
+from hushgram.exact.keys import array_of
+from hushgram.numbers import Number, rational, show
+
+__all__ = [
+    "GRAINS",
+    "MOST_SUM",
+    "MOST_UNITS",
+    "MOST_VALUE",
+    "NUMBERS",
+    "Grid",
+    "checked_sums",
+    "checked_values",
+    "is_number",
+    "units",
+    "wrong_values",
+]
+
+_GRAIN_BITS = 12
+#: so many grains are a unit
+GRAINS = 1 << _GRAIN_BITS
+#: the most units that a user may add, in all
+MOST_UNITS = 1 << 20
+#: the most units of a key that a caller may have added up
+MOST_SUM = 1 << 40
+#: values are below this
+MOST_VALUE = 1 << 62
+#: what a column of values may be
+NUMBERS = "whole numbers, floating-point numbers or decimals"
+# times so many units it is below 2^63
+_MOST_NUMERATOR = 1 << 43
+_DRAW_BITS = np.uint64(44)  # leaves 20 bits of a hash
+_SALT = np.uint64(0x9E3779B97F4A7C15)
+
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid of a release: its unit, and how many units a user may add to one key."""
+
+    unit: Fraction
+    most: int
+
+    def grains(self, values: pa.Array, draws: Callable[[], U64]) -> I64:
+        """Each value in grains; `values` hold no value of `wrong_values`. `draws` are hashes, one for each row."""
+        limit = (1 << 63) // max(self.most, MOST_UNITS)  # so that no product reaches 2^63
+        if self.unit.numerator >= limit:
+            raise ParameterError(
+                f"unit {show(self.unit)} has too many digits for {self.most:,} of them; choose a rounder one"
+            )
+        n, b = _integers(values, self.unit, limit)
+        scaled = Fraction(b) * self.unit  # n/b is n·q/p units
+        p, q = scaled.numerator, scaled.denominator
+        n = np.minimum(n, self.most * p // q)
+        whole, left = np.divmod(n * q, p) if p > 1 else (n * q, np.zeros(1, np.int64))
+        grains: I64 = whole << _GRAIN_BITS
+        if left.any():
+            more, left = np.divmod(left << _GRAIN_BITS, p)
+            grains += more
+            if left.any():
+                drawn = (draws() >> _DRAW_BITS).astype(np.int64)
+                grains += drawn * p < left << 20
+        return grains
+
+
+def units(grains: I64, hashes: U64) -> I64:
+    """Grains to units, rounded at random by the hash of each."""
+    drawn = (mix(hashes ^ _SALT) >> np.uint64(64 - _GRAIN_BITS)).astype(np.int64)
+    return (grains + drawn) >> _GRAIN_BITS
+
+
+def _whole_units(owner: str, unit: Fraction, **bounds: Fraction) -> list[int]:
+    """Bounds as numbers of units; a ParameterError where one is not whole, or values cannot be divided in 64 bits."""
+    if unit <= 0:
+        raise ParameterError(f"{owner}: unit must be above 0, got {show(unit)}")
+    if unit.numerator >= _MOST_NUMERATOR or unit.denominator >= 1 << 30:
+        raise ParameterError(
+            f"{owner}: unit must be a fraction of whole numbers below 2^43 and 2^30, got {show(unit)[:60]};"
+            " choose a rounder one"
+        )
+    for name, bound in bounds.items():
+        if not 1 <= bound / unit <= MOST_UNITS or (bound / unit).denominator != 1:
+            raise ParameterError(
+                f"{owner}: {name} must be a whole number of units ({show(unit)}) from 1 to 2^20,"
+                f" got {show(bound)}, which is {show(bound / unit)[:40]} of them"
+            )
+    return [int(bound / unit) for bound in bounds.values()]
+
+
+def bounds_in_units(
+    owner: str, unit: Number | None, most: Number, max_value: Number | None, max_per_key: int
+) -> tuple[Fraction, int | str, int]:
+    """Unit, and the bounds of a user (in all, for one key) as numbers of units."""
+    if unit is None or max_value is None:
+        missing = "unit" if unit is None else "max_value"
+        raise ParameterError(
+            f"{owner}: {missing} must be given where values are added up: at most max_value of a user for one key,"
+            " rounded to unit, such as a sixteenth of it"
+        )
+    if max_per_key != 1:
+        raise ParameterError(f"{owner}: max_per_key has no effect beside max_value; leave it out")
+    grid = rational(unit, "unit", owner)
+    bounds = {"max_value": rational(max_value, "max_value", owner)}
+    if most == "auto":
+        return grid, "auto", _whole_units(owner, grid, **bounds)[0]
+    bounds["max_contributions"] = rational(most, "max_contributions", owner)
+    per_key, in_all = _whole_units(owner, grid, **bounds)
+    return grid, in_all, per_key
+
+
+def bounds_in_values(values: dict[str, Any]) -> dict[str, Any]:
+    """The reverse: bounds of parameters as they are given."""
+    unit = values.get("unit")
+    if unit is None:
+        return values
+    in_all, per_key = values["max_contributions"] * unit, values["max_per_key"] * unit
+    return {**values, "max_contributions": in_all, "max_value": per_key, "max_per_key": 1}
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of this type can be added up."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def wrong_values(values: pa.Array, name: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """(reason, rows that are good), for each reason for which there are bad ones. Nulls are others' concern."""
+    if pa.types.is_integer(values.type):
+        ends = pc.min_max(values).as_py()
+        if (ends["min"] or 0) >= 0 and (ends["max"] or 0) < MOST_VALUE:
+            return
+    reals = values.cast(pa.float64(), safe=False)
+    tests = (
+        ("is not a number", pc.is_nan),
+        ("is infinite", pc.is_inf),
+        ("is negative", lambda column: pc.less(column, 0.0)),
+        ("is too large", lambda column: pc.greater_equal(column, float(MOST_VALUE))),
+    )
+    for reason, test in tests:
+        bad = pc.fill_null(test(reals), False)
+        if pc.any(bad).as_py():
+            yield f"{name} {reason}", pc.invert(bad).to_numpy(zero_copy_only=False)
+
+
+def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
+    """A caller's column of values, of which none may be wrong; an `InputError` says what is."""
+    column = one_array(array_of(values, what))
+    if not is_number(column.type):
+        raise InputError(f"{what} must be {NUMBERS}, got {column.type}")
+    if len(column) != rows:
+        raise InputError(f"{what} must be as many as the keys, got {len(column)} and {rows}")
+    if column.null_count:
+        raise InputError(f"{what}: some are null; leave these records out")
+    for reason, good in wrong_values(column, "a value"):
+        raise InputError(f"{what}: {reason}, at row {int(np.argmin(good)) + 1}; leave these records out")
+    return column
+
+
+def checked_sums(sums: object, rows: int, unit: Fraction) -> pa.Array:
+    """A caller's column of sums of many users, each below `MOST_SUM` units."""
+    column = checked_values(sums, rows, "counts")
+    if rows and Fraction(pc.max(column).as_py()) >= MOST_SUM * unit:
+        raise InputError(f"counts must be below 2^40 units of {show(unit)}; raise unit")
+    return column
+
+
+def _integers(values: pa.Array, unit: Fraction, limit: int) -> tuple[I64, int]:
+    """(n, b) with values n/b, such that the numerator of b units is below the limit."""
+    kind = values.type
+    if pa.types.is_integer(kind):
+        return values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), 1
+    if pa.types.is_decimal128(kind) and kind.precision <= 18 and kind.scale >= 0:
+        b = 10**kind.scale
+        if (b * unit).numerator < limit:
+            limbs = np.frombuffer(
+                values.buffers()[1], "<i8"
+            )  # low limb first; below 10^18 the other one is 0
+            return limbs[2 * values.offset : 2 * (values.offset + len(values)) : 2].copy(), b
+    b = 1
+    while (2 * b * unit).numerator < limit and b < 1 << 60:
+        b *= 2
+    floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.floor(np.minimum(floats * b, 2.0**63 - 1024)).astype(np.int64), b  # times a power of 2: exact
