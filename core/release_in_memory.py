@@ -91,7 +91,7 @@ def release(
         users, keys, values = _columns("release", users, keys, user, key, values)
     release_key = key_for(params, release_key)
     texts = params.delta != 0
-    weights = _weights(params, values, keys, "release")
+    weights = _weights(params, values, users, keys, "release")
     if path is not None:
         check_free(path)
     totals = None
@@ -203,7 +203,7 @@ def release_public(
         check_free(path)
     table = public_key_table(public_keys)
     plan = make_public_plan(params, len(table.texts), unit_of(users))
-    weights = _weights(params, values, keys, "release_public")
+    weights = _weights(params, values, users, keys, "release_public")
     rows, of_users, listed = only_public_keys(keys, table, users, None if weights is None else weights[0])
     weights = None if weights is None else (listed, weights[1])
     if of_users is None:
@@ -273,8 +273,10 @@ def _columns(what: str, frame: Any, stray: object, user: Any, key: Any, values: 
     return columns_by_name(what, frame, stray, user=user, key=key, values=values)
 
 
-def _weights(params: ReleaseParams, values: Any, keys: Any, what: str) -> tuple[pa.Array, Grid] | None:
-    grid = values_for(checked_params(params), values, what)
+def _weights(
+    params: ReleaseParams, values: Any, users: Any, keys: Any, what: str
+) -> tuple[pa.Array, Grid] | None:
+    grid = values_for(checked_params(params), values, users, what)
     return None if grid is None else (checked_values(values, len(keys)), grid)
 
 

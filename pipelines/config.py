@@ -291,6 +291,11 @@ class PrivacyConfig(Model):
         """max_contributions; 1 where a record is the unit of privacy and nothing was said."""
         return 1 if self.max_contributions is None else self.max_contributions
 
+    @property
+    def per_key(self) -> int | Fraction:
+        """The most that a user may contribute to one key."""
+        return self.max_per_key
+
 
 class OutputConfig(Model):
     """Where the result goes. It must not exist: a release is never overwritten."""

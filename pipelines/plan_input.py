@@ -14,25 +14,35 @@ __all__ = ["plan_config", "source_of"]
 
 
 def source_of(
-    config: InputConfig, columns: Iterable[str] = (), types: Mapping[str, pa.DataType] | None = None
+    config: InputConfig,
+    columns: Iterable[str] = (),
+    types: Mapping[str, pa.DataType] | None = None,
+    values: Iterable[str] = (),
 ) -> Source:
-    """The source of a job that needs user and key, and `columns` beside them; `types` are for text files."""
+    """The source of a job that needs user and key, and `columns` beside them; `types` are for text files.
+
+    Those in `values` are added up.
+    """
     return Source(
         ids=config.columns,
-        columns=tuple(columns),
+        columns=tuple(dict.fromkeys((*columns, *values))),
+        values=tuple(values),
         format=config.format,
         options=config.options,
         where=None if config.where is None else parse(config.where),
-        types=tuple((types or {}).items()),
+        types=tuple({**dict.fromkeys(values, pa.float64()), **(types or {})}.items()),
         keep_bad=config.bad_records is not None,
         folders=config.folder_columns,
     )
 
 
 def plan_config(
-    config: InputConfig, columns: Iterable[str] = (), types: Mapping[str, pa.DataType] | None = None
+    config: InputConfig,
+    columns: Iterable[str] = (),
+    types: Mapping[str, pa.DataType] | None = None,
+    values: Iterable[str] = (),
 ) -> InputPlan:
     """Finds and checks all input files of a config; an `InputError` says what is wrong with them."""
     from hushgram.transforms.read_records import plan_records
 
-    return plan_records(config.path, source_of(config, columns, types))
+    return plan_records(config.path, source_of(config, columns, types, values))

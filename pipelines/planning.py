@@ -126,20 +126,24 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
     return out
 
 
-def worth_lines(found: Prediction, population: Population) -> Iterator[tuple[str, str]]:
-    """(name, text) of all that is predicted for one setting."""
+def worth_lines(
+    found: Prediction, population: Population, per: float = 1.0, what: str = "count"
+) -> Iterator[tuple[str, str]]:
+    """(name, text) of all that is predicted for one setting; a count stands for `per` and is called `what`."""
     yield "size", f"about {human_bytes(found.size)} ({found.size * 8 / population.keys:.1f} bits a key)"
     if found.kept < 1.0:
         yield "kept", f"about {found.kept:.0%} of the records; the bound on users cuts the rest"
     yield (
         "heavy keys",
-        f"from a noisy count of {found.threshold:,} on; {_about(found.false_keys)} false ones are expected among them,"
-        f" and {_about(found.missed_keys)} keys with such a count are missed; all others are answered by the encoding",
+        f"from a noisy {what} of {found.threshold * per:,.10g} on; {_about(found.false_keys)} false ones are expected"
+        f" among them, and {_about(found.missed_keys)} keys with such a {what} are missed; all others are answered by"
+        " the encoding",
     )
     for at in found.at:
         yield (
             "error",
-            f"at a count of {at.count:,}: {at.error:,.1f} (root mean square), intervals {at.width:,.0f} wide",
+            f"at a {what} of {at.count * per:,.10g}: {at.error * per:,.1f} (root mean square), intervals"
+            f" {at.width * per:,.0f} wide",
         )
     for total in found.totals:
         yield (
@@ -147,11 +151,11 @@ def worth_lines(found: Prediction, population: Population) -> Iterator[tuple[str
             f"over {total.keys:,} random keys: {total.error:.1%} of the total, intervals {total.width:.1%} wide",
         )
     if found.resolved is None:
-        yield "resolved", "no single key is told to half its count; ask for totals, or raise epsilon"
+        yield "resolved", f"no single key is told to half its {what}; ask for totals, or raise epsilon"
     else:
         yield (
             "resolved",
-            f"keys from a count of about {found.resolved:,} on, likely {found.resolved_keys:,} keys",
+            f"keys from a {what} of about {found.resolved * per:,.10g} on, likely {found.resolved_keys:,} keys",
         )
 
 
@@ -173,20 +177,28 @@ def expected_lines(
     else:
         how = "guessed from the sizes of the files; hushgram plan tells more"
     population = population_of(config, rows, None, None)
+    per, what = float(params.per_count), "count" if config.input.value is None else "sum"
+    if config.input.value is not None and config.sizes is None:
+        population = Population.zipf(population.keys, max(population.records * params.max_per_key // 4, 1))
+        how = f"each value taken as a quarter of max_value; {how}"
+    params = params.of_counts()
     with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction"))
         others = [
             predict(other, population, path=Path(folder, f"other-{i}"), sets=())
             for i, other in enumerate(_others(params))
         ]
-    yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
-    yield from worth_lines(found, population)
+    if config.input.value is None:
+        yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
+    else:
+        yield "if", f"a sum of {population.records * per:,.10g} over {population.keys:,} keys ({how})"
+    yield from worth_lines(found, population, per, what)
     best = min(others, key=lambda other: other.score, default=found)
     if best.score < _MUCH_SHARPER * found.score and best.resolved is not None:
         yield (
             "sharper",
-            f"encoding {best.params.encoding} with {best.params.noise} noise would tell keys from a count of about"
-            f" {best.resolved:,} on, likely {best.resolved_keys:,} keys",
+            f"encoding {best.params.encoding} with {best.params.noise} noise would tell keys from a {what} of about"
+            f" {best.resolved * per:,.10g} on, likely {best.resolved_keys:,} keys",
         )
 
 

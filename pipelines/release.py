@@ -59,6 +59,7 @@ def run_release(
     key: str,
     path: str | os.PathLike[str],
     user: str | None = None,
+    value: str | None = None,
     public_keys: Any = None,
     name: str = "",
     release_key: ReleaseKey | None = None,
@@ -86,6 +87,7 @@ def run_release(
             key=key,
             path=path,
             user=user,
+            value=value,
             public_keys=public_keys,
             name=name,
             release_key=release_key,
@@ -113,6 +115,7 @@ def build_release(
     key: str,
     path: str | os.PathLike[str],
     user: str | None = None,
+    value: str | None = None,
     public_keys: Any = None,
     name: str = "",
     release_key: ReleaseKey | None = None,
@@ -123,7 +126,7 @@ def build_release(
     size = None
     if isinstance(source, InputPlan):
         size = source.bytes
-        for column in (user, key):
+        for column in (user, key, value):
             if column is not None and column not in source.schema.names:
                 read = ", ".join(source.schema.names)
                 raise InputError(f"column {column!r} is not among those that are read: {read}")
@@ -133,6 +136,7 @@ def build_release(
         params,
         user=user,
         key=key,
+        value=value,
         path=path,
         public_keys=public_keys,
         name=name,

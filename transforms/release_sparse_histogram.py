@@ -113,7 +113,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             raise ParameterError(
                 "ReleaseSparseHistogram: max_contributions auto needs users and any keys; state a number"
             )
-        grid = values_for(params, value, "ReleaseSparseHistogram")
+        grid = values_for(params, value, user, "ReleaseSparseHistogram")
         self._value = None if value is None or grid is None else (value, grid)
         self._params, self._user, self._key, self._said = params, user, key, (name, recipe)
         self._release_key = key_for(params, release_key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hushgram.exact.weights import wrong_values
 from hushgram.inputs.conditions import bind
-from hushgram.inputs.source import InputPlan, Rejects
+from hushgram.inputs.source import InputPlan, Rejects, Source
 
 __all__ = [
     "Places",
@@ -103,17 +104,26 @@ def keep_good(
     arrays, places = _shaped(arrays, plan, places)
     good: NDArray[np.bool_] | None = None
     for name, column in zip(plan.schema.names, arrays, strict=True):
-        if name not in source.ids:
-            continue
-        broken = None if decoded or name in source.recipes else valid_text(column)
-        for reason, rows in ((f"{name} is null", _not_null(column)), (f"{name} is not UTF-8", broken)):
-            if rows is None:
-                continue
+        for reason, rows in _wrong(name, column, source, decoded):
             fresh = np.flatnonzero(~rows if good is None else ~rows & good)
             _set_aside(arrays, plan.schema, rejects, reason, fresh, places)
             good = rows if good is None else good & rows
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
+
+
+def _wrong(
+    name: str, column: pa.Array, source: Source, decoded: bool
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """(reason, rows that are good) of what makes records bad in this column."""
+    if name not in source.ids and name not in source.values:
+        return
+    if (there := _not_null(column)) is not None:
+        yield f"{name} is null", there
+    if name in source.values:
+        yield from wrong_values(column, name)
+    elif not decoded and name not in source.recipes and (text := valid_text(column)) is not None:
+        yield f"{name} is not UTF-8", text
 
 
 def _with_constants(arrays: list[pa.Array], plan: InputPlan) -> tuple[list[pa.Array], InputPlan]:

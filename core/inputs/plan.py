@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hushgram.errors import InputError
 from hushgram.exact.identifiers import ACCEPTED, id_type
+from hushgram.exact.weights import NUMBERS, is_number
 from hushgram.inputs.blocks import COMPRESSIONS
 from hushgram.inputs.columns import common_type, no_column
 from hushgram.inputs.conditions import bind
@@ -109,6 +110,11 @@ def _column_type(
             kinds.append(kind)
         return common_type(kinds)
     kinds = list(dict.fromkeys(plan.types.get(name, pa.string()) for plan in full))
+    if name in source.values:
+        found = next((kind for kind in kinds if not is_number(kind)), None)
+        if found is not None:
+            raise InputError(f"{files[0].path}: column {name!r} is {found}; values must be {NUMBERS}")
+        return kinds[0] if len(kinds) == 1 else pa.float64()
     return _widest(kinds)
 
 

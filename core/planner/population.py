@@ -59,6 +59,7 @@ class Population:
         """The population of an earlier release, from the distribution of counts that it shows."""
         plan = sketch.plan
         counts, number = sketch.distribution()
+        counts = counts / sketch.per_count
         upto = np.cumsum(number)
         keys = max(round(float(upto[-1])), 1) if len(upto) else 1
         scale = _scale(keys)

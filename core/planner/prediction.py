@@ -108,6 +108,7 @@ def predict(
     tells it better. The made-up sketch goes to `path`, or to a temporary directory.
     """
     asked = params
+    params = params.of_counts()  # where values are added up, a count is a unit of them
     if params.split.contributions:  # for the choice of C, which users are needed for
         params = params.without_choice(_TYPICAL if params.choose_contributions else params.max_contributions)
     key = _NOT_SECRET.for_data(number.to_bytes(8, "little"))

@@ -56,6 +56,10 @@ __all__ = [
 ]
 
 
+# Sums without users are held in grains: 2^39 records of one key fit 64 bits.
+_MOST_OF_A_RECORD = 1 << 12
+
+
 def checked_params(params: object) -> ReleaseParams:
     """The parameters, where they are that; a forgotten or misplaced argument is said so."""
     if not isinstance(params, ReleaseParams):
@@ -69,8 +73,12 @@ def key_for(params: ReleaseParams, release_key: ReleaseKey | None) -> ReleaseKey
     return (release_key or ReleaseKey.generate()).for_parameters("release", text)
 
 
-def values_for(params: ReleaseParams, values: object, what: str) -> Grid | None:
+def values_for(params: ReleaseParams, values: object, users: object, what: str) -> Grid | None:
     """The grid of the values; a ParameterError where there are values and no grid, or the reverse."""
+    if values is not None and users is None and params.max_per_key > _MOST_OF_A_RECORD:
+        raise ParameterError(
+            f"{what}: without users max_value must be at most {_MOST_OF_A_RECORD:,} units; raise unit"
+        )
     if (params.unit is None) != (values is None):
         missing = "params with max_value and unit" if params.unit is None else "a column of values"
         raise ParameterError(f"{what}: adding up values needs {missing}")

@@ -73,6 +73,10 @@ class Job(ABC, Generic[C]):
         """The columns that are read beside those of `InputConfig.columns`."""
         return ()
 
+    def values(self) -> Iterable[str]:
+        """The columns of numbers that are added up."""
+        return ()
+
     def column_types(self) -> dict[str, pa.DataType]:
         """Types of columns of text files, from their use: not from first lines, where one record could decide."""
         return {}
@@ -125,7 +129,7 @@ class Job(ABC, Generic[C]):
 
         config = self.config.input
         columns = [name for name in self.columns() if name not in config.columns]
-        plan = plan_config(config, columns, self.column_types())
+        plan = plan_config(config, columns, self.column_types(), tuple(self.values()))
         self.check_schema(plan.schema)
         self._check_bad_records([file.path for file in plan.files])
         return plan
@@ -157,7 +161,7 @@ class Job(ABC, Generic[C]):
             self.events(),
             unit="record" if user is None else "user",
             max_contributions=privacy.contributions,
-            max_per_key=privacy.max_per_key,
+            max_per_key=privacy.per_key,
             subject=self.subject,
         )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from hushgram.accounting import Event
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = [
-    "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleasePrivacy", "SizesConfig", "SplitConfig",
+    "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleaseInput", "ReleasePrivacy", "SizesConfig", "SplitConfig",
 ]  # fmt: skip
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
@@ -38,7 +40,7 @@ _PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)"
 _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", "keys")}
 # What the mechanisms of a sketch take, by the name that config and library share.
 _CHOICES = (
-    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "noise", "width",
+    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "max_value", "noise", "unit", "width",
 )  # fmt: skip
 # A field that takes the word auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
@@ -48,7 +50,11 @@ _AS_IT_IS = PlainSerializer(lambda value: value.model_dump() if isinstance(value
 class SizesConfig(Model):
     """Public sizes of the data. Where they are given, no budget is spent on learning them."""
 
-    records: int = Field(ge=1, le=1 << 50, description="about how many records, from public knowledge")
+    records: int = Field(
+        ge=1,
+        le=1 << 50,
+        description="about how many records, or their sum with input.value",
+    )
     keys: int = Field(ge=1, le=1 << 50, description="about how many distinct keys, from public knowledge")
 
 
@@ -97,16 +103,81 @@ class ReleasePrivacy(PrivacyConfig):
         default=None, description="false keys where delta is 0: a share of all (0.03) or a number (from 1)"
     )
     width: Literal["exact", "paper"] | None = None
+    max_value: Exact | None = Field(
+        default=None,
+        description="with input.value: the most that a user may add to one key, in place of max_per_key",
+    )
+    unit: Exact | None = Field(
+        default=None, description="with input.value: the grid to which sums are rounded, such as max_value/16"
+    )
     domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
 
     @property
     def contributions(self) -> int:
-        return MOST if self.chooses_contributions else self.max_contributions or 1
+        if self.chooses_contributions:
+            return int(MOST * (self.unit or 1))
+        return self.max_contributions or 1
+
+    @property
+    def per_key(self) -> int | Fraction:
+        return self.max_per_key if self.max_value is None else self.max_value
 
     @property
     def chooses_contributions(self) -> bool:
         """Whether C is chosen from the data."""
         return str(self.max_contributions) == "auto"
+
+    def params(self, sizes: SizesConfig | None = None) -> ReleaseParams:
+        """The parameters of a release, as the library checks them."""
+        chosen: dict[str, Any] = {
+            name: getattr(self, name) for name in _CHOICES if getattr(self, name) is not None
+        }
+        if self.split is not None:
+            stated: SplitConfig | str = self.split
+            chosen["split"] = stated if isinstance(stated, str) else stated.model_dump(exclude_none=True)
+        if sizes is not None:
+            records = max(int(sizes.records / (self.unit or 1)), 1)
+            chosen.update(expected_records=records, expected_keys=sizes.keys)
+        most: Any = self.contributions
+        if self.max_value is not None and self.max_contributions is None:
+            most = self.max_value  # of a record, which adds to one key
+        make = ReleaseParams.paper if self.preset == "paper" else ReleaseParams
+        return make(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            max_contributions="auto" if self.chooses_contributions else most,
+            max_per_key=self.max_per_key,
+            **chosen,
+        )
+
+    def check_values(self, value: str | None) -> None:
+        """Refuses bounds on values where none are added up, and the reverse."""
+        for name in ("max_value", "unit"):
+            given = getattr(self, name) is not None
+            if given and value is None:
+                raise refuse(("privacy", name), "goes with input.value, the column of numbers to add up")
+            if not given and value is not None:
+                raise refuse(
+                    ("privacy", name),
+                    "must be given with input.value: at most max_value of a user for one key, rounded to unit, such as"
+                    " a sixteenth of it",
+                )
+
+
+class ReleaseInput(InputConfig):
+    """Which records to read, and what of them."""
+
+    value: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a column of numbers: their sums are released in place of counts",
+    )
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.value is not None and self.value in (self.user, self.key):
+            raise refuse(("value",), f"must be another column than user and key, got {self.value!r}")
+        return self
 
 
 class ReleaseConfig(JobConfig):
@@ -115,31 +186,17 @@ class ReleaseConfig(JobConfig):
     NAME: ClassVar[str] = "release"
 
     release: Name = Field(description="the name of this release, such as urls-daily or urls-{date}")
+    input: ReleaseInput
     privacy: ReleasePrivacy
     sizes: SizesConfig | None = None
 
     def params(self) -> ReleaseParams:
         """The parameters of the release, as the library checks them."""
-        privacy = self.privacy
-        chosen: dict[str, Any] = {
-            name: getattr(privacy, name) for name in _CHOICES if getattr(privacy, name) is not None
-        }
-        if privacy.split is not None:
-            stated: SplitConfig | str = privacy.split
-            chosen["split"] = stated if isinstance(stated, str) else stated.model_dump(exclude_none=True)
-        if self.sizes is not None:
-            chosen.update(expected_records=self.sizes.records, expected_keys=self.sizes.keys)
-        make = ReleaseParams.paper if privacy.preset == "paper" else ReleaseParams
-        return make(
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            max_contributions="auto" if privacy.chooses_contributions else privacy.contributions,
-            max_per_key=privacy.max_per_key,
-            **chosen,
-        )
+        return self.privacy.params(self.sizes)
 
     @model_validator(mode="after")
     def _public(self) -> Self:
+        self.privacy.check_values(self.input.value)
         if self.privacy.chooses_contributions and (
             self.input.user is None or self.privacy.domain is not None
         ):
@@ -153,7 +210,7 @@ class ReleaseConfig(JobConfig):
             raise refuse(
                 ("privacy", "delta"), f"must be 0 with a public list of keys, got {self.privacy.delta}"
             )
-        for name in ("preset", "split", *_CHOICES):
+        for name in sorted({"preset", "split", *_CHOICES} - {"max_value", "unit"}):
             if getattr(self.privacy, name) is not None:
                 raise refuse(("privacy", name), "has no effect with a public list of keys; leave it out")
         if self.sizes is not None:
@@ -162,14 +219,21 @@ class ReleaseConfig(JobConfig):
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
-        try:
+        with placed("privacy"):
             self.params()
-        except ParameterError as problem:
-            match = _PARAMETER.match(str(problem))
-            if match is None:
-                raise ValueError(str(problem)) from None
-            raise refuse(_FIELDS.get(match[1], ("privacy", *match[1].split("."))), match[2]) from None
         return self
+
+
+@contextmanager
+def placed(group: str) -> Iterator[None]:
+    """A mistake in parameters is one in the field of that group."""
+    try:
+        yield
+    except ParameterError as problem:
+        match = _PARAMETER.match(str(problem))
+        if match is None:
+            raise ValueError(str(problem)) from None
+        raise refuse(_FIELDS.get(match[1], (group, *match[1].split("."))), match[2]) from None
 
 
 class Release(Job[ReleaseConfig]):
@@ -188,6 +252,9 @@ class Release(Job[ReleaseConfig]):
 
             path = self.config.privacy.domain.public_keys
             self.public_keys = read_key_list(path, "privacy.domain.public_keys", open_file)
+
+    def values(self) -> tuple[str, ...]:
+        return () if self.config.input.value is None else (self.config.input.value,)
 
     def events(self) -> list[Event]:
         from hushgram.pipelines.budget import release_events
@@ -211,6 +278,7 @@ class Release(Job[ReleaseConfig]):
             self.source,
             user=self.config.input.user,
             key=self.config.input.key,
+            value=self.config.input.value,
             path=path,
             public_keys=self.public_keys,
             name=self.name,
@@ -270,8 +338,10 @@ def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
     from hushgram.laplace_mechanism import LaplaceParams, max_error
 
     noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
-    yield "public keys", f"{keys:,}, each with Laplace noise of scale {show(noise.scale)}"
-    yield "error", f"with probability 95 % no count is off by more than {max_error(keys, noise):,}"
+    per = params.per_count
+    yield "public keys", f"{keys:,}, each with Laplace noise of scale {show(noise.scale * per)}"
+    worst = float(max_error(keys, noise) * per)
+    yield "error", f"with probability 95 % none is off by more than {worst:,.10g}"
 
 
 JOB = Release

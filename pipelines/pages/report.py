@@ -46,7 +46,7 @@ def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None
         budget=None if ledger is None else _budget(*ledger),
         tiles=_tiles(sketch),
         **_heavy(sketch),
-        **_errors(predicted),
+        **_errors(predicted, sketch.per_count),
     )
 
 
@@ -55,11 +55,16 @@ def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
     noise = _NORMAL * float(sizes.scale) * 2**0.5
     spread = f" ± {noise:,.0f}" if sizes.scale else ""
     return [
-        (f"{max(sizes.records, 0):,}{spread}", "records after bounding"),
+        (_sum(sketch, noise), "sum after bounding" if sketch.sums_values else "records after bounding"),
         (f"{max(sizes.keys, 0):,}{spread}", "different keys"),
         (f"{sketch.size:,}", "bytes of sketch"),
         (f"from {sketch.resolution().count:,}", "a single key's count is known to its half"),
     ]
+
+
+def _sum(sketch: Sketch, noise: float) -> str:
+    sizes, per = sketch.plan.sizes, sketch.per_count
+    return f"{max(sizes.records, 0) * per:,}" + (f" ± {noise * per:,.0f}" if sizes.scale else "")
 
 
 def _heavy(sketch: Sketch) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def _distribution(sketch: Sketch) -> Markup | None:
     points = [(float(counts[i]), float(above[i])) for i in shown[chosen]]
     chart = Chart(
         "Number of keys with at least so many records",
-        Axis("records of a key, at least", 1.0, points[-1][0], log=True),
+        Axis("of a key, at least", float(sketch.per_count), points[-1][0], log=True),
         Axis("keys", 0.5, max(points[0][1] + noise, 10.0), log=True),
         [Band([band(t, n) for t, n in points])],
         [Line("keys", points)],
@@ -140,30 +145,33 @@ def _cut(sketch: Sketch) -> str:
     """What holding users to their bound took from the counts, as far as the release tells."""
     plan = sketch.plan
     if plan.totals is not None:
-        return f"{plan.totals.in_words(plan.params.max_contributions).capitalize()}."
+        return f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."
     if plan.unit == "record":
         return "Nothing: each record is protected for itself, and all of them count."
-    per_key = f", {plan.params.max_per_key:,} of them for one key" if plan.params.max_per_key > 1 else ""
+    most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
+    per_key = f", {each:,} of them for one key" if plan.params.max_per_key > 1 else ""
     return (
-        f"A user counts for at most {plan.params.max_contributions:,} records{per_key}; what was above that is missing"
-        " from all counts here, mostly from those of popular keys. How much it was is not part of this release:"
+        f"A user counts for at most {most:,}{'' if sketch.sums_values else ' records'}{per_key}; what was above that is"
+        " missing from all counts here, mostly from those of popular keys. How much it was is not part of this release:"
         " one with max_contributions auto tells it."
     )
 
 
-def _errors(predicted: Prediction) -> dict[str, Any]:
-    rows = [(f"{a.count:,}", f"± {a.error:,.1f}", f"{a.width:,.0f}") for a in predicted.at]
-    points = [(float(a.count), max(a.error, 0.1)) for a in predicted.at]
-    widths = [(float(a.count), max(a.width / 2, 0.1)) for a in predicted.at]
+def _errors(predicted: Prediction, per: int | float) -> dict[str, Any]:
+    """What error to expect; a count of the prediction stands for `per`."""
+    rows = [(f"{a.count * per:,}", f"± {a.error * per:,.1f}", f"{a.width * per:,.0f}") for a in predicted.at]
+    points = [(float(a.count * per), max(a.error, 0.1) * per) for a in predicted.at]
+    widths = [(float(a.count * per), max(a.width / 2, 0.1) * per) for a in predicted.at]
+    top = float(COUNTS[-1] * per)
     chart = Chart(
         "Expected error at a true count",
-        Axis("true count of a key", 1.0, float(COUNTS[-1]), log=True),
-        Axis("records", 0.5, max(y for _, y in [*points, *widths, (0.0, float(COUNTS[-1]) / 10)]), log=True),
+        Axis("true count of a key", float(per), top, log=True),
+        Axis("error", 0.5 * per, max(y for _, y in [*points, *widths, (0.0, top / 10)]), log=True),
         [],
         [
             Line("root mean square error", points, dots=True),
             Line("half of an interval", widths, "var(--second)", dots=True),
-            Line("the count itself", [(1.0, 1.0), (float(COUNTS[-1]),) * 2], "var(--soft)", dashed=True),
+            Line("the count itself", [(float(per),) * 2, (top,) * 2], "var(--soft)", dashed=True),
         ],
     )
     return {
