@@ -56,8 +56,8 @@ MOST_SUM = 1 << 40
 MOST_VALUE = 1 << 62
 #: what a column of values may be
 NUMBERS = "whole numbers, floating-point numbers or decimals"
-# times so many units it is below 2^63
-_MOST_NUMERATOR = 1 << 43
+# times so many units it is below 2^62
+_MOST_NUMERATOR = 1 << 42
 _DRAW_BITS = np.uint64(44)  # leaves 20 bits of a hash
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -74,7 +74,7 @@ class Grid:
 
     def grains(self, values: pa.Array, draws: Callable[[], U64]) -> I64:
         """Each value in grains; `values` hold no value of `wrong_values`. `draws` are hashes, one for each row."""
-        limit = (1 << 63) // max(self.most, MOST_UNITS)  # so that no product reaches 2^63
+        limit = (1 << 62) // max(self.most, MOST_UNITS)  # so that no product reaches 2^63
         if self.unit.numerator >= limit:
             raise ParameterError(
                 f"unit {show(self.unit)} has too many digits for {self.most:,} of them; choose a rounder one"
@@ -82,7 +82,7 @@ class Grid:
         n, b = _integers(values, self.unit, limit)
         scaled = Fraction(b) * self.unit  # n/b is n·q/p units
         p, q = scaled.numerator, scaled.denominator
-        n = np.minimum(n, self.most * p // q)
+        n = np.minimum(n, self.most * p // q + 1)
         whole, left = np.divmod(n * q, p) if p > 1 else (n * q, np.zeros(1, np.int64))
         grains: I64 = whole << _GRAIN_BITS
         if left.any():
@@ -91,7 +91,7 @@ class Grid:
             if left.any():
                 drawn = (draws() >> _DRAW_BITS).astype(np.int64)
                 grains += drawn * p < left << 20
-        return grains
+        return np.minimum(grains, self.most << _GRAIN_BITS)
 
 
 def units(grains: I64, hashes: U64) -> I64:
@@ -106,7 +106,7 @@ def _whole_units(owner: str, unit: Fraction, **bounds: Fraction) -> list[int]:
         raise ParameterError(f"{owner}: unit must be above 0, got {show(unit)}")
     if unit.numerator >= _MOST_NUMERATOR or unit.denominator >= 1 << 30:
         raise ParameterError(
-            f"{owner}: unit must be a fraction of whole numbers below 2^43 and 2^30, got {show(unit)[:60]};"
+            f"{owner}: unit must be a fraction of whole numbers below 2^42 and 2^30, got {show(unit)[:60]};"
             " choose a rounder one"
         )
     for name, bound in bounds.items():

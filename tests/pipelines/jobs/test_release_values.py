@@ -1,0 +1,121 @@
+"""``input.value`` in a config: every format gives the same sums, and mistakes are one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from hushgram import Sketch
+from hushgram.errors import HushgramError
+from hushgram.pipelines.cli import cli
+
+PRIVACY = "{epsilon: 1, max_contributions: 8000, max_value: 1000, unit: 125}"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    draw = np.random.default_rng(2)
+    rows = 3000
+    users, keys = np.arange(rows), draw.choice(["/a", "/b", "/c"], rows, p=[0.8, 0.15, 0.05])
+    sizes = draw.integers(0, 2000, rows)
+    pq.write_table(
+        pa.table({"user": users, "url": keys, "bytes": sizes, "text": keys}), tmp_path / "data.parquet"
+    )
+    lines = [f"{u},{k},{b}\n" for u, k, b in zip(users, keys, sizes, strict=True)]
+    (tmp_path / "data.csv").write_text("user,url,bytes\n" + "".join(lines))
+    records = [
+        {"user": int(u), "url": str(k), "bytes": int(b)} for u, k, b in zip(users, keys, sizes, strict=True)
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(name: str, *options: str, privacy: str = PRIVACY, value: str = "bytes", extra: str = "") -> Result:
+    Path("config.yaml").write_text(
+        f"release: sums\ninput: {{path: {name}, user: user, key: url, value: {value}{extra}}}\n"
+        f"privacy: {privacy}\noutput: {{path: out.sketch}}\n"
+    )
+    return CliRunner().invoke(cli, ["release", "config.yaml", *options])
+
+
+@pytest.mark.parametrize("name", ["data.parquet", "data.csv", "data.jsonl"])
+def test_a_column_is_added_up(here: Path, name: str) -> None:
+    if name == "data.parquet":
+        checked = run(name, "--check")
+        assert checked.exit_code == 0, checked.output
+        assert "noisy sum of" in checked.output
+        assert "at a sum of 1,250" in checked.output
+    done = run(name)
+    assert done.exit_code == 0, done.output
+    table = pq.read_table("data.parquet")
+    truth = np.minimum(table["bytes"].to_numpy(), 1000)[table["url"].to_numpy() == "/a"].sum()
+    estimate = Sketch.open("out.sketch").estimate("/a")["estimate"][0].as_py()
+    assert abs(estimate - truth) < 0.15 * truth
+    for command in ("inspect", "heavy", "verify"):
+        shown = CliRunner().invoke(cli, [command, "out.sketch"])
+        assert shown.exit_code == 0, shown.output
+    assert "noisy sum of at least" in CliRunner().invoke(cli, ["inspect", "out.sketch"]).output
+    assert CliRunner().invoke(cli, ["report", "out.sketch", "-o", "report.html"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("data.csv", ["7,/a,-1\n", "7,/a,nan\n", "7,/a,inf\n", "7,/a,\n", "7,/a,12x\n", "7,/a,1e300\n"]),
+        (
+            "data.jsonl",
+            [
+                '{"user": 7, "url": "/a", "bytes": -1}\n',
+                '{"user": 7, "url": "/a", "bytes": null}\n',
+                '{"user": 7, "url": "/a"}\n',
+                '{"user": 7, "url": "/a", "bytes": [1]}\n',
+                '{"user": 7, "url": "/a", "bytes": 1e300}\n',
+            ],
+        ),
+    ],
+)
+def test_values_that_cannot_be_are_set_aside(here: Path, name: str, bad: list[str]) -> None:
+    with open(name, "a") as file:
+        file.writelines(bad)
+    done = run(name, extra=", bad_records: bad.jsonl")
+    assert done.exit_code == 0, done.output
+    assert f"{len(bad)} bad records" in done.output
+    assert len(Path("bad.jsonl").read_text().splitlines()) == len(bad)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "value", "words"),
+    [
+        ("{epsilon: 1, max_contributions: 8}", "bytes", "privacy.max_value"),
+        ("{epsilon: 1, max_contributions: 8, max_value: 4}", "bytes", "privacy.unit"),
+        ("{epsilon: 1, max_contributions: 8, max_value: 3, unit: 2}", "bytes", "whole number of units"),
+        ("{epsilon: 1, max_contributions: 8, max_value: 4, unit: 0}", "bytes", "unit must be above 0"),
+        ("{epsilon: 1, max_contributions: 2000000000, max_value: 4, unit: 1}", "bytes", "2^20"),
+        ("{epsilon: 1, max_contributions: 8, max_value: 4, unit: 1, max_per_key: 2}", "bytes", "max_per_key"),
+        (PRIVACY, "url", "another column"),
+        (PRIVACY, "text", "values must be whole numbers"),
+        (PRIVACY, "nothing", "no column 'nothing'"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_runs(here: Path, privacy: str, value: str, words: str) -> None:
+    for options in ([], ["--check"]):
+        refused = run("data.parquet", *options, privacy=privacy, value=value)
+        assert isinstance(refused.exception, HushgramError)  # which the command shows in one line, with exit code 2
+        assert words in str(refused.exception)
+        assert "\n" not in str(refused.exception)
+    assert not Path("out.sketch").exists()
+
+
+def test_a_bound_without_values_is_refused(here: Path) -> None:
+    Path("config.yaml").write_text(
+        f"release: sums\ninput: {{path: data.csv, user: user, key: url}}\nprivacy: {PRIVACY}\noutput: {{path: o}}\n"
+    )
+    refused = CliRunner().invoke(cli, ["release", "config.yaml"])
+    assert "input.value" in str(refused.exception)
