@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hushgram.noise import sampling
     from hushgram.noise.entropy import ReleaseKey, os_entropy
-    from hushgram.release_in_memory import release, release_histogram, release_public
+    from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
     from hushgram.sketch.reader import Sketch
+    from hushgram.sparse_histogram.metrics import Metric
     from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
+    "Metric",
     "ReleaseKey",
     "ReleaseParams",
     "Sketch",
@@ -28,6 +30,7 @@ __all__ = [
     "os_entropy",
     "release",
     "release_histogram",
+    "release_metrics",
     "release_public",
     "sampling",
 ]
@@ -40,6 +43,8 @@ _HOMES = {
     "ReleaseParams": "hushgram.sparse_histogram.params",
     "release": "hushgram.release_in_memory",
     "release_histogram": "hushgram.release_in_memory",
+    "release_metrics": "hushgram.release_in_memory",
+    "Metric": "hushgram.sparse_histogram.metrics",
     "release_public": "hushgram.release_in_memory",
     "Sketch": "hushgram.sketch.reader",
 }

@@ -10,7 +10,7 @@ Everything left of a mechanism is exact and private and stays in this function.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from hushgram.publishing import check_free
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
 from hushgram.sparse_histogram.contributions import UserTally, UserTotals
+from hushgram.sparse_histogram.metrics import Metric, checked_metrics, metric_keys
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
@@ -55,7 +56,9 @@ from hushgram.sparse_histogram.steps import (
 )
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["encoded_blocks", "release", "release_histogram", "release_public", "simulate"]
+__all__ = [
+    "encoded_blocks", "release", "release_histogram", "release_metrics", "release_public", "simulate",
+]  # fmt: skip
 
 _LARGEST_COUNT = 1 << 48
 
@@ -94,22 +97,10 @@ def release(
     weights = _weights(params, values, users, keys, "release")
     if path is not None:
         check_free(path)
-    totals = None
-    if users is None:
-        _refuse_choice(params, "release without users")
-        histogram = count_records(keys, weights, release_key, texts=texts)
-        if weights is not None:
-            histogram = histogram.in_units(release_key)
-    else:
+    rows = None
+    if users is not None:
         rows = Contributions.of(users, keys, release_key, texts=texts, values=(weights,))
-        weighted = weights is not None
-        if params.choose_contributions:
-            rows = rows.cut(params.max_contributions)
-            tally = UserTally.of(rows.totals(params.max_per_key, weighted=weighted))
-            chosen = choose_params(tally, params, release_key)
-            params, totals = chosen.params, chosen.totals
-        kept = apart(params, release_key)
-        histogram = rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
+    histogram, params, totals = _bounded(rows, keys, weights, params, release_key)
     return _release(histogram, params, path, release_key, name, unit_of(users), totals)
 
 
@@ -216,6 +207,84 @@ def release_public(
         histogram = contributions.bounded(params.max_contributions, params.max_per_key, weighted=weighted)
     heavy = heavy_of_list(histogram, table, plan, release_key)
     return _write(path, plan, heavy, iter(()), release_key, name)
+
+
+def release_metrics(
+    users: Any,
+    keys: Any = None,
+    metrics: Mapping[str, Metric] = UNSTATED,
+    path: str | Path = UNSTATED,
+    *,
+    user: str | None = UNSTATED,
+    key: str = UNSTATED,
+    values: Mapping[str, Any] | None = None,
+    release_key: ReleaseKey | None = None,
+    name: str = "",
+) -> dict[str, Sketch]:
+    """Release several metrics of the same records with one bounding of users: a sketch for each in the folder ``path``.
+
+    ``metrics`` are `Metric`s by name. The columns that they name are those of the frame, or of ``values`` where users
+    and keys are given as columns. What all sketches lose together is the sum of their ε and of their δ.
+
+    >>> import tempfile
+    >>> visits = ReleaseParams(epsilon="1/2", max_contributions=2)
+    >>> bytes = ReleaseParams(epsilon="1/2", max_contributions=2000, max_value=1000, unit=100)
+    >>> metrics = {"visits": Metric(visits), "bytes": Metric(bytes, "size")}
+    >>> frame = pa.table({"who": ["ann", "bob"], "url": ["/a", "/a"], "size": [512, 20.5]})
+    >>> found = release_metrics(frame, metrics=metrics, path=tempfile.mkdtemp(), user="who", key="url")
+    >>> list(found)
+    ['visits', 'bytes']
+    """
+    metrics = checked_metrics(metrics)
+    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
+        frame = users
+        users, keys = columns_by_name("release_metrics", frame, keys, user=user, key=key)
+        named = {metric.value for metric in metrics.values() if metric.value is not None}
+        values = {
+            each: columns_by_name("release_metrics", frame, None, value=each)[0] for each in sorted(named)
+        }
+    base, noise_keys = metric_keys(metrics, release_key)
+    weights = []
+    for word, metric in metrics.items():
+        column = None if metric.value is None else (values or {}).get(metric.value)
+        weights.append(_weights(metric.params, column, users, keys, f"release_metrics: {word}"))
+    texts = any(metric.params.delta for metric in metrics.values())
+    held = None if users is None else Contributions.of(users, keys, base, texts=texts, values=weights)
+    if held is not None:
+        held = held.cut(max(metric.params.max_contributions for metric in metrics.values()))
+    out = {}
+    for number, (word, metric) in enumerate(metrics.items()):
+        noise_key, said = key_for(metric.params, noise_keys[word]), f"{name}/{word}" if name else word
+        place = Path(path) / f"{word}.sketch"
+        check_free(place)
+        rows = None if held is None else held.metric(number)
+        histogram, params, totals = _bounded(rows, keys, weights[number], metric.params, noise_key)
+        out[word] = _release(histogram, params, place, noise_key, said, unit_of(users), totals)
+    return out
+
+
+def _bounded(
+    rows: Contributions | None,
+    keys: Any,
+    weights: tuple[pa.Array, Grid] | None,
+    params: ReleaseParams,
+    release_key: ReleaseKey,
+) -> tuple[Histogram, ReleaseParams, UserTotals | None]:
+    """The bounded histogram in whole units: of users' rows, or without users of the records themselves."""
+    weighted = weights is not None
+    if rows is None:
+        _refuse_choice(params, "release without users")
+        histogram = count_records(keys, weights, release_key, texts=params.delta != 0)
+        return histogram.in_units(release_key) if weighted else histogram, params, None
+    totals = None
+    if params.choose_contributions:
+        rows = rows.cut(params.max_contributions)
+        tally = UserTally.of(rows.totals(params.max_per_key, weighted=weighted))
+        chosen = choose_params(tally, params, release_key)
+        params, totals = chosen.params, chosen.totals
+    kept = apart(params, release_key)
+    bounded = rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
+    return bounded, params, totals
 
 
 def _release(

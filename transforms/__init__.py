@@ -12,6 +12,7 @@ _HOMES = {
     "MostFrequent": "select_top",
     "RandomizeResponses": "randomize_responses",
     "ReadRecords": "read_records",
+    "ReleaseMetrics": "release_metrics",
     "ReleaseSparseHistogram": "release_sparse_histogram",
     "SparseVector": "sparse_vector",
 }

@@ -20,6 +20,10 @@ JOBS = {
         "hushgram.pipelines.jobs.release",
         "Release a histogram over a huge key domain as a private sketch.",
     ),
+    "metrics": (
+        "hushgram.pipelines.jobs.metrics",
+        "Release several metrics of one pass, such as visits and bytes, each as a sketch.",
+    ),
     "sparse-vector": (
         "hushgram.pipelines.jobs.sparse_vector",
         "Which queries of a stream exceed a threshold? (sparse vector technique)",

@@ -150,15 +150,17 @@ class ReleasePrivacy(PrivacyConfig):
             **chosen,
         )
 
-    def check_values(self, value: str | None) -> None:
+    def check_values(self, value: str | None, group: tuple[str, ...] = ("privacy",)) -> None:
         """Refuses bounds on values where none are added up, and the reverse."""
         for name in ("max_value", "unit"):
             given = getattr(self, name) is not None
             if given and value is None:
-                raise refuse(("privacy", name), "goes with input.value, the column of numbers to add up")
+                raise refuse(
+                    (*group, name), "goes with a value, the column of numbers to add up (input.value)"
+                )
             if not given and value is not None:
                 raise refuse(
-                    ("privacy", name),
+                    (*group, name),
                     "must be given with input.value: at most max_value of a user for one key, rounded to unit, such as"
                     " a sixteenth of it",
                 )
@@ -225,7 +227,7 @@ class ReleaseConfig(JobConfig):
 
 
 @contextmanager
-def placed(group: str) -> Iterator[None]:
+def placed(*group: str) -> Iterator[None]:
     """A mistake in parameters is one in the field of that group."""
     try:
         yield
@@ -233,7 +235,7 @@ def placed(group: str) -> Iterator[None]:
         match = _PARAMETER.match(str(problem))
         if match is None:
             raise ValueError(str(problem)) from None
-        raise refuse(_FIELDS.get(match[1], (group, *match[1].split("."))), match[2]) from None
+        raise refuse(_FIELDS.get(match[1], (*group, *match[1].split("."))), match[2]) from None
 
 
 class Release(Job[ReleaseConfig]):

@@ -40,7 +40,7 @@ class Fields(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Users (None for record-level privacy), keys and values, without nulls; how many records were set aside for what."""
+    """Users (None for record-level privacy), keys and values, without nulls; how many records were bad for what."""
 
     users: pa.Array | None
     keys: pa.Array

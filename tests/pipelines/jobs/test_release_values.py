@@ -107,7 +107,9 @@ def test_values_that_cannot_be_are_set_aside(here: Path, name: str, bad: list[st
 def test_mistakes_are_one_line_before_anything_runs(here: Path, privacy: str, value: str, words: str) -> None:
     for options in ([], ["--check"]):
         refused = run("data.parquet", *options, privacy=privacy, value=value)
-        assert isinstance(refused.exception, HushgramError)  # which the command shows in one line, with exit code 2
+        assert isinstance(
+            refused.exception, HushgramError
+        )  # which the command shows in one line, with exit code 2
         assert words in str(refused.exception)
         assert "\n" not in str(refused.exception)
     assert not Path("out.sketch").exists()

@@ -1,0 +1,170 @@
+"""``hushgram metrics``: several metrics of one pass over the records, such as visits and bytes, each as a sketch.
+
+read ─► ReleaseMetrics (bound users once; plan, threshold, encode and write each metric) ─► out/visits.sketch, …
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from hushgram.accounting import Event, Guarantee
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, placed
+from hushgram.sparse_histogram.metrics import Metric, checked_metrics
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from hushgram.transforms.shuffle.batching import LocalResources
+
+__all__ = ["JOB", "MetricConfig", "Metrics", "MetricsConfig"]
+
+# What a metric may have otherwise than the group `privacy` says.
+_OWN = ("max_contributions", "max_per_key", "max_value", "unit", "encoding", "noise")
+
+
+class MetricConfig(Model):
+    """One metric: what it counts, its bounds, and its share of the budget. Whatever is left out is as in `privacy`."""
+
+    value: str | None = Field(
+        default=None, min_length=1, description="a column of numbers to add up; left out, records are counted"
+    )
+    share: Exact | None = Field(
+        default=None,
+        description="its share of epsilon and delta, such as 0.5; left out, equal parts of the rest",
+    )
+    max_contributions: int | None = Field(default=None, ge=1, description="how much one user may add in all")
+    max_per_key: int | None = Field(default=None, ge=1, description="how much one user may count for one key")
+    max_value: Exact | None = Field(default=None, description="with value: the most of a user for one key")
+    unit: Exact | None = Field(default=None, description="with value: the grid to which sums are rounded")
+    encoding: str | None = None
+    noise: str | None = None
+    sizes: SizesConfig | None = None
+
+
+class MetricsConfig(JobConfig):
+    """Several metrics of the same records, under one budget and one bounding of users."""
+
+    NAME: ClassVar[str] = "metrics"
+
+    metrics: Name = Field(description="the name of this run, such as traffic-{date}")
+    privacy: ReleasePrivacy
+    each: dict[str, MetricConfig] = Field(description="the metrics by name, such as visits and bytes")
+
+    def chosen(self) -> dict[str, Metric]:
+        """Every metric with its parameters; a mistake is placed where it was made."""
+        shares, out = self._shares(), {}
+        for name, metric in self.each.items():
+            own = {field: given for field in _OWN if (given := getattr(metric, field)) is not None}
+            part = {
+                "epsilon": self.privacy.epsilon * shares[name],
+                "delta": self.privacy.delta * shares[name],
+            }
+            privacy = self.privacy.model_copy(update={**own, **part})
+            privacy.check_values(metric.value, ("each", name))
+            with placed("each", name):
+                out[name] = Metric(privacy.params(metric.sizes), metric.value)
+        return out
+
+    def _shares(self) -> dict[str, Fraction]:
+        stated = {name: metric.share for name, metric in self.each.items() if metric.share is not None}
+        rest, others = 1 - sum(stated.values(), Fraction(0)), len(self.each) - len(stated)
+        if min(stated.values(), default=Fraction(1)) <= 0 or rest < 0 or (rest == 0) != (others == 0):
+            raise refuse(("each",), f"must have shares above 0 that add up to 1, got {show(1 - rest)} in all")
+        return {name: stated.get(name, rest / max(others, 1)) for name in self.each}
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if self.privacy.domain is not None:
+            raise refuse(("privacy", "domain"), "has no effect with several metrics; leave it out")
+        if not self.each:
+            raise refuse(("each",), "must name at least one metric, such as visits")
+        try:
+            checked_metrics(self.chosen())
+        except ParameterError as problem:
+            raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
+        return self
+
+
+class Metrics(Job[MetricsConfig]):
+    """A sketch for each metric."""
+
+    Config = MetricsConfig
+    subject = "The sketches together are"
+    shape = "directory"
+
+    def resolve(self) -> None:
+        self.metrics = self.config.chosen()
+
+    def values(self) -> tuple[str, ...]:
+        found = (metric.value for metric in self.metrics.values() if metric.value is not None)
+        return tuple(dict.fromkeys(found))
+
+    def events(self) -> list[Event]:
+        from hushgram.pipelines.budget import release_events
+
+        return [event for metric in self.metrics.values() for event in release_events(metric.params)]
+
+    def guarantee(self) -> Guarantee:
+        unit: Any = "record" if self.config.input.user is None else "user"
+        return Guarantee.of(self.events(), unit=unit, subject=self.subject)
+
+    def resolved(self) -> dict[str, Any]:
+        return {name: metric.params.as_text() for name, metric in self.metrics.items()}
+
+    def build(
+        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
+    ) -> None:
+        from hushgram.pipelines.jobs.stages import records
+        from hushgram.transforms.release_metrics import ReleaseMetrics
+        from hushgram.transforms.shuffle.sharding import shards_for
+
+        key = self.config.input.key
+        release = ReleaseMetrics(
+            self.metrics,
+            user=self.config.input.user,
+            key=key,
+            path=path,
+            name=self.name,
+            recipe=key if key in self.source.source.recipes else "",
+            release_key=release_key,
+            shards=shards_for(self.source.bytes, self.config.shards),
+            local=local,
+        )
+        _ = records(pipeline, self) | "Release" >> release
+
+    def check_lines(self) -> Iterator[Line]:
+        for name, metric in self.metrics.items():
+            params, per = metric.params, metric.params.per_count
+            what = "records" if metric.value is None else f"the sum of {metric.value}"
+            yield (
+                name,
+                f"{what}, epsilon {show(params.epsilon)}, at most {show(params.max_contributions * per)} of a user in"
+                f" all and {show(params.max_per_key * per)} for one key, {params.encoding} with {params.noise} noise",
+            )
+
+    def closing_lines(self, path: str) -> Iterator[Line]:
+        from hushgram.sketch.reader import Sketch
+
+        for name in self.metrics:
+            place = f"{path}/{name}.sketch"
+            yield name, f"{shlex.quote(place)}: {Sketch.open(place).resolution().sentence()}"
+        yield "next", f"hushgram query {shlex.quote(f'{path}/{next(iter(self.metrics))}.sketch')} KEY"
+
+    def released(self, path: str) -> pa.Table:
+        """Where each metric is."""
+        names = list(self.metrics)
+        return pa.table({"metric": names, "path": [f"{path}/{name}.sketch" for name in names]})
+
+
+JOB = Metrics
