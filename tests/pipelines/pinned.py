@@ -31,6 +31,17 @@ CONFIGS = {
     "text": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "text")),
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
     "record": ("release", RELEASE.replace("max_per_key: 2", "max_per_key: 1") % ("", "0", 1, "", "record")),
+    "sums": (
+        "release",
+        "release: ages\ninput: {path: in/*.parquet, user: user, key: url, value: age}\n"
+        "privacy: {epsilon: 1.0, max_contributions: 800, max_value: 100, unit: 12.5}\noutput: {path: out/sums}\n",
+    ),
+    "metrics": (
+        "metrics",
+        "metrics: both\ninput: {path: in/*.parquet, user: user, key: url}\n"
+        "privacy: {epsilon: 1.0, max_contributions: 8}\noutput: {path: out/metrics}\n"
+        "each: {views: {}, ages: {value: age, max_contributions: 800, max_value: 100, unit: 12.5, share: 0.7}}\n",
+    ),
     "queries": (
         "sparse-vector",
         "sparse_vector: alerts\ninput: {path: in/*.parquet, user: user, key: url}\n"
@@ -102,7 +113,7 @@ def run(folder: Path, name: str) -> dict[str, str]:
 
 
 def _hashes(path: Path) -> Iterator[tuple[str, str]]:
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
     for file in files:
         name = file.relative_to(path).as_posix() if path.is_dir() else "file"
         yield name, hashlib.sha256(_without_sentences(file.read_bytes())).hexdigest()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushgram.ledger import Ledger
-from tests.pipelines.six_jobs import JOBS, LEDGER, call, exit_code, table, write_home
+from tests.pipelines.all_jobs import JOBS, LEDGER, call, exit_code, table, write_home
 
 Change = Callable[[Path, str], None]
 

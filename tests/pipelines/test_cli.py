@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.six_jobs import JOBS, write_home
+from tests.pipelines.all_jobs import JOBS, write_home
 
 
 def run(

@@ -15,7 +15,7 @@ import pytest
 
 from hushgram.ledger import Ledger
 from hushgram.pipelines.cli import main
-from tests.pipelines.six_jobs import LEDGER, write_home
+from tests.pipelines.all_jobs import LEDGER, write_home
 
 DOCS = Path(__file__).parents[2] / "docs/operations.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from tests.pipelines.six_jobs import JOBS, call, table, write_home
+from tests.pipelines.all_jobs import JOBS, call, table, write_home
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hushgram.errors import HushgramError, InputError, ParameterError
-from tests.pipelines.six_jobs import JOBS, call, exit_code, write_home
+from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 LONG = "9" * 5000
 

@@ -23,7 +23,7 @@ from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import JobConfig, Name
 from hushgram.pipelines.jobs.files import write_lines
 from hushgram.pipelines.jobs.job import Job, Line
-from tests.pipelines.six_jobs import LEDGER, write_home
+from tests.pipelines.all_jobs import LEDGER, write_home
 
 
 # The module.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hushgram.pipelines.runner import load_job
-from tests.pipelines.six_jobs import JOBS, call, exit_code, write_home
+from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 CHANGED = (
     "for the secret bits of one record changed; public columns and the number of records are not protected."

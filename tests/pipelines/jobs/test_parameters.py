@@ -14,7 +14,7 @@ from hushgram.pipelines.fingerprints import flatten
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import NEUTRAL
 from hushgram.pipelines.runner import load_job, open_job_budget
-from tests.pipelines.six_jobs import JOBS, call, exit_code, write_home
+from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 
 @pytest.fixture

@@ -25,6 +25,13 @@ JOBS = {
         f"release: run\n{SOURCE}sizes: {{records: 400, keys: 9}}\noutput: {{path: out/result}}\nshards: 1\n",
         "url",
     ),
+    "metrics": (
+        ["metrics"],
+        f"metrics: run\n{SOURCE}each:\n  views: {{sizes: {{records: 400, keys: 9}}}}\n"
+        "  years: {value: age, max_contributions: 200, max_value: 100, unit: 10, sizes: {records: 9000, keys: 9}}\n"
+        "output: {path: out/result}\nshards: 1\n",
+        "age",
+    ),
     "sparse-vector": (
         ["sparse-vector"],
         f"sparse_vector: run\n{SOURCE}stream: {{path: queries.jsonl}}\noutput: {{path: out/result}}\n"
