@@ -116,7 +116,7 @@ def predict(
     held = population.held(params.max_contributions)
     small = _rescaled(params, population, len(held))
     sketch = simulate(np.arange(len(held)), held, small, path, release_key=key)
-    resolved = sketch.resolution().count
+    resolved = int(sketch.resolution().count)
     above = int((held >= resolved).sum()) * population.scale
     plan = sketch.plan
     hidden = sketch.decoder.released.hidden(held[held >= plan.threshold].astype(np.float64))
