@@ -3,7 +3,7 @@
 A unit has `GRAINS` grains. A record's value, cut at the most that a user may add to one key, becomes grains; grains
 are added up for each user and key; the sum becomes units. Both steps round at random, up with the probability of what
 is left over, so that expectations stay what they were (up to 2^-32 of a unit; floats finer than about 2^-40 of a unit
-are cut). Draws come from a keyed hash of whose value it is, never from other records.
+are cut). A missing value adds nothing. Draws come from a keyed hash of whose value it is, never from other records.
 
     value ─ min(·, max_value) ─► grains ─ Σ over a user's records of a key ─► min(·, max_value) ─► units
 
@@ -79,7 +79,7 @@ class Grid:
             raise ParameterError(
                 f"unit {show(self.unit)} has too many digits for {self.most:,} of them; choose a rounder one"
             )
-        n, b = _integers(values, self.unit, limit)
+        n, b = _integers(values.fill_null(0) if values.null_count else values, self.unit, limit)
         scaled = Fraction(b) * self.unit  # n/b is n·q/p units
         p, q = scaled.numerator, scaled.denominator
         n = np.minimum(n, self.most * p // q + 1)
@@ -154,7 +154,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def wrong_values(values: pa.Array, name: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """(reason, rows that are good), for each reason for which there are bad ones. Nulls are others' concern."""
+    """(reason, rows that are good), for each reason for which there are bad ones. A null adds nothing."""
     if pa.types.is_integer(values.type):
         ends = pc.min_max(values).as_py()
         if (ends["min"] or 0) >= 0 and (ends["max"] or 0) < MOST_VALUE:
@@ -179,8 +179,6 @@ def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
         raise InputError(f"{what} must be {NUMBERS}, got {column.type}")
     if len(column) != rows:
         raise InputError(f"{what} must be as many as the keys, got {len(column)} and {rows}")
-    if column.null_count:
-        raise InputError(f"{what}: some are null; leave these records out")
     for reason, good in wrong_values(column, "a value"):
         raise InputError(f"{what}: {reason}, at row {int(np.argmin(good)) + 1}; leave these records out")
     return column

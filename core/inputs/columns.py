@@ -118,11 +118,12 @@ def _wrong(
     """(reason, rows that are good) of what makes records bad in this column."""
     if name not in source.ids and name not in source.values:
         return
-    if (there := _not_null(column)) is not None:
-        yield f"{name} is null", there
     if name in source.values:
         yield from wrong_values(column, name)
-    elif not decoded and name not in source.recipes and (text := valid_text(column)) is not None:
+        return
+    if (there := _not_null(column)) is not None:
+        yield f"{name} is null", there
+    if not decoded and name not in source.recipes and (text := valid_text(column)) is not None:
         yield f"{name} is not UTF-8", text
 
 

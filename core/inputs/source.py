@@ -57,7 +57,7 @@ class Source:
     `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is set
     aside. Each is a column or a recipe (`hushgram.inputs.shaping`); only the last may give several for one record.
     `columns` are read as they are, nulls included; those of them in `values` are numbers to be added up, and a record
-    with a null, or with a number that cannot be, is set aside. Records for which `where` is not true are left out
+    with a number that cannot be is set aside (a null adds nothing). Records for which `where` is not true are left out
     before anything else is asked of them; in files of text its columns are of the kind that it compares them with.
     """
 

@@ -96,6 +96,7 @@ EXAMPLES: dict[str, tuple[Callable[[int], list[str]], str]] = {
     "ages": (_ages, "hushgram clip configs/ages.yaml"),
     "ranges": (_ages, "hushgram sparse-vector configs/ranges.yaml"),
     "survey": (_survey, "hushgram randomized-response randomize configs/survey.yaml"),
+    "traffic": (_access_log, "hushgram metrics configs/traffic.yaml --date yesterday"),
     "access-log": (_access_log, "hushgram release configs/access-log.yaml --date yesterday"),
 }
 

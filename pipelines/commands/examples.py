@@ -19,6 +19,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "randomized-response randomize": ("configs/survey.yaml",),
     "randomized-response ask": ('out/survey --secret smokes --where "age >= 30"',),
     "top": ("configs/top.yaml",),
+    "metrics": ("configs/traffic.yaml --date yesterday --check", "configs/traffic.yaml --date yesterday"),
     "query": (
         "out/urls.sketch https://example.org/a https://example.org/b",
         "out/urls.sketch --keys-file pages.txt --format csv -o counts.csv",

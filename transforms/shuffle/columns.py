@@ -75,7 +75,7 @@ def _wrong(
     fields: Fields, keys: pa.Array, users: pa.Array | None, values: Sequence[pa.Array]
 ) -> Iterator[tuple[str, pa.Array]]:
     """(reason, rows that are good) of what makes records bad."""
-    for name, column in ((fields.key, keys), (fields.user, users), *zip(fields.values, values, strict=True)):
+    for name, column in ((fields.key, keys), (fields.user, users)):
         if column is not None and column.null_count:
             yield f"{name} is null", pc.is_valid(column)
     for name, column in zip(fields.values, values, strict=True):
@@ -200,7 +200,9 @@ def _word(value: Any) -> str:
 
 def _number(value: Any) -> float | None:
     """A value that may be added up, or None."""
-    if isinstance(value, bool | str) or value is None:
+    if value is None:
+        return 0.0  # a missing value adds nothing
+    if isinstance(value, bool | str):
         return None
     try:
         number = float(value)

@@ -163,9 +163,10 @@ def test_values_that_cannot_be_added_up(column, reasons):
 
 def test_columns_of_a_caller():
     assert checked_values([1, 2], 2).type == pa.int64()
+    missing = Grid(Fraction(1), 4).grains(checked_values([1, None], 2), never(2))
+    assert missing.tolist() == [GRAINS, 0]  # adds nothing
     for values, rows, words in (
         (["a"], 1, "whole numbers"),
-        ([1, None], 2, "null"),
         ([1.5], 2, "as many"),
         ([1.5, -2.0], 2, "negative, at row 2"),
         ([True], 1, "got bool"),

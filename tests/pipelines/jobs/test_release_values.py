@@ -68,13 +68,11 @@ def test_a_column_is_added_up(here: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
-        ("data.csv", ["7,/a,-1\n", "7,/a,nan\n", "7,/a,inf\n", "7,/a,\n", "7,/a,12x\n", "7,/a,1e300\n"]),
+        ("data.csv", ["7,/a,-1\n", "7,/a,nan\n", "7,/a,inf\n", "7,/a,12x\n", "7,/a,1e300\n"]),
         (
             "data.jsonl",
             [
                 '{"user": 7, "url": "/a", "bytes": -1}\n',
-                '{"user": 7, "url": "/a", "bytes": null}\n',
-                '{"user": 7, "url": "/a"}\n',
                 '{"user": 7, "url": "/a", "bytes": [1]}\n',
                 '{"user": 7, "url": "/a", "bytes": 1e300}\n',
             ],
@@ -82,8 +80,9 @@ def test_a_column_is_added_up(here: Path, name: str) -> None:
     ],
 )
 def test_values_that_cannot_be_are_set_aside(here: Path, name: str, bad: list[str]) -> None:
+    missing = {"data.csv": "7,/a,\n", "data.jsonl": '{"user": 7, "url": "/a", "bytes": null}\n'}[name]
     with open(name, "a") as file:
-        file.writelines(bad)
+        file.writelines([*bad, missing])  # what is missing adds nothing, and is not bad
     done = run(name, extra=", bad_records: bad.jsonl")
     assert done.exit_code == 0, done.output
     assert f"{len(bad)} bad records" in done.output
