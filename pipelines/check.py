@@ -67,4 +67,4 @@ def _input_lines(plan: InputPlan) -> Iterator[Line]:
     files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
     rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
     yield "input", f"{files}, {human_bytes(plan.bytes)}{rows}"
-    yield "columns", ", ".join(f"{field.name} {field.type}" for field in plan.schema)
+    yield "columns", ", ".join(f"{f.name} {getattr(f.type, 'value_type', f.type)}" for f in plan.schema)

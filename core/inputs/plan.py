@@ -21,6 +21,7 @@ from hushgram.inputs.conditions import bind
 from hushgram.inputs.folders import add_folders, folder_columns
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
+from hushgram.inputs.shaping import SHAPED
 from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, open_local
 
 __all__ = ["format_of", "plan_inputs"]
@@ -39,7 +40,7 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
     types = {name: _column_type(name, source, listed, plans, full) for name in source.names}
     rows = [plan.rows for plan in plans]
     raw = pa.schema(list(types.items()))
-    out = [(name, pa.string() if name in source.recipes else types[name]) for name in source.ids]
+    out = [(name, SHAPED if name in source.recipes else types[name]) for name in source.ids]
     out += [(name, types[name]) for name in source.columns if name not in source.ids]
     if source.where is not None:
         bind(source.where, raw)

@@ -37,7 +37,10 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 
-__all__ = ["STEPS", "Recipe", "parse_recipe", "raw_keys"]
+__all__ = ["SHAPED", "STEPS", "Recipe", "parse_recipe", "raw_keys"]
+
+#: the type of identifiers that are made from columns
+SHAPED = pa.dictionary(pa.int32(), pa.string())
 
 _SCHEME = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//"
 _NONE = pa.scalar(None, pa.string())
@@ -166,8 +169,15 @@ class Recipe:
         return any(STEPS[step.name].several for part in self.parts for step in part.steps)
 
     def apply(self, columns: dict[str, pa.Array]) -> tuple[pa.Array, NDArray[np.int64] | None]:
-        """(the identifiers, the record that each comes from, where that is not its own place)."""
-        parts = [_apply(part.steps, _as_text(columns[part.column])) for part in self.parts]
+        """(the identifiers as a dictionary, the record that each comes from, where that is not its own place).
+
+        Texts repeat, and steps cost more than finding that out; whoever counts the identifiers needs it anyway.
+        """
+        if len(self.columns) == 1 and not self.several:
+            encoded = _as_text(columns[self.columns[0]]).dictionary_encode()
+            made = [_apply(part.steps, encoded.dictionary) for part in self.parts]
+            return _coded(made[0] if len(made) == 1 else _joined(made), encoded.indices), None
+        parts = [_once(part.steps, _as_text(columns[part.column])) for part in self.parts]
         parents = None
         for index, found in enumerate(parts):
             if pa.types.is_list(found.type):
@@ -176,17 +186,29 @@ class Recipe:
                 parents = pc.list_parent_indices(found).filter(full).to_numpy(zero_copy_only=False)
                 flat = values.filter(full)
                 parts = [flat if i == index else part.take(pa.array(parents)) for i, part in enumerate(parts)]
-        return (parts[0] if len(parts) == 1 else _joined(parts)), parents
+        return (parts[0] if len(parts) == 1 else _joined(parts)).dictionary_encode(), parents
+
+
+def _coded(values: pa.Array, indices: pa.Array) -> pa.Array:
+    """A dictionary array without a null among its values."""
+    if values.null_count:
+        indices = pc.if_else(values.is_valid().take(indices), indices, pa.scalar(None, indices.type))
+        values = values.fill_null("")
+    return pa.DictionaryArray.from_arrays(indices, values)
 
 
 def _apply(steps: Sequence[Step], column: pa.Array) -> pa.Array:
+    for step in steps:
+        column = STEPS[step.name].apply(column, *step.arguments)
+    return column
+
+
+def _once(steps: Sequence[Step], column: pa.Array) -> pa.Array:
+    """The same on distinct texts."""
     if not steps:
         return column
-    encoded = column.dictionary_encode()  # texts repeat, and steps cost more than finding that out
-    made = encoded.dictionary
-    for step in steps:
-        made = STEPS[step.name].apply(made, *step.arguments)
-    return made.take(encoded.indices)
+    encoded = column.dictionary_encode()
+    return _apply(steps, encoded.dictionary).take(encoded.indices)
 
 
 def _as_text(column: pa.Array) -> pa.Array:
