@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,8 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 def _command(name: str, body: dict[str, Any] | None) -> str:
-    return " ".join(
-        ["python -m", f"benchmarks.{name}", *(BENCHMARKS[name][0] if body is None else body["arguments"])]
-    )
+    arguments = BENCHMARKS[name][0] if body is None else body["arguments"]
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *arguments])
 
 
 def _runs(found: dict[str, dict[str, Any] | None]) -> Iterator[str]:
