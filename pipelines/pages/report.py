@@ -119,23 +119,29 @@ def _distribution(sketch: Sketch) -> Markup | None:
         return None
     noise = _NORMAL * float(sizes.scale) * 2**0.5
     values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
-    reach = sketch.decoder.released.noise.radius(_LEVEL)
+    per = float(sketch.per_count)  # values are sums of a column, or records
+    reach, threshold = per * sketch.decoder.released.noise.radius(_LEVEL), per * sketch.plan.threshold
 
-    def band(t: float, n: float) -> tuple[float, float, float]:
+    def band(t: float, n: float) -> tuple[float, float]:
         """By the noise of the sizes; well above the threshold by the list, whose values have noise of their own."""
         low, high = n - noise, n + noise
-        if t - reach > sketch.plan.threshold + reach:
+        if t - reach > threshold + reach:
             below = np.searchsorted(values, (t + reach, t - reach))
             low, high = (float(v) for v in (np.clip(len(values) - below, low, high)))
-        return t, max(min(low, n), 0.5), max(high, n)
+        return max(min(low, n), 0.5), max(high, n)
 
     chosen = np.unique(np.geomspace(1, len(shown), min(len(shown), 120)).astype(int)) - 1
     points = [(float(counts[i]), float(above[i])) for i in shown[chosen]]
+    low, high = np.array([band(t, n) for t, n in points]).T
+    low = np.maximum.accumulate(low[::-1])[::-1]  # the numbers themselves only fall
+    high = np.minimum.accumulate(high)
     chart = Chart(
         "Number of keys with at least so many records",
-        Axis("of a key, at least", float(sketch.per_count), points[-1][0], log=True),
+        Axis(
+            f"{'sum' if sketch.sums_values else 'records'} of a key, at least", per, points[-1][0], log=True
+        ),
         Axis("keys", 0.5, max(points[0][1] + noise, 10.0), log=True),
-        [Band([band(t, n) for t, n in points])],
+        [Band(list(zip((t for t, _ in points), low, high, strict=True)))],
         [Line("keys", points)],
     )
     return Markup(chart.svg())
@@ -198,7 +204,7 @@ def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _budget(summary: Summary, history: Sequence[Release]) -> dict[str, Any]:
     rows: list[dict[str, str]] = []
-    points: list[tuple[float, float]] = []
+    points = [(0.0, 0.0)]
     running = 0.0
     for release in history:
         epsilon = float(sum(event.epsilon for event in release.events)) if release.charged else 0.0
@@ -215,16 +221,17 @@ def _budget(summary: Summary, history: Sequence[Release]) -> dict[str, Any]:
                 "sum": f"{running:g}",
             }
         )
-    limit = float(summary.budget_epsilon)
+    limit, last = float(summary.budget_epsilon), max(len(points) - 1.0, 5.0)
     chart = Chart(
         "Sum of epsilon over releases",
-        Axis("releases", 0.0, max(len(points) - 1.0, 1.0)),
+        Axis("releases", 0.0, last),
         Axis("epsilon", 0.0, max(limit, running) * 1.05),
         [],
         [
-            Line("spent", points or [(0.0, 0.0)], dots=len(points) < 60),
-            Line("budget", [(0.0, limit), (max(len(points) - 1.0, 1.0), limit)], "var(--bad)", dashed=True),
+            Line("spent", points, dots=len(points) < 60),
+            Line("budget", [(0.0, limit), (last, limit)], "var(--bad)", dashed=True),
         ],
+        (0.75, 0.3),
     )
     note = (
         f"Data set {summary.dataset}: ε = {summary.spent_epsilon} of {summary.budget_epsilon} spent,"
