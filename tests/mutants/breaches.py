@@ -334,4 +334,25 @@ BREACHES: tuple[Breach, ...] = (
         "if False:\n                return False",
         ("tests/core/ledger/test_ledger.py", "tests/core/ledger/test_seals.py"),
     ),
+    Breach(
+        "rounding of a value depends on its neighbours",
+        "core/exact/weights.py",
+        "drawn = (mix(hashes ^ _SALT) >>",
+        "drawn = (mix(hashes ^ _SALT ^ np.uint64(len(hashes))) >>",
+        ("tests/privacy/test_weights.py",),
+    ),
+    Breach(
+        "a value is bounded record by record alone",
+        "core/exact/contributions.py",
+        "units(np.minimum(self.counts, max_per_key * GRAINS), self._hashes())",
+        "units(self.counts, self._hashes())",
+        ("tests/privacy/test_weights.py",),
+    ),
+    Breach(
+        "unit not counted",
+        "core/exact/weights.py",
+        "return [int(bound / unit) for bound in bounds.values()]",
+        "return [max(int(bound), 1) for bound in bounds.values()]",
+        ("tests/privacy/test_weights.py",),
+    ),
 )

@@ -308,6 +308,21 @@ def _response() -> Iterator[Row]:
         yield Row(f"{secrets} bits of a record changed", 1.5, test_linear.loss(flip, secrets))
 
 
+@audit(
+    "Sums of values: how far one user moves them, in units, over the bounds; noise on units; metrics are such releases",
+    "job:metrics",
+)
+def _sums() -> Iterator[Row]:
+    from tests.privacy import test_weights as weights
+
+    moved = weights.worst(weights.histogram)
+    yield Row(f"L1 distance over C = {weights.MOST} units", 1.0, moved[0] / weights.MOST)
+    yield Row(f"L∞ distance over max_value = {weights.PER_KEY} units", 1.0, moved[1] / weights.PER_KEY)
+    for epsilon in (Fraction(1, 2), Fraction(2)):
+        worst = weights.worst_loss(epsilon)
+        yield Row(f"Laplace noise of scale C/ε on six sums, ε = {epsilon}", float(epsilon), worst)
+
+
 def _stops(values: Sequence[int], bounds: Any, few: int, top: Laplace, shake: Laplace) -> Any:
     """P[the search for a clipping bound stops at each of them], and at none."""
     bars = np.arange(-top.window, top.window + 1)

@@ -123,6 +123,7 @@ class Pair:
     outcome: Callable[[Seen], Hashable]
     watched: tuple[str, ...] = (KEY,)
     public: tuple[str, ...] = ()
+    value: float | None = None  # of each record
 
     def columns(self, added: bool) -> tuple[list[Any], list[Any]]:
         """Users and keys."""
@@ -132,6 +133,7 @@ class Pair:
     def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
         params = hg.ReleaseParams(**self.params)
         users, keys = self.columns(added)
+        more = {} if self.value is None else {"values": [self.value] * len(users)}
         with observing(self.watched):
             if self.public:
                 for _ in range(runs):
@@ -143,11 +145,11 @@ class Pair:
                 with mock.patch.object(
                     release_in_memory, "_release", wraps=release_in_memory._release
                 ) as inner:
-                    yield self.outcome(hg.release(users, keys, params))  # type: ignore[arg-type]
+                    yield self.outcome(hg.release(users, keys, params, **more))  # type: ignore[arg-type]
                 histogram, _, path, _, *rest = inner.call_args.args
                 for _ in range(again):
                     if params.choose_contributions:
-                        yield self.outcome(hg.release(users, keys, params))  # type: ignore[arg-type]
+                        yield self.outcome(hg.release(users, keys, params, **more))  # type: ignore[arg-type]
                         continue
                     key = steps.key_for(params, None)
                     yield self.outcome(release_in_memory._release(histogram, params, path, key, *rest))  # type: ignore[arg-type]
@@ -225,6 +227,16 @@ CASES = (
         "δ = 0, list and buckets",
         Pair(
             {"epsilon": "1", "encoding": "buckets", **_PURE, **_SIZED, **_ONE}, ([], []), _USER, _list_and_bucket
+        ),
+    ),
+    release_case(
+        "δ = 0, sums of values, list and ALP",
+        Pair(
+            {"epsilon": "1", "unit": "0.5", "max_value": 1, **_PURE, **_SIZED, **_ONE},
+            (["a"], ["/other"]),
+            _USER,
+            _list_and_bit,
+            value=1.5,
         ),
     ),
     release_case(

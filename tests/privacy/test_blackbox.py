@@ -23,10 +23,11 @@ RELEASES = [case for case in CASES if case.name != "a public list"]
 def test_what_is_seen_is_what_is_released(case: Case, tmp_path: Path) -> None:
     pair: Any = case.draw
     params, release_key = hg.ReleaseParams(**pair.params), ReleaseKey(bytes(range(32)))
-    users, keys = pair.without[0] + pair.user[0], pair.without[1] + pair.user[1]
-    sketch = hg.release(users, keys, params, tmp_path / "s", release_key=release_key)
+    users, keys = pair.columns(True)
+    more: Any = {} if pair.value is None else {"values": [pair.value] * len(users)}
+    sketch = hg.release(users, keys, params, tmp_path / "s", release_key=release_key, **more)
     with observing(pair.watched):
-        seen: Any = hg.release(users, keys, params, release_key=release_key)
+        seen: Any = hg.release(users, keys, params, release_key=release_key, **more)
     assert isinstance(seen, Seen)
     assert seen.plan == sketch.plan
     for key in pair.watched:

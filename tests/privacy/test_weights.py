@@ -12,6 +12,8 @@ from hushgram.exact.contributions import Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.weights import GRAINS, Grid, units
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.steps import count_records
 from tests.statistics import laplace_pmf
 
@@ -105,17 +107,14 @@ def test_fresh_rounding_would_move_every_sum():
     assert int(np.abs(units(grains, draws[0]) - units(grains, draws[1])).sum()) > MOST
 
 
-@pytest.mark.parametrize("epsilon", ["1/2", "1", "2"])
-def test_the_loss_of_noise_on_units_is_at_most_epsilon(epsilon):
+def worst_loss(epsilon):
     """Discrete Laplace noise of scale C/ε in units on all six sums: the largest log-ratio over outputs, enumerated."""
-    scale, key = Fraction(MOST) / Fraction(epsilon), ReleaseKey(bytes(32))
+    scale, key = float(MOST / epsilon), ReleaseKey(bytes(32))
     without = histogram(OTHERS, key)
     reach = range(-60, 61)
 
     def loss(x, y):
-        return max(
-            math.log(laplace_pmf(float(scale), v - x) / laplace_pmf(float(scale), v - y)) for v in reach
-        )
+        return max(math.log(laplace_pmf(scale, v - x) / laplace_pmf(scale, v - y)) for v in reach)
 
     found = 0.0
     for rows in everybody():
@@ -123,4 +122,16 @@ def test_the_loss_of_noise_on_units_is_at_most_epsilon(epsilon):
         keys = np.union1d(without.fingerprints, other.fingerprints)
         pairs = zip(without.counts_of(keys).tolist(), other.counts_of(keys).tolist(), strict=True)
         found = max(found, sum(loss(x, y) for x, y in pairs if x != y))
-    assert float(Fraction(epsilon)) - 1e-9 <= found <= float(Fraction(epsilon)) + 1e-9
+    return found
+
+
+@pytest.mark.parametrize("epsilon", ["1/2", "1", "2"])
+def test_the_loss_of_noise_on_units_is_at_most_epsilon(epsilon):
+    assert worst_loss(Fraction(epsilon)) == pytest.approx(float(Fraction(epsilon)), abs=1e-9)
+
+
+def test_bounds_are_counted_in_units():
+    """C and max_value in units are the sensitivity, and the noise of a public list is C/ε of them."""
+    params = ReleaseParams(epsilon="1/2", max_contributions=3, max_value=1, unit="1/4")
+    assert (params.sensitivity.max_contributions, params.sensitivity.max_per_key) == (12, 4)
+    assert make_public_plan(params, 5).scale == 24
