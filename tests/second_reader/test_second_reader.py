@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -52,14 +53,19 @@ def random_sketch(seed: int, path: Path) -> None:
     keys = [f"/{int(rng.paretovariate(0.7)) % 60}" for _ in range(rows)]
     delta, encoding = rng.choice(["0", "1e-3", "1e-6"]), rng.choice(["alp", "buckets"])
     most = rng.choice([1, 2, 5])
-    params = hg.ReleaseParams(
-        epsilon=rng.choice(["0.3", "1", "7"]), delta=delta, max_contributions=most, encoding=encoding
-    )
+    asked: dict[str, Any] = {"delta": delta, "max_contributions": most, "encoding": encoding}
+    if delta != "0":
+        asked["noise"] = rng.choice(["auto", "laplace", "gaussian"])
+    more: dict[str, Any] = {}
+    if rng.random() < 0.25:  # sums of values
+        asked |= {"unit": "0.25", "max_value": 1}
+        more["values"] = np.array([rng.choice([0.0, 0.1, 0.25, 1.0, 3.5]) for _ in range(rows)], np.float64)
+    params = hg.ReleaseParams(epsilon=rng.choice(["0.3", "1", "7"]), **asked)
     if rng.random() < 0.15:
         public = hg.ReleaseParams(epsilon="1", max_contributions=most)
         hg.release_public(users, keys, [f"/{i}" for i in range(30)], public, path)
     else:
-        hg.release(users if rng.random() < 0.8 else None, keys, params, path)
+        hg.release(users if rng.random() < 0.8 else None, keys, params, path, **more)
 
 
 @pytest.mark.parametrize("seed", range(40))
