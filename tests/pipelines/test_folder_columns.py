@@ -21,8 +21,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    files = {"": path} if path.is_file() else {file.name: file for file in path.iterdir()}
-    return {name: file.read_bytes() for name, file in files.items()}
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -51,7 +51,7 @@ def expected(job: str, unit: str) -> str:
 
 
 @pytest.mark.parametrize("unit", ["user", "record"])
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", SUBJECTS)
 def test_one_sentence_everywhere(home: Path, job: str, unit: str) -> None:
     # without a user, and without bounds that only users have
     changes = (
@@ -70,6 +70,21 @@ def test_one_sentence_everywhere(home: Path, job: str, unit: str) -> None:
     if job == "release":
         shown = call_inspect("out/result")
         assert sentence in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("unit", ["user", "record"])
+def test_metrics_say_what_they_lose_together_and_each(home: Path, unit: str) -> None:
+    assert JOBS.keys() - SUBJECTS.keys() == {"metrics"}
+    changes = ["--set", "input.user=null"] if unit == "record" else []
+    whole = f"The sketches together are 1-differentially private for one {unit} added or removed."
+    assert load_job("metrics", "metrics.yaml", changes[1::2]).guarantee().sentence() == whole
+    assert whole in " ".join(call("metrics", "--check", *changes).output.split())
+    ran = call("metrics", *changes)
+    assert exit_code(ran) == 0, ran.exception
+    assert whole in " ".join(ran.output.split())
+    for name in ("views", "years"):
+        part = f"The sketch is 0.5-differentially private for one {unit} added or removed"
+        assert part in " ".join(call_inspect(f"out/result/{name}.sketch").split())
 
 
 def call_inspect(path: str) -> str:
