@@ -62,7 +62,7 @@ lint: setup tree ## ruff, mypy --strict, import contracts
 	$(BIN)/mypy -p hushgram
 	PYTHONPATH=$(TREE) $(BIN)/lint-imports
 
-bench: setup    ## measure every bar, side by side with the peers
+bench: setup    ## every comparison with peers, about half an hour; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 wheel: setup    ## dist/hushgram-*.whl
