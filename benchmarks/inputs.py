@@ -4,8 +4,8 @@
 
 Bars: a release of the same records from CSV or JSON lines takes at most twice the time of one from Parquet,
 plus the time that pyarrow alone needs to parse the file; a filter or a shaped key costs at most a quarter
-more than a release without, from Parquet and from CSV, in the same run (the bar is meant for 10,000,000 rows). Access
-logs have no bar; their rate is shown.
+more than a release without, and sums of a column in place of counts at most 15 % more, from Parquet and from CSV, in
+the same run (the bars are meant for 10,000,000 rows). Access logs have no bar; their rate is shown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
@@ -42,6 +43,7 @@ EXTRAS: list[tuple[str, dict[str, Any], float]] = [
     ("a shaped key", {"key": "url | strip_query | lower"}, 1.25),
     ("a key of two columns", {"key": "[url | path 1, url]"}, 1.25),
     ("a shaped key and a filter", {"key": "url | strip_fragment", "where": "url != '/'"}, 1.25),
+    ("sums of a column", {"value": "bytes"}, 1.15),
 ]
 LINE = '10.0.0.{} - - [16/Nov/2026:10:00:00 +0000] "GET {} HTTP/1.1" 200 512 "-" "Mozilla/5.0 (X11; Linux)"\n'
 
@@ -54,9 +56,15 @@ def timed(work: Callable[[], Any]) -> float:
 
 def make_files(folder: Path, rows: int) -> dict[str, Path]:
     """The same records as Parquet, CSV, JSON lines and an access log (the log has a tenth of them)."""
-    write_page_views(PageViews(rows=rows), folder / "parquet")
+    write_page_views(PageViews(rows=rows), folder / "views")
+    (folder / "parquet").mkdir()
+    for part in sorted((folder / "views").iterdir()):
+        views = pq.read_table(part)
+        sizes = (np.arange(views.num_rows) * 7919) % 20_011  # bytes sent, as it were
+        pq.write_table(views.append_column("bytes", pa.array(sizes)), folder / "parquet" / part.name)
+        part.unlink()
     files = {name: folder / f"views.{name}" for name in ("csv", "jsonl", "log")}
-    schema = pa.schema({"user_id": pa.int64(), "url": pa.string()})
+    schema = pa.schema({"user_id": pa.int64(), "url": pa.string(), "bytes": pa.int64()})
     with (
         pacsv.CSVWriter(files["csv"], schema) as csv,
         files["jsonl"].open("w") as jsonl,
@@ -66,9 +74,9 @@ def make_files(folder: Path, rows: int) -> dict[str, Path]:
             for number, batch in enumerate(pq.ParquetFile(part).iter_batches(100_000)):
                 csv.write_batch(batch)
                 pairs = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-                jsonl.writelines(f'{{"user_id": {user}, "url": "{url}"}}\n' for user, url in pairs)
+                jsonl.writelines(f'{{"user_id": {user}, "url": "{url}"}}\n' for user, url, _ in pairs)
                 if number % 10 == 0:
-                    log.writelines(LINE.format(user % 250, url) for user, url in pairs)
+                    log.writelines(LINE.format(user % 250, url) for user, url, _ in pairs)
     return {"parquet": folder / "parquet", **files}
 
 
@@ -80,8 +88,18 @@ def read(plan: InputPlan) -> int:
     return sum(chunk.batch.num_rows for item in plan.items for chunk in read_item(item, plan))
 
 
-def release(path: Path, folder: Path, key: str = "url", where: str | None = None, **options: Any) -> float:
+def release(
+    path: Path,
+    folder: Path,
+    key: str = "url",
+    where: str | None = None,
+    value: str | None = None,
+    **options: Any,
+) -> float:
     params = ReleaseParams(epsilon="1", max_contributions=8)
+    if value is not None:
+        params = ReleaseParams(epsilon="1", max_contributions=80_000, max_value=10_000, unit=625)
+        options |= {"columns": (value,), "values": (value,), "types": ((value, pa.float64()),)}
     target = Path(tempfile.mkdtemp(dir=folder)) / "out.sketch"
     secret = ReleaseKey(bytes(32))
 
@@ -89,7 +107,7 @@ def release(path: Path, folder: Path, key: str = "url", where: str | None = None
         plan = plan_of(
             path, ids=("user_id", key), where=None if where is None else conditions.parse(where), **options
         )
-        run_release(params, plan, user="user_id", key=key, path=target, release_key=secret)
+        run_release(params, plan, user="user_id", key=key, value=value, path=target, release_key=secret)
 
     return timed(work)
 

@@ -206,7 +206,7 @@ def _sum_by(keys: U64, counts: I64) -> tuple[U64, I64]:
         ordered = np.sort(keys)
         starts = np.flatnonzero(changes(ordered))
         return ordered[starts], np.diff(np.append(starts, len(ordered))) * counts[0]
-    order = np.argsort(keys)
+    order = np.argsort(keys, kind="stable")  # keys repeat: several times faster than a quicksort
     ordered = keys[order]
     starts = np.flatnonzero(changes(ordered))
     return ordered[starts], np.add.reduceat(counts[order], starts)
