@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushgram.errors import InputError
-from hushgram.exact.histogram import Contributions
+from hushgram.exact.contributions import Contributions
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
 from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS, csv_records
