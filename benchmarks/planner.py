@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import hushgram as hg
 from benchmarks.access_log import access_log
 from benchmarks.bars import Report
-from hushgram.exact.histogram import Contributions
+from hushgram.exact.contributions import Contributions
 from hushgram.pipelines.planning import plan_settings
 from hushgram.planner import Population, Prediction
 from hushgram.release_in_memory import simulate
