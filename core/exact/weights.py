@@ -175,6 +175,8 @@ def wrong_values(values: pa.Array, name: str) -> Iterator[tuple[str, NDArray[np.
 def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
     """A caller's column of values, of which none may be wrong; an `InputError` says what is."""
     column = one_array(array_of(values, what))
+    if pa.types.is_null(column.type):  # an empty list, or nothing but missing values
+        column = column.cast(pa.float64())
     if not is_number(column.type):
         raise InputError(f"{what} must be {NUMBERS}, got {column.type}")
     if len(column) != rows:
