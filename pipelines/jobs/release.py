@@ -343,7 +343,7 @@ def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
     per = params.per_count
     yield "public keys", f"{keys:,}, each with Laplace noise of scale {show(noise.scale * per)}"
     worst = float(max_error(keys, noise) * per)
-    yield "error", f"with probability 95 % none is off by more than {worst:,.10g}"
+    yield "error", f"with probability 95 % no count is off by more than {worst:,.10g}"
 
 
 JOB = Release

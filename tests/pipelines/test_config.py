@@ -15,6 +15,7 @@ from hushgram.inputs.plan import format_of
 from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resolve_date
 from hushgram.pipelines.jobs.answer import AnswerConfig
 from hushgram.pipelines.jobs.clip import ClipConfig
+from hushgram.pipelines.jobs.metrics import MetricsConfig
 from hushgram.pipelines.jobs.randomized_response import ResponseConfig
 from hushgram.pipelines.jobs.release import ReleaseConfig
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
@@ -243,7 +244,9 @@ def test_models_are_frozen_and_other_jobs_can_derive(file: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
 def test_ready_configs_are_valid(path: Path) -> None:
-    kinds = (ReleaseConfig, SparseVectorConfig, ClipConfig, AnswerConfig, TopConfig, ResponseConfig)
+    kinds = (
+        ReleaseConfig, MetricsConfig, SparseVectorConfig, ClipConfig, AnswerConfig, TopConfig, ResponseConfig,
+    )  # fmt: skip
     text = path.read_text()
     first = next(iter(yaml.safe_load(text)))  # a config begins with its kind and name
     model = next(kind for kind in kinds if first == kind.NAME)

@@ -106,7 +106,7 @@ def test_any_change_of_data_changes_all_noise(delta: str, sizes: dict[str, int])
     (one, first), (two, second) = draws(histogram, delta, sizes), draws(other, delta, sizes)
     again = draws(histogram, delta, sizes)
     assert (one, first) == again  # noise is a function
-    assert len(first) > 512
+    assert len(first) > 200  # a shard without keys, or a block, may have nothing to draw
     assert not set(first) & set(second)
     assert one.data_digest != two.data_digest
 

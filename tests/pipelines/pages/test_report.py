@@ -71,7 +71,7 @@ def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
     keys = np.arange(len(users)) % 500
     params = hg.ReleaseParams(epsilon="2", max_contributions="auto")
     hg.release(users, keys, params, tmp_path / "chosen.sketch")
-    assert "of the records of users were cut" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
+    assert "of what users add was cut" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
     hg.release(None, keys, hg.ReleaseParams(epsilon="2", max_contributions=1), tmp_path / "rows.sketch")
     assert "all of them count" in make(tmp_path / "rows.sketch", tmp_path / "rows.html")
 
