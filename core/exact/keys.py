@@ -113,8 +113,10 @@ def encode(column: Any, what: str = "keys") -> Encoded:
     if given:  # a dictionary that came from outside may repeat itself or hold unused values
         again = values.dictionary_encode()
         values, codes = again.dictionary, again.indices.to_numpy(zero_copy_only=False).astype(np.int64)[codes]
-        used = np.unique(codes)
-        values, codes = values.take(pa.array(used)), np.searchsorted(used, codes)
+        used = np.zeros(len(values), np.bool_)
+        used[codes] = True
+        if not used.all():
+            values, codes = values.filter(pa.array(used)), (np.cumsum(used) - 1)[codes]
     return Encoded(values, codes)
 
 
