@@ -100,7 +100,7 @@ def release(
     rows = None
     if users is not None:
         rows = Contributions.of(users, keys, release_key, texts=texts, values=(weights,))
-    histogram, params, totals = _bounded(rows, keys, weights, params, release_key)
+    histogram, params, totals = _bounded(rows, keys, weights, params, release_key, texts=texts)
     return _release(histogram, params, path, release_key, name, unit_of(users), totals)
 
 
@@ -197,14 +197,10 @@ def release_public(
     weights = _weights(params, values, users, keys, "release_public")
     rows, of_users, listed = only_public_keys(keys, table, users, None if weights is None else weights[0])
     weights = None if weights is None else (listed, weights[1])
-    if of_users is None:
-        histogram = count_records(rows, weights, release_key, texts=True)
-        if weights is not None:
-            histogram = histogram.in_units(release_key)
-    else:
-        contributions = Contributions.of(of_users, rows, release_key, texts=True, values=(weights,))
-        weighted = weights is not None
-        histogram = contributions.bounded(params.max_contributions, params.max_per_key, weighted=weighted)
+    held = None
+    if of_users is not None:
+        held = Contributions.of(of_users, rows, release_key, texts=True, values=(weights,))
+    histogram, _, _ = _bounded(held, rows, weights, params, release_key, texts=True)
     heavy = heavy_of_list(histogram, table, plan, release_key)
     return _write(path, plan, heavy, iter(()), release_key, name)
 
@@ -258,7 +254,9 @@ def release_metrics(
         place = Path(path) / f"{word}.sketch"
         check_free(place)
         rows = None if held is None else held.metric(number)
-        histogram, params, totals = _bounded(rows, keys, weights[number], metric.params, noise_key)
+        histogram, params, totals = _bounded(
+            rows, keys, weights[number], metric.params, noise_key, texts=texts
+        )
         out[word] = _release(histogram, params, place, noise_key, said, unit_of(users), totals)
     return out
 
@@ -269,12 +267,14 @@ def _bounded(
     weights: tuple[pa.Array, Grid] | None,
     params: ReleaseParams,
     release_key: ReleaseKey,
+    *,
+    texts: bool,
 ) -> tuple[Histogram, ReleaseParams, UserTotals | None]:
     """The bounded histogram in whole units: of users' rows, or without users of the records themselves."""
     weighted = weights is not None
     if rows is None:
         _refuse_choice(params, "release without users")
-        histogram = count_records(keys, weights, release_key, texts=params.delta != 0)
+        histogram = count_records(keys, weights, release_key, texts=texts)
         return histogram.in_units(release_key) if weighted else histogram, params, None
     totals = None
     if params.choose_contributions:

@@ -11,7 +11,7 @@ from hushgram.exact.weights import Grid
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.steps import checked_params
+from hushgram.sparse_histogram.steps import checked_params, values_for
 
 __all__ = ["METRIC_NAME", "Metric", "checked_metrics", "metric_keys"]
 
@@ -41,9 +41,7 @@ def checked_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
             raise ParameterError(
                 f"metrics: a name must be lower-case letters, digits, - and _, at most 40 of them, got {name!r}"
             )
-        params = checked_params(metric.params)
-        if (params.unit is None) != (metric.value is None):
-            raise ParameterError(f"metrics: {name}: a value goes with max_value and unit, and the reverse")
+        values_for(checked_params(metric.params), metric.value, name, f"metrics: {name}")
     if len({metric.params.delta == 0 for metric in metrics.values()}) > 1:
         raise ParameterError("metrics: delta must be 0 for all of them or for none: users are bounded once")
     most = max(metric.params.max_contributions for metric in metrics.values())

@@ -74,7 +74,7 @@ def test_names_and_parameters_go_together(tmp_path: Path) -> None:
         ({}, "at least one"),
         ({"../up": VISITS}, "lower-case"),
         ({"bytes": Metric(VISITS.params, "bytes")}, "max_value and unit"),
-        ({"bytes": Metric(BYTES.params)}, "max_value and unit"),
+        ({"bytes": Metric(BYTES.params)}, "a column of values"),
         ({"one": VISITS, "two": text}, "delta must be 0 for all"),
     ):
         with pytest.raises(ParameterError, match=words):
