@@ -112,6 +112,8 @@ def _column_type(
         return common_type(kinds)
     kinds = list(dict.fromkeys(plan.types.get(name, pa.string()) for plan in full))
     if name in source.values:
+        if all(plan.empty for plan in full):  # that there is nothing is said elsewhere
+            return pa.float64()
         found = next((kind for kind in kinds if not is_number(kind)), None)
         if found is not None:
             raise InputError(f"{files[0].path}: column {name!r} is {found}; values must be {NUMBERS}")

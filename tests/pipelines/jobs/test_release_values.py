@@ -114,6 +114,11 @@ def test_mistakes_are_one_line_before_anything_runs(here: Path, privacy: str, va
     assert not Path("out.sketch").exists()
 
 
+def test_an_empty_file_has_no_records(here: Path) -> None:
+    Path("empty.csv").write_text("")
+    assert "empty.csv: no records" in str(run("empty.csv").exception)
+
+
 def test_a_bound_without_values_is_refused(here: Path) -> None:
     Path("config.yaml").write_text(
         f"release: sums\ninput: {{path: data.csv, user: user, key: url}}\nprivacy: {PRIVACY}\noutput: {{path: o}}\n"
