@@ -176,7 +176,7 @@ def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
     """A caller's column of values, of which none may be wrong; an `InputError` says what is."""
     column = one_array(array_of(values, what))
     if pa.types.is_null(column.type):  # an empty list, or nothing but missing values
-        column = column.cast(pa.float64())
+        column = column.cast(pa.int64())
     if not is_number(column.type):
         raise InputError(f"{what} must be {NUMBERS}, got {column.type}")
     if len(column) != rows:
