@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import InputError
 from hushgram.exact.hashing import column_positions, mix
-from hushgram.exact.histogram import Histogram, KeyTable, changes
+from hushgram.exact.histogram import Histogram, KeyTable, changes, stable_order
 from hushgram.exact.keys import canonical, encode, hash_bytes, user_tokens
 from hushgram.exact.weights import GRAINS, MOST_UNITS, Grid, units
 from hushgram.noise.entropy import ReleaseKey
@@ -103,8 +103,8 @@ class Contributions:
             out.counts if value is None else value[1].grains(value[0], out._hashes) for value in values
         ]
         counts = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        some = counts > 0 if counts.ndim == 1 else counts.any(axis=1)
-        return out._with(counts)._take(np.flatnonzero(some))
+        some: NDArray[np.bool_] = counts > 0 if counts.ndim == 1 else np.asarray(counts.any(axis=1))
+        return out._with(counts)._take(some)
 
     def metric(self, index: int) -> Contributions:
         """The same for one of several metrics."""
@@ -206,7 +206,7 @@ class Contributions:
         prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
         return mix(prints ^ mix(self.user_low))
 
-    def _take(self, rows: NDArray[np.intp]) -> Contributions:
+    def _take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Contributions:
         return Contributions(
             self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
         )
@@ -241,7 +241,7 @@ def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:
     (or pairs that share all 64) are sorted again by everything.
     """
     packed = (high & _HIGH32) | (priority >> _HALF)
-    order = np.argsort(packed)
+    order = stable_order(packed)
     packed = packed[order]
     same_user = ~changes(packed >> _HALF)
     differ = changes(high[order]) | changes(low[order])

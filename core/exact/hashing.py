@@ -39,8 +39,8 @@ def column_positions(
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of MurmurHash3: a bijection of 64 bits that spreads every input bit."""
     x = values ^ (values >> np.uint64(33))
-    x = x * np.uint64(0xFF51AFD7ED558CCD)
+    x *= np.uint64(0xFF51AFD7ED558CCD)
     x ^= x >> np.uint64(33)
-    x = x * np.uint64(0xC4CEB9FE1A85EC53)
+    x *= np.uint64(0xC4CEB9FE1A85EC53)
     x ^= x >> np.uint64(33)
     return x

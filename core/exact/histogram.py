@@ -24,7 +24,7 @@ from hushgram.exact.keys import as_column, encode, hash_bytes
 from hushgram.exact.weights import units
 from hushgram.noise.entropy import ReleaseKey, digest
 
-__all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "text_buffers"]
+__all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "text_buffers"]
 
 #: Noise is drawn for each of these many ranges of the fingerprint, however the runner groups them.
 NOISE_SHARDS = 256
@@ -45,7 +45,7 @@ class KeyTable:
     def build(cls, texts: pa.LargeBinaryArray) -> tuple[KeyTable, U64]:
         """The table of distinct ``texts``, and for each of them its place in it."""
         prints = hash_bytes(texts)
-        order = np.argsort(prints, kind="stable")
+        order = stable_order(prints)
         tied = np.flatnonzero(np.diff(prints[order]) == 0)
         if len(tied):  # two texts with one fingerprint: order those by their bytes
             text = texts.to_pylist()
@@ -198,15 +198,24 @@ def changes(values: U64) -> NDArray[np.bool_]:
     return out
 
 
+def stable_order(keys: U64) -> NDArray[np.intp]:
+    """np.argsort(keys, kind="stable"), several times faster.
+
+    By 16 bits numpy has a radix sort. Two of them settle the first 32 bits; few keys share those and differ behind,
+    and what is nearly sorted its stable sort finishes in one pass.
+    """
+    rest = max(int(keys.max(initial=0)).bit_length() - 32, 0)
+    first = (keys >> np.uint64(rest)).astype("<u4").view("<u2").reshape(-1, 2)
+    order = np.argsort(first[:, 0], kind="stable")
+    order = order[np.argsort(first[order, 1], kind="stable")]
+    return order[np.argsort(keys[order], kind="stable")]
+
+
 def _sum_by(keys: U64, counts: I64) -> tuple[U64, I64]:
     """Sorted distinct keys and the sum of counts of each."""
     if not len(keys):
         return keys, counts
-    if counts.min() == counts.max():  # nearly always all ones: sort the keys alone
-        ordered = np.sort(keys)
-        starts = np.flatnonzero(changes(ordered))
-        return ordered[starts], np.diff(np.append(starts, len(ordered))) * counts[0]
-    order = np.argsort(keys, kind="stable")  # keys repeat: several times faster than a quicksort
+    order = stable_order(keys)
     ordered = keys[order]
     starts = np.flatnonzero(changes(ordered))
     return ordered[starts], np.add.reduceat(counts[order], starts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hushgram.errors import InputError
 from hushgram.exact import contributions, histogram
 from hushgram.exact.contributions import Contributions
-from hushgram.exact.histogram import NOISE_SHARDS, Histogram, KeyTable
+from hushgram.exact.histogram import NOISE_SHARDS, Histogram, KeyTable, stable_order
 from hushgram.noise.entropy import ReleaseKey
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -101,6 +101,17 @@ def test_sort_settles_shared_prefixes():
     expected = np.lexsort((keys, priority, low, high))
     for column in (high, low, priority, keys):
         assert (column[order] == column[expected]).all()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 16, 20, 32, 33, 63, 64])
+def test_the_stable_order_is_that_of_numpy(bits):
+    rng = np.random.default_rng(bits)
+    for count in (0, 1, 5000):
+        keys = rng.integers(0, 1 << 64, count, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(count)
+        keys = keys.astype(np.uint64)
+        crowded = keys & np.uint64(0xFFFFF0000000000F)  # many share their first bits, and differ behind
+        for column in (keys, np.sort(keys), crowded, np.concatenate([np.sort(keys)[::3], np.sort(crowded)])):
+            assert (stable_order(column) == np.argsort(column, kind="stable")).all()
 
 
 def test_colliding_fingerprints_stay_apart_where_texts_are_released(monkeypatch):
