@@ -55,6 +55,9 @@ def test_integers_and_floats_become_the_same_grains(unit, most, values):
     seeded = np.random.default_rng(5).integers(0, 1 << 63, n).astype(np.uint64)
     both = [grid.grains(pa.array(values, kind), lambda: seeded) for kind in (pa.int64(), pa.float64())]
     assert (both[0] == both[1]).all()
+    beside = pa.array([*values, 0.5], pa.float64())  # a fraction, for which all are taken to smaller pieces
+    more = np.append(seeded, np.uint64(0))
+    assert (grid.grains(beside, lambda: more)[:n] == both[0]).all()
 
 
 def test_fractions_of_floats_and_decimals():
