@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,31 @@ def test_every_step_by_its_definition(step: str, text: str | None, expected: Any
     else:
         assert made.to_pylist()[:2] == [None, expected]
         assert parents is None
+
+
+def first_segments(text: str, count: int) -> str:
+    rest = re.split("[?#]", re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/?#]*", "", text))[0]
+    return "/" + "/".join(rest.removeprefix("/").split("/")[:count])
+
+
+def without_query(text: str) -> str:
+    page, sign, fragment = text.partition("#")
+    return page.partition("?")[0] + sign + fragment
+
+
+@given(st.lists(st.text("a1/?#:+é \n"), max_size=8), st.integers(0, 3))
+def test_steps_on_urls_of_any_spelling(texts: list[str], first: int) -> None:
+    """Also of a part of a column, as Arrow cuts it."""
+    column, kept = pa.array([None, *texts], pa.string())[first:], [None, *texts][first:]
+    for step, meaning in (
+        ("strip_query", without_query),
+        ("strip_fragment", lambda text: text.partition("#")[0]),
+        ("path 1", lambda text: first_segments(text, 1)),
+        ("path 3", lambda text: first_segments(text, 3)),
+    ):
+        name, *numbers = step.split()
+        found = STEPS[name].apply(column, *map(int, numbers)).to_pylist()
+        assert found == [None if text is None else meaning(text) for text in kept], step
 
 
 def test_every_step_is_in_the_docs_and_in_this_table() -> None:
