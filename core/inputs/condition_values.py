@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -11,9 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Value", "always", "is_text", "numbers_in", "text_bytes", "typed_value"]
+from hushgram.exact.identifiers import one_array
+
+__all__ = ["Value", "always", "is_text", "numbers_in", "of_distinct", "text_bytes", "typed_value"]
 
 Value: TypeAlias = Fraction | str | bool
+_SAMPLE = 4096
 
 
 def always(operator: str, value: Fraction, kind: pa.DataType) -> bool | None:
@@ -96,3 +100,13 @@ def numbers_in(column: pa.Array) -> pa.Array:
     is_number = pc.match_substring_regex(text, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$")
     found = pc.if_else(is_number, text, None).cast(pa.large_string())
     return pc.ascii_ltrim(pc.ascii_trim_whitespace(found), "+").cast(pa.float64())
+
+
+def of_distinct(column: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A test that costs more than finding out which texts are the same, unless nearly all of them differ."""
+    column = one_array(column)
+    some = column.slice(0, _SAMPLE)
+    if 10 * pc.count_distinct(some).as_py() > 9 * len(some):
+        return test(column)
+    encoded = column.dictionary_encode()
+    return test(encoded.dictionary).take(encoded.indices)

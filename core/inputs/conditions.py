@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.inputs.condition_values import Value, always, is_text, typed_value
+from hushgram.inputs.condition_values import Value, always, is_text, of_distinct, typed_value
 
 __all__ = ["Bound", "Condition", "bind", "kind_of", "kinds_together", "parse"]
 
@@ -354,7 +354,10 @@ def _compile_test(test: _Test, text: str, schema: pa.Schema) -> Callable[[Column
             function(pa.array([""]).cast(kind), test.values[0])
         except pa.ArrowInvalid as problem:
             _complain(text, test.places[0], str(problem).splitlines()[0])
-        return lambda columns: function(columns(name), test.values[0])
+        pattern = test.values[0]
+        if test.operator == "like":
+            return lambda columns: function(columns(name), pattern)
+        return lambda columns: of_distinct(columns(name), lambda texts: function(texts, pattern))
     if test.operator == "in":
         tests = [_compare("=", v, kind, text, at) for v, at in zip(test.values, test.places, strict=True)]
         return lambda columns: reduce(pc.or_kleene, (one(columns(name)) for one in tests))

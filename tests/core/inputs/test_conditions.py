@@ -75,6 +75,20 @@ def test_meaning(text, rows):
     assert [i for i, holds in enumerate(found) if holds] == rows
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_texts_that_repeat_match_as_each_by_itself(kind):
+    texts = ["a bot", "Crawler", None, "nobody", ""]
+    for rows in (texts * 20, texts, [None] * 20, []):
+        table = pa.concat_tables(
+            pa.table({"x": pa.array(part, pa.string()).cast(kind)}) for part in (rows[:7], rows[7:])
+        )
+        for where in ("x MATCHES '(?i)bot|crawl'", "NOT x NOT MATCHES '(?i)bot|crawl'"):
+            found = bind(parse(where), table.schema).matches(table)
+            assert found.tolist() == [text in ("a bot", "Crawler") for text in rows]
+            for batch in table.combine_chunks().slice(1).to_batches():
+                assert bind(parse(where), table.schema).matches(batch).tolist() == found.tolist()[1:]
+
+
 @pytest.mark.parametrize(
     ("text", "problem", "character"),
     [
