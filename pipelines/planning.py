@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.config import load_config
 from hushgram.pipelines.run_directory import run_directory
 from hushgram.pipelines.table_output import human_bytes
-from hushgram.planner import Population, Prediction, average, bound_of, predict, recommend, settings
+from hushgram.planner import Effort, Population, Prediction, average, bound_of, predict, recommend, settings
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 _RECORDS_A_KEY = 12
 # Another encoding or noise is worth a line from here on.
 _MUCH_SHARPER = 0.8
-# What is recommended is tried on more releases, and totals on more sets of keys.
-_RELEASES, _TRIALS = 4, 72
-# From so many settings on a second process is worth its start.
-_MANY = 4
+# What is recommended is tried on more releases, of more keys (the fewer, the worse the fit that they have in common),
+# and totals on more sets of them.
+_RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=80)
 
 
 def release_config(path: str) -> ReleaseConfig:
@@ -73,8 +73,8 @@ def plan_settings(
     tried: Sequence[ReleaseParams], population: Population
 ) -> tuple[list[Prediction], Prediction, str]:
     """A prediction of each setting, the recommended one of them (predicted with more care), and why."""
-    workers = min(os.cpu_count() or 1, len(tried))
-    if len(tried) < _MANY or workers == 1:
+    workers = min(os.cpu_count() or 1, _RELEASES)
+    if workers == 1:
         return _planned(tried, population, map)
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
@@ -94,7 +94,7 @@ def _planned(
 
 
 def _carefully(params: ReleaseParams, population: Population, number: int) -> Prediction:
-    return predict(params, population, number=number, trials=_TRIALS)
+    return predict(params, population, number=number, effort=replace(_EFFORT, intervals=number == 0))
 
 
 def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -148,7 +148,8 @@ def worth_lines(
     for total in found.totals:
         yield (
             "totals",
-            f"over {total.keys:,} random keys: {total.error:.1%} of the total, intervals {total.width:.1%} wide",
+            f"over {total.keys:,} random keys: two of three are off by less than {total.error:.1%}, intervals are"
+            f" {total.width:.1%} wide",
         )
     if found.resolved is None:
         yield "resolved", f"no single key is told to half its {what}; ask for totals, or raise epsilon"

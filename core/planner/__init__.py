@@ -7,12 +7,13 @@ counts. It holds no private data, so its noise needs no secret, and the same que
 
 from hushgram.planner.choosing import bound_of, recommend, settings, solve_epsilon, vary
 from hushgram.planner.population import Population
-from hushgram.planner.prediction import COUNTS, SETS, AtCount, OverKeys, Prediction, average, predict
+from hushgram.planner.prediction import COUNTS, SETS, AtCount, Effort, OverKeys, Prediction, average, predict
 
 __all__ = [
     "COUNTS",
     "SETS",
     "AtCount",
+    "Effort",
     "OverKeys",
     "Population",
     "Prediction",

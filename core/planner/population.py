@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,8 @@ __all__ = ["ACTIVITY", "Population"]
 
 #: Tail of the number of records of a user, where nothing is known of it.
 ACTIVITY = 1.2
-_SIMULATED = 25_000
+_HELD = 200_000  # keys of a population
+_ROUNDS = 5
 _FEW = 32  # up to this count records are kept one by one, above it their share
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -60,48 +63,92 @@ class Population:
         plan = sketch.plan
         counts, number = sketch.distribution()
         counts = counts / sketch.per_count
-        upto = np.cumsum(number)
-        keys = max(round(float(upto[-1])), 1) if len(upto) else 1
+        upto = np.append(0.0, np.cumsum(number))
+        keys = max(round(float(upto[-1])), 1)
         scale = _scale(keys)
-        ranks = (np.arange(keys // scale) + 0.5) * scale  # from the rarest on
-        held = counts[np.minimum(np.searchsorted(upto, ranks), len(counts) - 1)] if len(upto) else np.ones(1)
-        whole = np.maximum(1, np.round(held)).astype(np.int64)
+        edges = np.linspace(0.0, upto[-1], keys // scale + 1)  # of ranks, from the rarest key on
+        mass = np.interp(edges, upto, np.append(0.0, np.cumsum(number * counts)))
+        whole = np.maximum(1, np.round(np.diff(mass) / scale)).astype(np.int64)
         records = int(whole.sum()) * scale
         return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.totals)
 
-    def kept(self, max_contributions: int) -> float:
-        """The share of all records that remains when each user is held to `max_contributions`."""
+    def coarser(self, keys: int) -> Population:
+        """The same at a smaller scale, with at most so many keys: neighbours in rank become one of their mean count."""
+        together = 1
+        while len(self.counts) > keys * together:
+            together *= 2
+        starts = np.arange(0, len(self.counts), together)
+        sums = np.add.reduceat(
+            np.sort(self.counts)[::-1], starts
+        )  # from the largest on: the last group may be smaller
+        counts = np.maximum(1, np.round(sums / np.diff(starts, append=len(self.counts)))).astype(np.int64)
+        return replace(self, counts=counts, scale=self.scale * together) if together > 1 else self
+
+    @cached_property
+    def _people(self) -> tuple[Floats, Floats]:
+        """How many users have how many records, and their totals; empty where nothing is known of users."""
         if self.totals is not None:
-            return 1.0 - self.totals.cut_share(max_contributions)
+            cells = np.array(self.totals.likely(), np.float64).reshape(-1, 2)
+            return cells[:, 0], cells[:, 1]
         if self.users is None:
-            return 1.0
-        steps = np.unique(np.geomspace(1, 1e7, 4000).astype(np.int64)).astype(np.float64)
+            return np.zeros(0), np.zeros(0)
+        steps = np.unique(np.geomspace(1, 1e7, 64).astype(np.int64)).astype(np.float64)
         most = np.inf if self.bounded is None else float(self.bounded)
         mean = max(self.records / self.users, 1.0)
         low, high = 1e-3, 1e6
         for _ in range(60):  # the scale at which E[min(A, most)] = mean
             middle = (low * high) ** 0.5
-            low, high = (middle, high) if _mean_activity(steps, middle, most) < mean else (low, middle)
-        return _mean_activity(steps, low, float(max_contributions)) / _mean_activity(steps, low, np.inf)
+            users, totals = _pareto(steps, middle)
+            low, high = (middle, high) if users @ np.minimum(totals, most) < mean else (low, middle)
+        return self.users * users, totals
+
+    def kept(self, max_contributions: int) -> float:
+        """The share of all records that remains when each user is held to `max_contributions`."""
+        users, totals = self._people
+        return float(users @ np.minimum(totals, max_contributions) / (users @ totals)) if len(users) else 1.0
 
     def held(self, max_contributions: int) -> Ints:
-        """The counts that such a bound on users leaves: each record remains with the probability `kept`."""
-        before = 1.0 if self.bounded is None else self.kept(self.bounded)
-        share = self.kept(max_contributions) / max(before, 1e-9)
+        """The counts that such a bound on users leaves: each record remains with the probability of its key."""
+        known, place = np.unique(self.counts, return_inverse=True)
+        share = self._shares(known, np.bincount(place), max_contributions)[place]
         held = np.round(self.counts * share).astype(np.int64)
-        few = self.counts <= _FEW
-        if share < 1.0 and few.any():
+        few = (self.counts <= _FEW) & (share < 1.0)
+        if few.any():
             words = BitSource(b"made-up users hold no secrets...").words(_FEW * int(few.sum()))
-            kept = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+            kept = (words >> np.uint64(11)).astype(np.float64).reshape(-1, _FEW) * 2.0**-53 < share[few][
+                :, None
+            ]
             there = np.arange(_FEW) < self.counts[few][:, None]
-            held[few] = (kept.reshape(-1, _FEW) & there).sum(axis=1)
+            held[few] = (kept & there).sum(axis=1)
         return np.asarray(held[held > 0])
+
+    def _shares(self, counts: Ints, keys: Ints, most: int) -> Floats:
+        """Of each distinct count, what such a bound leaves of it.
+
+        A user with activity a has a key of popularity p with probability 1 − e^(−ap), once: what the active have and
+        others do not are rare keys, which the bound cuts most. Activities and popularities are those that give the
+        totals of users and the counts of keys.
+        """
+        users, totals = self._people
+        if not len(users):
+            return np.ones(len(counts))
+        before = 1.0 if self.bounded is None else np.minimum(1.0, self.bounded / totals)
+        seen = (
+            users * before * (self.records / self.scale / (users * before @ totals))
+        )  # of each cell, at this scale
+        wanted = np.minimum(counts.astype(np.float64), 0.99 * seen.sum())
+        popular, active = wanted, totals / (seen @ totals)
+        for _ in range(_ROUNDS):
+            popular = _root(lambda p: -np.expm1(-np.outer(p, active)) @ seen, wanted, popular)  # noqa: B023
+            active = _root(lambda a: -np.expm1(-np.outer(a, popular)) @ keys, totals, active)  # noqa: B023
+        has = -np.expm1(-np.outer(popular, active)) * seen
+        return np.asarray(has @ (np.minimum(1.0, most / totals) / before) / has.sum(axis=1))
 
 
 def _scale(keys: int) -> int:
     """The power of two at which a population is simulated."""
     scale = 1
-    while keys // scale > _SIMULATED:
+    while keys // scale > _HELD:
         scale *= 2
     return scale
 
@@ -117,9 +164,18 @@ def _exponent(keys: int, records: int) -> float:
     return (low + high) / 2.0
 
 
-def _mean_activity(steps: Floats, scale: float, most: float) -> float:
-    """E[min(A, most)] = Σ P[A ≥ a] for a ≤ most, A = ⌈scale·Pareto⌉ at least 1."""
+def _pareto(steps: Floats, scale: float) -> tuple[Floats, Floats]:
+    """Shares of users and their totals ⌈scale·Pareto⌉, at least 1, in ranges between these steps."""
     tail = np.minimum(1.0, (np.maximum(steps, 1.0) / scale) ** -ACTIVITY)
     tail[0] = 1.0
-    upto = np.minimum(np.append(steps[1:], 2 * steps[-1]) - 1, most)
-    return float((tail * np.maximum(upto - steps + 1, 0.0) * (steps <= most)).sum())
+    return -np.diff(tail, append=0.0), np.append((steps[:-1] * (steps[1:] - 1.0)) ** 0.5, steps[-1])
+
+
+def _root(rising: Callable[[Floats], Floats], wanted: Floats, start: Floats) -> Floats:
+    """Where a rising function of each of these numbers reaches what is wanted, by bisection of the logarithm."""
+    low, high = np.log(start) - 12.0, np.log(start) + 12.0
+    for _ in range(24):
+        middle = (low + high) / 2.0
+        less = rising(np.exp(middle)) < wanted
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return np.asarray(np.exp((low + high) / 2.0))

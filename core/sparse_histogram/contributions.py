@@ -84,7 +84,13 @@ class UserTotals:
         return sum(parts, Fraction(0))
 
     def cut_share(self, chosen: int) -> float:
-        """About the share of all contributions that the cut takes, for people.
+        """About the share of all contributions that the cut takes, for people."""
+        cells = self.likely()
+        whole = sum(n * middle for n, middle in cells)
+        return 1 - sum(n * min(middle, chosen) for n, middle in cells) / whole if whole else 0.0
+
+    def likely(self) -> list[tuple[float, float]]:
+        """(users, their total) as they are likely to be, for people; none where too little is clear.
 
         Cells behind the last clear one follow it in the ratio of the clear cells before (a power law), until less than
         one user is left.
@@ -92,15 +98,14 @@ class UserTotals:
         cells = [(float(n), float(middle)) for n, middle in self._cells()]
         last = max((i for i, (n, _) in enumerate(cells) if n > _CLEAR * self.scale), default=0)
         if last < 4:
-            return 0.0
+            return []
         clear = cells[: last + 1]
         ratio = min((clear[-1][0] / max(clear[-5][0], 1.0)) ** (1 / 4), 0.65)
         n, middle = clear[-1]
         while n >= 1:
             n, middle = n * ratio, middle * 2**0.5
             clear.append((n, middle))
-        whole = sum(n * middle for n, middle in clear)
-        return 1 - sum(n * min(middle, chosen) for n, middle in clear) / whole
+        return clear
 
     def in_words(self, chosen: int, per_count: int | float = 1) -> str:
         """What was chosen, and what the cut is likely to have taken; a count stands for ``per_count``."""
