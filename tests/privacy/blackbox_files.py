@@ -63,7 +63,7 @@ def _parquet(rows: list[tuple[str | None, str | None]]) -> bytes:
 def _content(format: str, added: bool) -> bytes:
     if format == "parquet":
         return _parquet(
-            [("a", "/other"), *([("v", KEY), ("v", None), (None, KEY), ("v", "")] if added else [])]
+            [("a", "/other"), *([("v", KEY), ("v", None), (None, KEY), (None, "")] if added else [])]
         )
     others, more, _ = _FILES[format]
     return others + (more if added else b"")

@@ -163,6 +163,7 @@ def release_case(name: str, pair: Pair, **more: Any) -> Case:
 _SIZED = {"expected_keys": 16, "expected_records": 16}
 _PURE = {"domain_bits": 8, "false_keys": 100}
 _ONE = {"max_contributions": 1}
+_THIRDS = dict.fromkeys(("contributions", "threshold", "encoding"), "1/3")  # so that C is 1 mostly
 
 
 def _list_and_bit(seen: Seen) -> Hashable:
@@ -185,13 +186,14 @@ def _sizes_list_and_bit(seen: Seen) -> Hashable:
 
 
 def _totals_list_and_bit(seen: Seen) -> Hashable:
-    """The number of users with a total of 1 on top of the rest."""
-    return seen.plan.totals.users[0] > 0, *_list_and_bit(seen)  # type: ignore[misc]
+    """The number of users with a total of 1, and whether C is 1, on top of the rest."""
+    return seen.plan.params.max_contributions == 1, seen.plan.totals.users[0] > 0, *_list_and_bit(seen)  # type: ignore[misc]
 
 
-def _value_and_bit(seen: Seen) -> Hashable:
+def _value_and_last_bit(seen: Seen) -> Hashable:
+    """The list, and the bit of the level that the tenth user reaches and nine do not."""
     value = seen.value()
-    return None if value is None else min(value - seen.plan.threshold, 12), bool(seen.encoded()[0])
+    return None if value is None else min(value - seen.plan.threshold, 12), bool(seen.encoded()[-1])
 
 
 def _precision(seen: Seen) -> Hashable:
@@ -246,19 +248,25 @@ CASES = (
     release_case(
         "δ = 0, C by the data, list and ALP",
         Pair(
-            {"epsilon": "2", "max_contributions": "auto", **_PURE, **_SIZED}, ([], []), _USER, _totals_list_and_bit
+            {"epsilon": "3", "max_contributions": "auto", "split": _THIRDS, **_PURE, **_SIZED},
+            ([], []),
+            _USER,
+            _totals_list_and_bit,
         ),
     ),
     release_case(
         "δ > 0, list with Laplace noise and ALP, a key of ten users",
         Pair(
-            {"epsilon": "1", "delta": "0.01", "noise": "laplace", **_SIZED, **_ONE}, _users(9), _USER, _value_and_bit
+            {"epsilon": "1", "delta": "0.01", "noise": "laplace", **_SIZED, **_ONE},
+            _users(9),
+            _USER,
+            _value_and_last_bit,
         ),
     ),
     release_case(
         "δ > 0, list and buckets with Gaussian noise, a key of sixty users",
         Pair(
-            {"epsilon": "1", "delta": "0.05", "noise": "gaussian", "encoding": "buckets", **_SIZED, **_ONE},
+            {"epsilon": "1", "delta": "0.005", "noise": "gaussian", "encoding": "buckets", **_SIZED, **_ONE},
             _users(59),
             _USER,
             _precision,
