@@ -12,7 +12,7 @@ import pytest
 import hushgram as hg
 from hushgram.exact.keys import hash_bytes
 from hushgram.noise.entropy import ReleaseKey
-from tests.privacy.blackbox import Case, audited, cases, lower_bound, write
+from tests.privacy.blackbox import PAGE, RUNS, TEETH, TITLE, Case, audited, cases, lower_bound, write
 from tests.privacy.blackbox_files import columns_of
 from tests.privacy.blackbox_releases import CASES, KEY, Seen, observing
 
@@ -89,3 +89,12 @@ def test_files_with_and_without_a_user_are_neighbours(format: str) -> None:
     who = {"log": "2.2.2.2"}.get(format, "v")
     assert [row for row in added if row[0] != who] == without
     assert (who, KEY) in added
+
+
+def test_every_pair_was_run_often_and_shows_most_of_its_claim() -> None:
+    lines = PAGE.read_text().partition(TITLE)[2].splitlines()
+    rows = {line.split(" | ")[0][2:]: line.split(" | ") for line in lines if line.startswith("| ")}
+    for name in cases():
+        runs, share = int(rows[name][1].replace(",", "")), int(rows[name][4].rstrip("%"))
+        assert runs >= RUNS, name
+        assert 100 * TEETH <= share <= 100, name
