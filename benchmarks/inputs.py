@@ -37,7 +37,7 @@ from hushgram.transforms.read_records import plan_records  # noqa: E402
 
 ROWS = 3_000_000
 #: what else the machine does takes caches and memory from a release: the least of several times is its own
-MOST_ROUNDS = 5
+ROUNDS = 5
 #: what is asked of the input beside user and key: (name, options of `release`, how much more it may cost)
 EXTRAS: list[tuple[str, dict[str, Any], float]] = [
     ("a filter", {"where": "url NOT LIKE '%/admin/%' AND url != '/'"}, 1.25),
@@ -115,18 +115,10 @@ def release(
 
 
 def best_times(path: Path, folder: Path) -> list[float]:
-    """The least times of a release as it is, and of one with each of the extras, measured in turn.
-
-    Each until its least time came twice, to 3 %, whatever the bars say; at most `MOST_ROUNDS` times.
-    """
+    """The least times of a release as it is, and of one with each of the extras, measured in turn."""
     asked = [{}, *(options for _, options, _ in EXTRAS)]
-    times: list[list[float]] = [[] for _ in asked]
-    for _ in range(MOST_ROUNDS):
-        for options, found in zip(asked, times, strict=True):
-            if len(found) < 2 or found[1] > 1.03 * found[0]:
-                found.append(release(path, folder, **options))
-                found.sort()
-    return [least for least, *_ in times]
+    rounds = [[release(path, folder, **options) for options in asked] for _ in range(ROUNDS)]
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 def main(rows: int) -> int:
