@@ -27,6 +27,7 @@ __all__ = ["ACTIVITY", "Population"]
 ACTIVITY = 1.2
 _HELD = 200_000  # keys of a population
 _ROUNDS = 5
+_ALL = 0.99  # of the users have a key at most, and of the keys a user
 _FEW = 32  # up to this count records are kept one by one, above it their share
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -125,24 +126,25 @@ class Population:
     def _shares(self, counts: Ints, keys: Ints, most: int) -> Floats:
         """Of each distinct count, what such a bound leaves of it.
 
-        A user with activity a has a key of popularity p with probability 1 − e^(−ap), once: what the active have and
-        others do not are rare keys, which the bound cuts most. Activities and popularities are those that give the
-        totals of users and the counts of keys.
+        Where an earlier release tells how many keys its users have: a user with activity a has a key of popularity p
+        with probability 1 − e^(−ap), once. What the active have and others do not are rare keys, which the bound cuts
+        most. Activities and popularities are those that give the totals of users and the counts of keys. Otherwise
+        nothing is known of who has what, and all keys lose the same share.
         """
         users, totals = self._people
-        if not len(users):
-            return np.ones(len(counts))
-        before = 1.0 if self.bounded is None else np.minimum(1.0, self.bounded / totals)
-        seen = (
-            users * before * (self.records / self.scale / (users * before @ totals))
-        )  # of each cell, at this scale
-        wanted = np.minimum(counts.astype(np.float64), 0.99 * seen.sum())
-        popular, active = wanted, totals / (seen @ totals)
+        if self.totals is None or not len(users):
+            before = 1.0 if self.bounded is None else self.kept(self.bounded)
+            return np.full(len(counts), self.kept(most) / max(before, 1e-9))
+        cut = np.minimum(1.0, (self.bounded or np.inf) / totals)
+        seen = users * cut * (self.records / (users * cut @ totals))
+        there = keys * float(self.scale)  # as many keys have each of the counts
+        wanted = np.minimum(counts, _ALL * seen.sum()), np.minimum(totals, _ALL * there.sum())
+        popular, active = wanted[0], wanted[1] / (seen @ wanted[1])
         for _ in range(_ROUNDS):
-            popular = _root(lambda p: -np.expm1(-np.outer(p, active)) @ seen, wanted, popular)  # noqa: B023
-            active = _root(lambda a: -np.expm1(-np.outer(a, popular)) @ keys, totals, active)  # noqa: B023
+            popular = _root(lambda p: -np.expm1(-np.outer(p, active)) @ seen, wanted[0], popular)  # noqa: B023
+            active = _root(lambda a: -np.expm1(-np.outer(a, popular)) @ there, wanted[1], active)  # noqa: B023
         has = -np.expm1(-np.outer(popular, active)) * seen
-        return np.asarray(has @ (np.minimum(1.0, most / totals) / before) / has.sum(axis=1))
+        return np.asarray(has @ (np.minimum(1.0, most / totals) / cut) / has.sum(axis=1))
 
 
 def _scale(keys: int) -> int:

@@ -67,6 +67,10 @@ def test_what_the_active_alone_have_is_cut_most() -> None:
         assert len(held) == pytest.approx(len(true), rel=0.1)
         assert held.sum() == pytest.approx(true.sum(), rel=0.1)
         assert (held >= 100).sum() == pytest.approx((true >= 100).sum(), rel=0.1)
+        small = made.coarser(len(seen) // 8)
+        assert small.scale >= 8
+        assert len(small.held(most)) * small.scale == pytest.approx(len(held), rel=0.1)
+        assert small.held(most).sum() * small.scale == pytest.approx(held.sum(), rel=0.1)
 
 
 def test_prediction_is_what_a_release_then_measures() -> None:
