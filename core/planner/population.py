@@ -79,9 +79,8 @@ class Population:
         while len(self.counts) > keys * together:
             together *= 2
         starts = np.arange(0, len(self.counts), together)
-        sums = np.add.reduceat(
-            np.sort(self.counts)[::-1], starts
-        )  # from the largest on: the last group may be smaller
+        # From the largest on: the last group may be smaller.
+        sums = np.add.reduceat(np.sort(self.counts)[::-1], starts)
         counts = np.maximum(1, np.round(sums / np.diff(starts, append=len(self.counts)))).astype(np.int64)
         return replace(self, counts=counts, scale=self.scale * together) if together > 1 else self
 
@@ -116,11 +115,9 @@ class Population:
         few = (self.counts <= _FEW) & (share < 1.0)
         if few.any():
             words = BitSource(b"made-up users hold no secrets...").words(_FEW * int(few.sum()))
-            kept = (words >> np.uint64(11)).astype(np.float64).reshape(-1, _FEW) * 2.0**-53 < share[few][
-                :, None
-            ]
+            drawn = (words >> np.uint64(11)).astype(np.float64).reshape(-1, _FEW) * 2.0**-53
             there = np.arange(_FEW) < self.counts[few][:, None]
-            held[few] = (kept & there).sum(axis=1)
+            held[few] = (there & (drawn < share[few][:, None])).sum(axis=1)
         return np.asarray(held[held > 0])
 
     def _shares(self, counts: Ints, keys: Ints, most: int) -> Floats:

@@ -239,9 +239,8 @@ def _totals(sketch: Sketch, held: Ints, sets: Sequence[int], key: ReleaseKey, of
         if size <= len(held):
             each, orders = len(held) // size, key.source("sets", size)
             chosen: list[NDArray[np.intp]] = []
-            asked = (
-                often if size < _LARGE else -(-often // 4)
-            )  # what large sets tell varies less, and takes longer
+            # What large sets tell varies less, and takes longer.
+            asked = often if size < _LARGE else -(-often // 4)
             while len(chosen) < asked:
                 chosen += list(np.argsort(orders.words(len(held)))[: each * size].reshape(each, size))
             out.append(_over(found, held, chosen[:asked]))
