@@ -20,14 +20,19 @@ VISITORS = 60_000
 Ints = NDArray[np.int64]
 
 
-def access_log(rng: np.random.Generator, week: int) -> tuple[pa.Array, pa.Array]:
-    """Client and path of every request of a week; the same site in another week has other visitors and news."""
+def access_log(rng: np.random.Generator, week: int, size: int = 1) -> tuple[pa.Array, pa.Array]:
+    """Client and path of every request of a week; the same site in another week has other visitors and news.
+
+    ``size``: as many times the pages, visitors and bots.
+    """
     site = np.random.default_rng(4)  # pages and their standing popularity, the same every week
-    standing = [site.lognormal(0.0, 1.6 + 0.1 * i, pages) for i, pages in enumerate(PAGES)]
+    starts = np.cumsum((0, *(size * pages for pages in PAGES)))  # of the sections; then come all other paths
+    end, people = int(starts[-1]), size * VISITORS
+    standing = [site.lognormal(0.0, 1.6 + 0.1 * i, size * pages) for i, pages in enumerate(PAGES)]
     who, where = [], []
     for day, busy in enumerate(DAYS):
-        number = int(VISITORS * busy * 0.25)
-        visitors = rng.choice(VISITORS, number, p=_regulars(VISITORS, week))
+        number = int(people * busy * 0.25)
+        visitors = rng.choice(people, number, p=_regulars(people, week))
         section = rng.choice(len(SECTIONS), number, p=[0.3, 0.22, 0.18, 0.1, 0.05, 0.05, 0.04, 0.06])
         length = np.minimum(np.ceil(rng.lognormal(1.3, 1.1, number)), 2_000).astype(np.int64)
         for which, weights in enumerate(standing):
@@ -38,15 +43,15 @@ def access_log(rng: np.random.Generator, week: int) -> tuple[pa.Array, pa.Array]
             again = rng.random(len(visits)) < 0.2  # back to the page before
             pages = pages[np.maximum.accumulate(np.where(again, 0, np.arange(len(pages))))]
             who.append(visits)
-            where.append(_offset(which) + pages)
+            where.append(starts[which] + pages)
         who.append(visitors)  # everybody loads the front page and a style sheet
-        where.append(np.full(number, _offset(len(PAGES))))
+        where.append(np.full(number, end))
         who.append(visitors)
-        where.append(np.full(number, _offset(len(PAGES)) + 1))
-    bots = [_bot(rng, VISITORS + i) for i in range(12)]
+        where.append(np.full(number, end + 1))
+    bots = [_bot(rng, people + i, end) for i in range(12 * size)]
     users = np.concatenate([*who, *(bot[0] for bot in bots)])
     paths = np.concatenate([*where, *(bot[1] for bot in bots)])
-    return _clients(users), _paths(paths)
+    return _clients(users), _paths(paths, starts)
 
 
 def _regulars(visitors: int, week: int) -> NDArray[np.float64]:
@@ -64,20 +69,16 @@ def _news(rng: np.random.Generator, pages: int, day: int) -> NDArray[np.float64]
     return factor
 
 
-def _bot(rng: np.random.Generator, client: int) -> tuple[Ints, Ints]:
+def _bot(rng: np.random.Generator, client: int, end: int) -> tuple[Ints, Ints]:
     """A crawler of the site, a monitor of one page, or a scanner."""
     kind = client % 3
     if kind == 0:
-        pages = rng.integers(0, _offset(len(PAGES)), 15_000)
+        pages = rng.integers(0, end, 15_000)
     elif kind == 1:
-        pages = np.full(10_080, _offset(len(PAGES)))
+        pages = np.full(10_080, end)
     else:
-        pages = _offset(len(PAGES)) + 2 + rng.integers(0, 6_000, 5_000)
+        pages = end + 2 + rng.integers(0, 6_000, 5_000)
     return np.full(len(pages), client), pages
-
-
-def _offset(section: int) -> int:
-    return sum(PAGES[:section])
 
 
 def _clients(users: Ints) -> pa.Array:
@@ -86,9 +87,8 @@ def _clients(users: Ints) -> pa.Array:
     return pa.array(names).take(pa.array(place))
 
 
-def _paths(numbers: Ints) -> pa.Array:
+def _paths(numbers: Ints, starts: Ints) -> pa.Array:
     known, place = np.unique(numbers, return_inverse=True)
-    starts = np.cumsum((0, *PAGES))
     section = np.searchsorted(starts, known, side="right") - 1
     names = []
     for number, which in zip(known.tolist(), section.tolist(), strict=True):

@@ -43,9 +43,11 @@ _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 _RECORDS_A_KEY = 12
 # Another encoding or noise is worth a line from here on.
 _MUCH_SHARPER = 0.8
+# An earlier release that knows its number of keys less well than this is said to.
+_UNSURE = 0.05
 # What is recommended is tried on more releases, of more keys (the fewer, the worse the fit that they have in common),
 # and totals on more sets of them.
-_RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=80)
+_RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
 
 
 def release_config(path: str) -> ReleaseConfig:
@@ -150,6 +152,12 @@ def worth_lines(
             "totals",
             f"over {total.keys:,} random keys: two of three are off by less than {total.error:.1%}, intervals are"
             f" {total.width:.1%} wide",
+        )
+    if population.unsure >= _UNSURE:
+        yield (
+            "unsure",
+            f"the earlier release tells its number of keys to ± {population.unsure:.0%}; errors of totals, and"
+            " at counts that its noise hides, can be off by two to three times as much",
         )
     if found.resolved is None:
         yield "resolved", f"no single key is told to half its {what}; ask for totals, or raise epsilon"

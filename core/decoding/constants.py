@@ -21,7 +21,7 @@ CONTRAST            1e−3    share of its contrast that a full column keeps    
 VALUES              40      ranges of listed values, half a noise scale each                      halving: no change
 SURE                7       noise scales above the threshold from where bits are left out         bias < 0.001 scales
 **prior (prior.py)**
-CURVE               3       standard deviation of a change of slope of ln density per ln x        tuned
+CURVE               1       standard deviation of a change of slope of ln density per ln x        tuned, large C
 STIFF               2       the same inside a cell of the profile's grid                          tuned
 LEAN                3       standard deviation of the slope about −2                              tuned
 TAIL                2       degrees of freedom of the bends: a few spikes must be possible        tuned (two points)
@@ -88,7 +88,7 @@ CONTRAST: Final = 1e-3
 VALUES: Final = 40
 SURE: Final = 7.0
 
-CURVE: Final = 3.0
+CURVE: Final = 1.0
 STIFF: Final = 2.0
 LEAN: Final = 3.0
 TAIL: Final = 2.0

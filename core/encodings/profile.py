@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 __all__ = ["monotone"]
 
 
-def monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
+@lru_cache(maxsize=16)
+def monotone(profile: tuple[int, ...], keys: int) -> tuple[Fraction, ...]:
     """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
     pools: list[tuple[Fraction, int]] = []
     for value in profile:
@@ -16,4 +18,4 @@ def monotone(profile: tuple[int, ...], keys: int) -> list[Fraction]:
             other, count = pools.pop()
             mean, weight = (mean * weight + other * count) / (weight + count), weight + count
         pools.append((mean, weight))
-    return [min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight)]
+    return tuple(min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight))

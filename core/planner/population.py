@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.contributions import UserTotals
 
@@ -46,6 +47,8 @@ class Population:
     bounded: int | None = None
     #: released with it: how many users have how many records
     totals: UserTotals | None = None
+    #: share of the number of keys by which an earlier release may be wrong about it, at 95 %
+    unsure: float = 0.0
 
     @classmethod
     def zipf(cls, keys: int, records: int, users: int | None = None) -> Population:
@@ -71,7 +74,9 @@ class Population:
         mass = np.interp(edges, upto, np.append(0.0, np.cumsum(number * counts)))
         whole = np.maximum(1, np.round(np.diff(mass) / scale)).astype(np.int64)
         records = int(whole.sum()) * scale
-        return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.totals)
+        noise = float(plan.sizes.scale)
+        unsure = LaplaceLaw(noise).radius(0.95) / keys if noise else 0.0
+        return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.totals, unsure)
 
     def coarser(self, keys: int) -> Population:
         """The same at a smaller scale, with at most so many keys: neighbours in rank become one of their mean count."""

@@ -5,12 +5,13 @@ allowed false keys are the same at every scale (all follow the number of keys); 
 a smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
 
 The error at a count is that of many *planted* lookups: what the sketch shows at the places of absent keys, and then
-what it would show had those keys this count (`Evidence.planted`), with a draw of the threshold's noise for each. So
-the population stays as it is however many lookups are tried.
+what it would show had those keys this count (`Evidence.planted`), listed and not. So the population stays as it is
+however many lookups are tried.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.noise.noises import noise_of
+from hushgram.noise.laws import NoiseLaw
 from hushgram.planner.population import Population
 from hushgram.release_in_memory import simulate
 from hushgram.sketch.answers import Lookups
@@ -210,23 +211,43 @@ def _size(sketch: Sketch, scale: int) -> int:
 
 
 _FRAME = 1_500  # bytes of a Parquet file without rows
+_FAR = 30.0  # noise scales, beyond which no value is
 
 
 def _at_count(
     sketch: Sketch, first_absent: int, count: int, kept: float, key: ReleaseKey, effort: Effort
 ) -> AtCount:
-    """The root mean square error and the median width of planted lookups."""
-    lookups, kind = effort.lookups, "confidence" if effort.intervals else None
-    plan, decoder = sketch.plan, sketch.decoder
-    absent = np.arange(first_absent, first_absent + lookups)
-    source = key.source("planted", count)
-    true = np.full(lookups, count, np.int64)
-    noisy = true + noise_of(plan.noise_word).sample(plan.scale, lookups, source)
-    found = decoder.evidence.planted(sketch.lookups(absent).found, true, source)
-    estimate, low, high = decoder.estimate(found, noisy, noisy >= plan.threshold, interval=kind)
-    square = float(np.mean((estimate - count) ** 2))
+    """The root mean square error and the median width of planted lookups.
+
+    Those that are listed and those that are not are tried apart, and weighed by the chance of each: of a million keys
+    of count 1 a few are listed, and those few have a large part in the mean square.
+    """
+    decoder = sketch.decoder
+    law, bound = decoder.released.noise, decoder.released.bound
+    chance = float(law.tail(np.array([float(bound - count)]))[0])
+    listed = round(effort.lookups * min(max(chance, 0.25), 0.75))
+    hidden = effort.lookups - listed
+    weight = np.repeat([(1.0 - chance) / hidden, chance / listed], [hidden, listed])
+    values = np.append(np.zeros(hidden, np.int64), _listed_values(law, bound, count, listed))
+    absent = np.arange(first_absent, first_absent + effort.lookups)
+    true = np.full(effort.lookups, count, np.int64)
+    found = decoder.evidence.planted(sketch.lookups(absent).found, true, key.source("planted", count))
+    kind = "confidence" if effort.intervals else None
+    estimate, low, high = decoder.estimate(found, values, values > 0, interval=kind)
+    square = float(weight @ (estimate - count) ** 2)
+    order = np.argsort(high - low)
+    middle = order[np.searchsorted(np.cumsum(weight[order]), 0.5)]
     cut = (1.0 - kept) * count
-    return AtCount(count, square**0.5, float(np.median(high - low)), (square + cut**2) ** 0.5)
+    return AtCount(count, square**0.5, float((high - low)[middle]), (square + cut**2) ** 0.5)
+
+
+def _listed_values(law: NoiseLaw, bound: int, count: int, number: int) -> Ints:
+    """Values with which a key of this count is listed, one in the middle of each of so many equal parts."""
+    far = math.ceil(_FAR * law.scale)
+    at = np.unique(np.linspace(max(bound, count - far), max(bound, count) + far, 1 << 14).astype(np.int64))
+    below = 1.0 - law.tail((at - count).astype(np.float64)) / law.tail(np.array([float(bound - count)]))
+    places = np.searchsorted(below, (np.arange(number) + 0.5) / number, side="right") - 1
+    return np.asarray(at[places])
 
 
 def _totals(sketch: Sketch, held: Ints, sets: Sequence[int], key: ReleaseKey, often: int) -> list[OverKeys]:

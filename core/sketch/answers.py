@@ -214,9 +214,8 @@ class Answers:
         prior = self.decoder.prior
         top = int(prior.support.high[-1])
         beyond = np.sort(self._heavy[1][self._heavy[1] > top]).astype(np.float64)
-        body = max(float(self.plan.keys) - len(beyond), 0.0)
         counts = np.concatenate([prior.support.at, beyond])
-        return counts * self.per_count, np.concatenate([prior.mass * body, np.ones(len(beyond))])
+        return counts * self.per_count, np.concatenate([prior.mass * prior.keys, np.ones(len(beyond))])
 
     def lookups(self, keys: Any) -> Lookups:
         """What the release shows at each of these keys; not for public lists."""

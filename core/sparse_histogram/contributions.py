@@ -93,9 +93,14 @@ class UserTotals:
         """(users, their total) as they are likely to be, for people; none where too little is clear.
 
         Cells behind the last clear one follow it in the ratio of the clear cells before (a power law), until less than
-        one user is left.
+        one user is left. Inside a cell there are more users the smaller the total, so that their mean is below its
+        middle: it is taken as the root of its ends' product.
         """
-        cells = [(float(n), float(middle)) for n, middle in self._cells()]
+        ends = zip((0, *GRID), GRID, strict=False)
+        cells = [
+            (float(n), ((low + 1) * high) ** 0.5)
+            for (n, _), (low, high) in zip(self._cells(), ends, strict=True)
+        ]
         last = max((i for i, (n, _) in enumerate(cells) if n > _CLEAR * self.scale), default=0)
         if last < 4:
             return []

@@ -9,8 +9,9 @@ import pytest
 
 import hushgram as hg
 from hushgram.errors import ParameterError
+from hushgram.noise.noises import noise_of
 from hushgram.planner import Effort, Population, average, predict, recommend, settings, solve_epsilon, vary
-from hushgram.planner.prediction import _at_count
+from hushgram.planner.prediction import _at_count, _listed_values
 from hushgram.sparse_histogram.contributions import UserTally, UserTotals
 
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
@@ -101,6 +102,38 @@ def test_planted_lookups_are_like_those_of_real_keys(encoding: str) -> None:
         assert planted.error == pytest.approx(float(np.sqrt(np.mean((real - count) ** 2))), rel=0.08)
 
 
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_listed_values_are_those_of_the_noise(noise: str) -> None:
+    """Below, beside and far above the bound: the values with which keys are listed, against draws of the sampler."""
+    law = noise_of(noise).law(12.5)
+    draws = noise_of(noise).sample(Fraction(25, 2), 400_000, hg.ReleaseKey(bytes(32)).source("test"))
+    for count, bound in ((40, 60), (100, 90), (10**9, 90)):
+        drawn = count + draws[count + draws >= bound]
+        made = _listed_values(law, bound, count, 1_000)
+        assert len(made) == 1_000
+        assert made.min() >= bound
+        for share in (0.1, 0.5, 0.9):
+            assert np.quantile(made, share) == pytest.approx(np.quantile(drawn, share), abs=1.5)
+
+
+def test_the_few_that_are_listed_count() -> None:
+    """Keys of count 1 are listed once in a thousand times, and then off by the bound: 4,000 lookups, each kind apart,
+    tell their error as well as 200,000 with a draw of the noise each."""
+    params = hg.ReleaseParams(epsilon="1", max_contributions=4, domain_bits=20)
+    counts = np.repeat([1, 3, 60], [27_000, 2_000, 1_000])
+    key = hg.ReleaseKey(bytes(32))
+    sketch = hg.release_histogram(np.arange(len(counts)), counts, params, release_key=key)
+    made = _at_count(sketch, len(counts), 1, 1.0, key, Effort(lookups=4_000, intervals=False))
+    true = np.ones(200_000, np.int64)
+    noisy = true + noise_of("laplace").sample(sketch.plan.scale, len(true), key.source("noise"))
+    found = sketch.lookups(np.arange(len(true)) + len(counts)).found
+    planted = sketch.decoder.evidence.planted(found, true, key.source("many"))
+    listed = noisy >= sketch.plan.threshold
+    estimate = sketch.decoder.estimate(planted, noisy, listed, interval=None)[0]
+    assert (estimate[listed] - 1.0) @ (estimate[listed] - 1.0) > 0.2 * ((estimate - 1.0) @ (estimate - 1.0))
+    assert made.error == pytest.approx(float(np.sqrt(np.mean((estimate - 1.0) ** 2))), rel=0.08)
+
+
 def test_more_releases_tell_more() -> None:
     made = Population.zipf(2_000, 20_000)
     found = [predict(PARAMS, made, (100,), number=number) for number in (0, 1)]
@@ -153,6 +186,10 @@ def test_like_an_earlier_release() -> None:
     )
     made = Population.like(sketch)
     assert made.keys == pytest.approx(8_000, rel=0.1)
+    assert made.unsure == pytest.approx(
+        400 * np.log(20) / 8_000, rel=0.1
+    )  # noise of scale 2·4/0.02 on their number
+    assert Population.zipf(8_000, 100_000).unsure == 0.0
     assert made.counts.sum() == pytest.approx(counts.sum(), rel=0.25)
     assert np.array_equal(made.held(PARAMS.max_contributions), made.counts)  # they are bounded already
 

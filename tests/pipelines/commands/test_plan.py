@@ -9,10 +9,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
 
+import hushgram as hg
 from hushgram.errors import ParameterError
 from hushgram.pipelines import planning
 from hushgram.pipelines.commands.plan import command
@@ -41,6 +43,18 @@ def test_everything_that_is_promised_is_said(tmp_path: Path) -> None:
     written = yaml.safe_load((tmp_path / "new.yaml").read_text())
     assert written["privacy"]["encoding"] in ("alp", "buckets")
     assert f"{written['privacy']['encoding']} with" in told
+
+
+def test_an_earlier_release_tells_the_shape_and_how_well(tmp_path: Path) -> None:
+    names = np.arange(3_000)
+    for most, unsure in ((1, False), (16, True)):
+        path, params = tmp_path / f"{most}.sketch", hg.ReleaseParams(epsilon=4, max_contributions=most)
+        hg.release_histogram(
+            names, 1 + 9_000 // (names + 1), params, path, release_key=hg.ReleaseKey(bytes(32))
+        )
+        told = CliRunner().invoke(command, ["--like", str(path)], catch_exceptions=False).output
+        assert "different keys; no data were read" in told
+        assert ("the earlier release tells its number of keys to ±" in told) == unsure
 
 
 def test_rows_for_programs_and_a_picture(tmp_path: Path) -> None:
