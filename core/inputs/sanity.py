@@ -107,7 +107,9 @@ class Check:
     def of(cls, plan: InputPlan, limits: Limits) -> Check:
         """For all files of a plan."""
         first = plan.files[0].path if plan.files else "input"
-        hint = "" if plan.source.keep_bad else " (input.bad_records: FILE shows them)"
+        # Where no column is counted, as in the local model, none of them are kept.
+        kept = plan.source.keep_bad or not plan.source.ids
+        hint = "" if kept else " (input.bad_records: FILE shows them)"
         return cls(limits, f"{first} and others" if len(plan.files) > 1 else first, hint)
 
     def __call__(self, tally: Tally, opener: Opener = open_local, what: str = "the records") -> None:

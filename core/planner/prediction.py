@@ -245,9 +245,10 @@ def _listed_values(law: NoiseLaw, bound: int, count: int, number: int) -> Ints:
     """Values with which a key of this count is listed, one in the middle of each of so many equal parts."""
     far = math.ceil(_FAR * law.scale)
     at = np.unique(np.linspace(max(bound, count - far), max(bound, count) + far, 1 << 14).astype(np.int64))
-    below = 1.0 - law.tail((at - count).astype(np.float64)) / law.tail(np.array([float(bound - count)]))
+    over = law.tail((at - count).astype(np.float64))
+    below = 1.0 - over / max(float(over[0]), 1e-300)
     places = np.searchsorted(below, (np.arange(number) + 0.5) / number, side="right") - 1
-    return np.asarray(at[places])
+    return np.asarray(at[np.maximum(places, 0)])
 
 
 def _totals(sketch: Sketch, held: Ints, sets: Sequence[int], key: ReleaseKey, often: int) -> list[OverKeys]:

@@ -49,6 +49,10 @@ class ResponseInput(InputConfig):
             raise refuse(("user",), "must be left out: in the local model each record is protected by itself")
         if self.key:
             raise refuse(("key",), "must be left out; name the columns under secrets and public")
+        if self.bad_records is not None:
+            raise refuse(
+                ("bad_records",), "must be left out: in the local model no record leaves its reader as it is"
+            )
         return self
 
 

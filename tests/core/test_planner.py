@@ -114,6 +114,8 @@ def test_listed_values_are_those_of_the_noise(noise: str) -> None:
         assert made.min() >= bound
         for share in (0.1, 0.5, 0.9):
             assert np.quantile(made, share) == pytest.approx(np.quantile(drawn, share), abs=1.5)
+    with np.errstate(all="raise"):  # a key that is never listed has no chance to divide by
+        assert (_listed_values(law, 10**6, 1, 10) >= 10**6).all()
 
 
 def test_the_few_that_are_listed_count() -> None:

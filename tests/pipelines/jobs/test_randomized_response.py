@@ -97,6 +97,7 @@ def test_check_spends_nothing(home):
     [
         ("public=[income]", "holds 'income', which the secret 'rich' is made of"),
         ("input.user=city", "each record is protected by itself"),
+        ("input.bad_records=bad.jsonl", "in the local model no record leaves its reader as it is"),
         ("privacy.max_contributions=3", "epsilon holds for each record"),
         ("privacy.delta=0.1", "purely private"),
         ("privacy.epsilon=1000", "at most 30"),
@@ -133,4 +134,5 @@ def test_bad_records_behind_the_first_blocks_stop_it(home):
     )
     problem = call("randomize", "survey.yaml").exception
     assert f"b.csv, line 110002 (byte {len(good) + 12}): income is not double; more than" in str(problem)
+    assert "bad_records" not in str(problem)
     assert not (home / "out/survey").exists()
