@@ -92,7 +92,10 @@ def test_file_systems_that_are_not_there(home: Path, job: str, scheme: str, told
             pytest.skip("boto3 is installed here")
         except ImportError:
             pass
-    for field, code in (("input.path", 3), ("output.path", 7), ("input.bad_records", 7)):
+    fields = {"input.path": 3, "output.path": 7, "input.bad_records": 7}
+    if job == "randomized-response":
+        del fields["input.bad_records"]  # it keeps no records that are set aside
+    for field, code in fields.items():
         for how in ("--check", "--quiet"):
             result = call(job, how, "--set", f"{field}={scheme}://bucket/name")
             assert exit_code(result) == code, (field, result.exception, result.output)
