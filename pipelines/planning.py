@@ -142,6 +142,8 @@ def worth_lines(
         " the encoding",
     )
     for at in found.at:
+        if at.count > population.records:  # which no key can have
+            continue
         yield (
             "error",
             f"at a {what} of {at.count * per:,.10g}: {at.error * per:,.1f} (root mean square), intervals"
@@ -153,7 +155,12 @@ def worth_lines(
             f"over {total.keys:,} random keys: two of three are off by less than {total.error:.1%}, intervals are"
             f" {total.width:.1%} wide",
         )
-    if population.unsure >= _UNSURE:
+    if population.unsure >= 1.0:
+        yield (
+            "unsure",
+            "the earlier release is too small to tell its number of keys: take all of this as a guess",
+        )
+    elif population.unsure >= _UNSURE:
         yield (
             "unsure",
             f"the earlier release tells its number of keys to ± {population.unsure:.0%}; errors of totals, and"

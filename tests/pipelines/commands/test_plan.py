@@ -55,6 +55,17 @@ def test_an_earlier_release_tells_the_shape_and_how_well(tmp_path: Path) -> None
         told = CliRunner().invoke(command, ["--like", str(path)], catch_exceptions=False).output
         assert "different keys; no data were read" in told
         assert ("the earlier release tells its number of keys to ±" in told) == unsure
+    one = tmp_path / "one.sketch"
+    hg.release(
+        ["u"],
+        ["a"],
+        hg.ReleaseParams(epsilon=1, max_contributions=2),
+        one,
+        release_key=hg.ReleaseKey(bytes(32)),
+    )
+    told = CliRunner().invoke(command, ["--like", str(one)], catch_exceptions=False).output
+    assert "too small to tell its number of keys" in told
+    assert "at a count of 10,000:" not in told
 
 
 def test_rows_for_programs_and_a_picture(tmp_path: Path) -> None:
