@@ -35,11 +35,11 @@ from hushgram.pmw import (
     OnlinePMW,
     PmwParams,
     Workload,
-    offline_after,
     prior_weights,
 )
 from hushgram.pmw.expected import expected_errors
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
+from hushgram.sensitivity import exact
 from hushgram.svt import ABOVE, NumericSparse
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -89,7 +89,7 @@ def pmw_bars(report: Report) -> None:
     params = PmwParams(1)
     errors, updates = [], []
     for i in range(5):
-        pmw = OnlinePMW(counts, params, key(i))
+        pmw = OnlinePMW(exact(counts, max_contributions=1), params, key(i))
         answers = pmw.answer(queries)
         errors.append(worst(answers.scaled, truth))
         updates.append(pmw.updates)
@@ -97,10 +97,10 @@ def pmw_bars(report: Report) -> None:
     report.bar("PMW, pure epsilon 1, worst error (worst of 5 runs)", max(errors), basic / 10, at_most=True)
     report.note("PMW, median of 5 runs", f"{np.median(errors):.4f}")
     report.bar("updates (bound 400), most of 5 runs", max(updates), 400, at_most=True)
-    relaxed = OnlinePMW(counts, PmwParams(1, delta="1e-6", max_updates=800), KEY)
+    relaxed = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1, delta="1e-6", max_updates=800), KEY)
     report.note("PMW at delta 1e-6, 800 updates", f"{worst(relaxed.answer(queries).scaled, truth):.4f}")
     subsets = random_queries(QUERIES, subsets=True)
-    harder = OnlinePMW(counts, PmwParams(1, max_updates=500), KEY).answer(subsets)
+    harder = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1, max_updates=500), KEY).answer(subsets)
     report.note(
         "PMW, random subsets instead, 500 updates", f"{worst(harder.scaled, subsets.exact(counts)):.4f}"
     )
@@ -125,7 +125,7 @@ def _time_bar(report: Report, counts: I64, queries: Workload, params: PmwParams)
         return queries.exact(counts)
 
     def stream() -> OnlinePMW:
-        pmw = OnlinePMW(counts, params, KEY)
+        pmw = OnlinePMW(exact(counts, max_contributions=1), params, KEY)
         pmw.answer(Workload(queries.grid))  # anew, so that its digest is computed too
         return pmw
 
@@ -141,27 +141,30 @@ def _time_bar(report: Report, counts: I64, queries: Workload, params: PmwParams)
 
 
 def offline_bars(report: Report) -> None:
-    """All queries given: offline against online at the same ε, and after it (the footnote's way)."""
+    """All queries given: offline against online at the same ε."""
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
     online, offline = [], []
     for i in range(3):
-        stream = OnlinePMW(counts, PmwParams(1), key(i))
+        stream = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), key(i))
         online.append(worst(stream.answer(queries).scaled, truth))
-        offline.append(worst(OfflinePMW(counts, OfflineParams(1), key(i)).answer(queries).scaled, truth))
+        offline.append(
+            worst(
+                OfflinePMW(exact(counts, max_contributions=1), OfflineParams(1), key(i))
+                .answer(queries)
+                .scaled,
+                truth,
+            )
+        )
     report.note("online, pure epsilon 1, worst error, median of 3", f"{np.median(online):.4f}")
     report.bar(
         "offline, worst error (worst of 3) over online's best", max(offline) / min(online), 1, at_most=True
     )
     report.note("offline, median of 3", f"{np.median(offline):.4f}")
-    relaxed = OfflinePMW(counts, OfflineParams(1, delta="1e-6", rounds=400), KEY).answer(queries)
+    relaxed = OfflinePMW(
+        exact(counts, max_contributions=1), OfflineParams(1, delta="1e-6", rounds=400), KEY
+    ).answer(queries)
     report.note("offline at delta 1e-6, 400 rounds", f"{worst(relaxed.scaled, truth):.4f}")
-    half = OnlinePMW(counts, PmwParams("1/2"), KEY)
-    first = worst(half.answer(queries).scaled, truth)
-    after = offline_after(half, OfflineParams("1/2", total=half.total), key(9)).finish().estimate(queries)
-    report.note(
-        "online at 1/2, then offline at 1/2: before; after", f"{first:.4f}; {worst(after, truth):.4f}"
-    )
     _prediction(report, counts, queries)
 
 
@@ -175,8 +178,12 @@ def _prediction(report: Report, counts: I64, every: Workload) -> None:
         stream = PmwParams(1, max_updates=min(400, size), queries=size, total=RECORDS)
         whole = OfflineParams(1, rounds=min(200, size), total=RECORDS)
         runs: dict[str, Callable[[ReleaseKey], I64]] = {
-            "online": lambda k, p=stream, q=queries: OnlinePMW(counts, p, k).answer(q).scaled,
-            "offline": lambda k, p=whole, q=queries: OfflinePMW(counts, p, k).answer(q).scaled,
+            "online": lambda k, p=stream, q=queries: (
+                OnlinePMW(exact(counts, max_contributions=1), p, k).answer(q).scaled
+            ),
+            "offline": lambda k, p=whole, q=queries: (
+                OfflinePMW(exact(counts, max_contributions=1), p, k).answer(q).scaled
+            ),
             "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, k).answer(t, b"prediction"),
         }
         measured = {
@@ -194,7 +201,7 @@ def prior_bars(report: Report) -> None:
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
     names = [f"bucket-{i}" for i in range(CELLS)]
-    plain = OnlinePMW(counts, PmwParams(1), KEY)
+    plain = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), KEY)
     error = worst(plain.answer(queries).scaled, truth)
     report.note("updates from the uniform histogram; worst error", f"{plain.updates}; {error:.4f}")
     for epsilon in ("0.01", "0.1", "1"):
@@ -202,7 +209,9 @@ def prior_bars(report: Report) -> None:
             names, counts, hg.ReleaseParams(epsilon=epsilon, max_contributions=1), release_key=KEY
         )
         estimates = sketch.estimate(names, interval=None).column("estimate").to_numpy()
-        informed = OnlinePMW(counts, PmwParams(1), KEY, prior=prior_weights(estimates))
+        informed = OnlinePMW(
+            exact(counts, max_contributions=1), PmwParams(1), KEY, prior=prior_weights(estimates)
+        )
         error = worst(informed.answer(queries).scaled, truth)
         report.note(
             f"… from a sketch released before at epsilon {epsilon}", f"{informed.updates}; {error:.4f}"
@@ -254,7 +263,9 @@ class People:
         return worst(LaplaceAnswers(1, len(queries), GRID, KEY, delta="1e-6").answer(truth, b"delta"), truth)
 
     def histogram(self, queries: Workload, truth: I64) -> float:
-        released = release_listed([str(i) for i in range(CELLS)], self.counts, LaplaceParams(1), KEY)
+        released = release_listed(
+            [str(i) for i in range(CELLS)], exact(self.counts, max_contributions=1), LaplaceParams(1), KEY
+        )
         return worst(queries.grid.astype(np.int64) @ released.counts, truth)
 
     def sketch(self, queries: Workload, truth: I64) -> float:
@@ -278,12 +289,18 @@ class People:
 
     def pmw(self, queries: Workload, truth: I64) -> float:
         updates = min(400, max(1, len(queries)))
-        pmw = OnlinePMW(self.counts, PmwParams(1, queries=max(len(queries), 2), max_updates=updates), KEY)
+        pmw = OnlinePMW(
+            exact(self.counts, max_contributions=1),
+            PmwParams(1, queries=max(len(queries), 2), max_updates=updates),
+            KEY,
+        )
         return worst(pmw.answer(queries).scaled, truth)
 
     def pmw_offline(self, queries: Workload, truth: I64) -> float:
         params = OfflineParams(1, rounds=min(200, len(queries)))
-        return worst(OfflinePMW(self.counts, params, KEY).answer(queries).scaled, truth)
+        return worst(
+            OfflinePMW(exact(self.counts, max_contributions=1), params, KEY).answer(queries).scaled, truth
+        )
 
     def svt(self, queries: Workload, truth: I64) -> float:
         """The values of the ten largest answers, found by sparse vector; 20 yes-answers allowed."""
@@ -348,9 +365,11 @@ def _grouped(report: Report) -> None:
     truth, names = queries.exact(counts), [str(i) for i in range(cells)]
     params = PmwParams(1, queries=count, max_updates=12, replay=10)
     told: dict[str, Callable[[int], I64]] = {
-        "PMW, 12 updates": lambda i: OnlinePMW(counts, params, key(i)).answer(queries).scaled,
+        "PMW, 12 updates": lambda i: (
+            OnlinePMW(exact(counts, max_contributions=1), params, key(i)).answer(queries).scaled
+        ),
         "Laplace histogram": lambda i: queries.exact(
-            release_listed(names, counts, LaplaceParams(1), key(i)).counts
+            release_listed(names, exact(counts, max_contributions=1), LaplaceParams(1), key(i)).counts
         ),
         "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, key(i)).answer(truth, b"grouped"),
     }

@@ -33,7 +33,8 @@ from hushgram.encodings import integer_code
 from hushgram.encodings.buckets import BLOCK, classes
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import gaussian_scales
-from hushgram.noise.noises import Sensitivity, noise_of
+from hushgram.noise.noises import noise_of
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.threshold import text_threshold
 
 __all__ = [

@@ -37,7 +37,7 @@ from hushgram.pipelines.planning import plan_settings
 from hushgram.planner import Population, Prediction
 from hushgram.planner.prediction import TWO_OF_THREE
 from hushgram.release_in_memory import simulate
-from hushgram.sparse_histogram.steps import apart, key_for
+from hushgram.sparse_histogram.steps import bounds, key_for
 
 Ints = NDArray[np.int64]
 Rows = tuple[pa.Array, pa.Array]  # users, keys
@@ -187,7 +187,7 @@ def measure(data: Ints | Rows, params: hg.ReleaseParams) -> Measured:
         if isinstance(data, tuple):
             derived = key_for(params, key)
             rows = Contributions.of(*data, derived, texts=True)
-            kept = rows.bounded(params.max_contributions, params.max_per_key, apart(params, derived))
+            kept = rows.bounded(bounds(params, derived))
             out.add(hg.release(*data, params, release_key=key), kept.texts, kept.counts, rng)
         else:
             names = pa.array([f"/k{i}" for i in range(len(data))])

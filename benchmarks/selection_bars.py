@@ -20,6 +20,7 @@ from hushgram.selection import (
     permute_and_flip,
     top,
 )
+from hushgram.sensitivity import exact
 
 __all__ = ["max_bars", "top_bars"]
 
@@ -83,7 +84,9 @@ def _recall(
     params = SelectionParams(epsilon, delta=delta, count=count, monotone=True, mechanism=mechanism)
     found, missed = [], []
     for run in range(20):
-        chosen = top(counts, params, KEY.source(f"{name} {delta} {mechanism}", run))
+        chosen = top(
+            exact(counts, max_contributions=1), params, KEY.source(f"{name} {delta} {mechanism}", run)
+        )
         found.append(np.isin(chosen, np.arange(count)).mean())
         missed.append((counts[:count] - np.sort(counts[chosen])[::-1]).mean())
     each = float(params.round_epsilon)

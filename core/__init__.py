@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hushgram.noise import sampling
     from hushgram.noise.entropy import ReleaseKey, os_entropy
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
+    from hushgram.sensitivity import exact
     from hushgram.sketch.reader import Sketch
     from hushgram.sparse_histogram.metrics import Metric
     from hushgram.sparse_histogram.params import ReleaseParams
@@ -27,6 +28,7 @@ __all__ = [
     "ReleaseParams",
     "Sketch",
     "__version__",
+    "exact",
     "os_entropy",
     "release",
     "release_histogram",
@@ -47,6 +49,7 @@ _HOMES = {
     "Metric": "hushgram.sparse_histogram.metrics",
     "release_public": "hushgram.release_in_memory",
     "Sketch": "hushgram.sketch.reader",
+    "exact": "hushgram.sensitivity",
 }
 _MODULES = {
     "sampling": "hushgram.noise.sampling",

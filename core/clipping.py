@@ -29,7 +29,7 @@ of units and clamped to [lower, stop] before anything is added up, so no record 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -38,10 +38,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.laplace_mechanism import check_scale
+from hushgram.laplace_mechanism import calibrated, check_scale
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
+from hushgram.sensitivity import UNBOUNDED, Exact, ExactVector, Sensitivity, Unit
 from hushgram.svt.mechanism import run_batch
 from hushgram.svt.params import SvtParams
 
@@ -208,23 +209,28 @@ class ClipParams:
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Exact numbers, private: records above each bound, sum clipped at each bound, and records in all."""
+class Tally(Exact):
+    """Exact numbers, private: records above each bound, sum clipped at each bound, and records in all.
+
+    Its sensitivity is that of the counted records: each number of records moves by at most C, each sum by C times its
+    bound.
+    """
 
     above: tuple[int, ...]
     sums: tuple[int, ...]
     count: int
+    sensitivity: Sensitivity = field(default=UNBOUNDED, repr=False)
 
     @classmethod
-    def of_vector(cls, vector: I64, params: ClipParams) -> Tally:
+    def of_vector(cls, vector: ExactVector, params: ClipParams) -> Tally:
         """From the sum of the vectors that `count_cells` gave."""
-        counts, high, low = (part.astype(object) for part in np.split(vector, 3))
+        counts, high, low = (part.astype(object) for part in np.split(vector.values, 3))
         sums = np.cumsum(high * (1 << 20) + low)  # Python integers: they never wrap around
         below = np.cumsum(counts)
         total = int(below[-1])
         above = [total - int(n) for n in below[:-1]]
         clipped = [int(s) + b * a for s, b, a in zip(sums[:-1], params.bounds, above, strict=True)]
-        return cls(tuple(above), tuple(clipped), total)
+        return cls(tuple(above), tuple(clipped), total, vector.sensitivity)
 
 
 def to_units(column: pa.Array, params: ClipParams) -> I64:
@@ -250,15 +256,18 @@ def _whole_units(values: NDArray[Any], lower: int, last: int) -> I64:
     return above.astype(np.int64) + (low - lower)
 
 
-def count_cells(units: I64, counts: I64, params: ClipParams) -> I64:
-    """Counters that add up over parts: records and values by cell of the grid, values in two halves."""
+def count_cells(units: I64, counts: I64, params: ClipParams, sensitivity: Sensitivity) -> ExactVector:
+    """Counters that add up over parts: records and values by cell of the grid, values in two halves.
+
+    ``sensitivity`` is that of ``counts``.
+    """
     bounds = np.array(params.bounds, dtype=np.int64)
     cell = np.searchsorted(bounds, units, side="left")  # how many bounds lie below the value
     out = np.zeros((3, len(bounds) + 1), dtype=np.int64)
     np.add.at(out[0], cell, counts)
     np.add.at(out[1], cell, counts * (units >> 20))
     np.add.at(out[2], cell, counts * (units & _LOW))
-    return out.reshape(-1)
+    return ExactVector(out.reshape(-1), sensitivity)
 
 
 @dataclass(frozen=True)
@@ -288,11 +297,12 @@ class Clipped:
         }
 
 
-def release_clipped(tally: Tally, params: ClipParams, key: ReleaseKey) -> Clipped:
+def release_clipped(tally: Tally, params: ClipParams, key: ReleaseKey, unit: Unit = "user") -> Clipped:
     """Bound, sum and count; (ε, 0)-DP. The noise follows from the release key and the exact tally."""
+    tally.admit(calibrated(params.max_contributions, unit))
     exact = digest(repr(params.describe()), repr(tally))
-    answers = -np.array(tally.above, dtype=np.int64)
-    found = run_batch(answers, params.svt, key, "clip", release=exact).above
+    answers = ExactVector(-np.array(tally.above, dtype=np.int64), tally.sensitivity.added_up())
+    found = run_batch(answers, params.svt, key, "clip", release=exact, unit=unit).above
     at = int(found[0]) if len(found) else len(params.bounds) - 1
     bound = params.bounds[at]
     sum_scale, count_scale = params.sum_scale(bound), params.count_scale
@@ -324,5 +334,6 @@ def clip_column(column: Any, params: ClipParams, key: ReleaseKey | None = None) 
     if pa.types.is_floating(array.type):
         array = array.filter(pa.array(~np.isnan(array.to_numpy(zero_copy_only=False))))
     units = to_units(array, params)
-    vector = count_cells(units, np.ones(len(units), dtype=np.int64), params)
+    promised = Sensitivity(params.max_contributions, params.max_contributions)
+    vector = count_cells(units, np.ones(len(units), dtype=np.int64), params, promised)
     return release_clipped(Tally.of_vector(vector, params), params, key or ReleaseKey.generate())

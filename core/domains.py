@@ -24,6 +24,7 @@ from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import canonical, fingerprints
 from hushgram.pmw.workload import GRID, Domain, to_grid
+from hushgram.sensitivity import ExactVector
 
 __all__ = ["BucketDomain", "FiniteDomain", "KeyDomain", "RangeDomain"]
 
@@ -48,12 +49,12 @@ class FiniteDomain(ABC):
         return self.domain.labels
 
     @abstractmethod
-    def count(self, part: Histogram) -> NDArray[np.int64]:
-        """The counts of a part of the histogram, by cell."""
+    def count(self, part: Histogram) -> ExactVector:
+        """The exact counts of a part of the bounded histogram, by cell."""
 
-    def inside(self, keys: Any) -> NDArray[np.bool_]:
-        """Which keys of a column belong to some cell."""
-        return np.ones(len(keys), dtype=np.bool_)
+    def keep(self, keys: Any) -> tuple[NDArray[np.bool_], pa.Array | None]:
+        """Which keys of a column belong to some cell; and those as cells, where users are bounded by cell."""
+        return np.ones(len(keys), dtype=np.bool_), None
 
     @abstractmethod
     def positions(self, keys: Sequence[str]) -> list[int]:
@@ -132,7 +133,7 @@ class KeyDomain(FiniteDomain):
     """One cell for each key of a public list, known by fingerprint; ``bits`` of it where a sketch has fewer.
 
     >>> cells = KeyDomain.of(["b", "a"])
-    >>> cells.count(Histogram.of_column(["a", "a", "z"], texts=False)).tolist()
+    >>> cells.count(Histogram.of_column(["a", "a", "z"], texts=False)).values.tolist()
     [0, 2]
     """
 
@@ -157,11 +158,22 @@ class KeyDomain(FiniteDomain):
         digits = -(-bits // 4)
         return cls([f"#{int(value):0{digits}x}" for value in prints], prints, bits, hashed=True)
 
-    def count(self, part: Histogram) -> NDArray[np.int64]:
-        return part.reduced(self.bits).counts_of(self.prints)
+    def count(self, part: Histogram) -> ExactVector:
+        return ExactVector(part.counts_of(self._counted), part.sensitivity)
 
-    def inside(self, keys: Any) -> NDArray[np.bool_]:
-        return np.isin(fingerprints(keys) >> np.uint64(64 - self.bits), self.prints)
+    def keep(self, keys: Any) -> tuple[NDArray[np.bool_], pa.Array | None]:
+        cells = fingerprints(keys) >> np.uint64(64 - self.bits)
+        inside = np.isin(cells, self.prints)
+        if not self.hashed:
+            return inside, None
+        order = np.argsort(self.prints)
+        found = order[np.searchsorted(self.prints[order], cells[inside])]
+        return inside, pa.array(self.labels, pa.string()).take(pa.array(found))
+
+    @cached_property
+    def _counted(self) -> NDArray[np.uint64]:
+        """The fingerprints that `keep` leaves: of keys, or of the names of cells."""
+        return fingerprints(list(self.labels)) if self.hashed else self.prints
 
     @cached_property
     def _places(self) -> dict[int, int]:
@@ -194,10 +206,10 @@ class BucketDomain(FiniteDomain):
         high = prints >> np.uint64(32)
         return ((high * np.uint64(len(self))) >> np.uint64(32)).astype(np.int64)
 
-    def count(self, part: Histogram) -> NDArray[np.int64]:
+    def count(self, part: Histogram) -> ExactVector:
         out = np.zeros(len(self), dtype=np.int64)
         np.add.at(out, self._of(part.fingerprints), part.counts)
-        return out
+        return ExactVector(out, part.sensitivity.added_up())
 
     def positions(self, keys: Sequence[str]) -> list[int]:
         return [int(i) for i in self._of(fingerprints(list(keys)))] if len(keys) else []
@@ -219,15 +231,15 @@ class RangeDomain(FiniteDomain):
         self.edges = [float(edge) for edge in edges]
         super().__init__([f"[{low:g}, {high:g})" for low, high in pairwise(self.edges)])
 
-    def count(self, part: Histogram) -> NDArray[np.int64]:
+    def count(self, part: Histogram) -> ExactVector:
         out = np.zeros(len(self), dtype=np.int64)
         if len(part):
             np.add.at(out, *self._inside(_parsed(part.texts), part.counts))
-        return out
+        return ExactVector(out, part.sensitivity.added_up())
 
-    def inside(self, keys: Any) -> NDArray[np.bool_]:
+    def keep(self, keys: Any) -> tuple[NDArray[np.bool_], pa.Array | None]:
         values = _parsed(canonical(keys))
-        return (values >= self.edges[0]) & (values < self.edges[-1])
+        return (values >= self.edges[0]) & (values < self.edges[-1]), None
 
     def _inside(
         self, values: NDArray[np.float64], counts: NDArray[np.int64]

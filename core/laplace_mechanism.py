@@ -35,6 +35,7 @@ from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
+from hushgram.sensitivity import ExactVector, Sensitivity, Unit
 
 __all__ = [
     "BLOCK",
@@ -42,6 +43,7 @@ __all__ = [
     "LaplaceAnswers",
     "LaplaceParams",
     "ListedRelease",
+    "calibrated",
     "check_scale",
     "max_error",
     "per_query",
@@ -127,6 +129,11 @@ def positive(value: Number, name: str, owner: str) -> Fraction:
     return out
 
 
+def calibrated(l1: int, unit: Unit) -> Sensitivity:
+    """What Laplace noise on a vector needs to know: the L1 norm alone, in any direction."""
+    return Sensitivity(l1, l1, unit, monotone=False)
+
+
 def privacy_map(scale: Fraction, distance: int) -> Fraction:
     """The ε that noise of this scale gives between inputs at this L1 distance: distance/scale."""
     return Fraction(distance) / scale
@@ -161,7 +168,11 @@ class ListedRelease:
 
 
 def release_listed(
-    keys: Sequence[str | bytes], counts: NDArray[np.int64], params: LaplaceParams, key: ReleaseKey
+    keys: Sequence[str | bytes],
+    counts: ExactVector,
+    params: LaplaceParams,
+    key: ReleaseKey,
+    unit: Unit = "user",
 ) -> ListedRelease:
     """Noisy counts of all ``keys``; ``counts`` holds the exact ones in the same order, 0 for absent keys.
 
@@ -174,7 +185,8 @@ def release_listed(
         raise ParameterError(f"release_listed: {len(keys)} keys but {len(counts)} counts")
     if len(set(keys)) != len(keys):
         raise ParameterError("release_listed: a key is listed twice; list each key once")
-    exact = np.maximum(whole_numbers(counts, "release_listed"), 0)
+    admitted = ExactVector.given(counts, "release_listed").admit(calibrated(params.max_contributions, unit))
+    exact = np.maximum(whole_numbers(admitted.values, "release_listed"), 0)
     names = digest(*keys)
     out = np.empty(len(exact), dtype=np.int64)
     for block, start in enumerate(range(0, len(exact), BLOCK)):

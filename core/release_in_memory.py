@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hushgram.accounting.guarantee import Unit
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact.contributions import Contributions
@@ -29,6 +29,7 @@ from hushgram.inputs.frames import UNSTATED, columns_by_name, is_frame
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.private_directory import PrivateDirectory
 from hushgram.publishing import check_free
+from hushgram.sensitivity import Unit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.writer import write_sketch
 from hushgram.sparse_histogram.contributions import UserTally, UserTotals
@@ -38,13 +39,14 @@ from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
-    apart,
     block_parts,
+    bounds,
     checked_params,
     choose_params,
     count_records,
     heavy_of_list,
     heavy_of_shard,
+    held_bounds,
     key_for,
     only_public_keys,
     plan_release,
@@ -151,6 +153,10 @@ def simulate(
         check_free(path)
     column, texts = as_column(keys), params.delta != 0
     release_key = key_for(params, release_key)
+
+    def promised(histogram: Histogram) -> Histogram:
+        return replace(histogram, sensitivity=replace(params.sensitivity, unit=unit))
+
     if params.unit is not None:
         sums = count_records(
             column,
@@ -158,11 +164,11 @@ def simulate(
             release_key,
             texts=texts,
         )
-        return _release(sums.in_units(release_key), params, path, release_key, name, unit)
+        return _release(promised(sums.in_units(release_key)), params, path, release_key, name, unit)
     numbers = _checked_counts(counts)
     if len(column) != len(numbers):
         raise InputError(f"keys and counts must have the same length, got {len(column)} and {len(numbers)}")
-    histogram = Histogram.of_counts(column, numbers, texts=texts)
+    histogram = promised(Histogram.of_counts(column, numbers, texts=texts))
     return _release(histogram, params, path, release_key, name, unit)
 
 
@@ -247,7 +253,7 @@ def release_metrics(
     texts = any(metric.params.delta for metric in metrics.values())
     held = None if users is None else Contributions.of(users, keys, base, texts=texts, values=weights)
     if held is not None:
-        held = held.cut(max(metric.params.max_contributions for metric in metrics.values()))
+        held = held.cut(*(held_bounds(metric.params) for metric in metrics.values()))
     out = {}
     for number, (word, metric) in enumerate(metrics.items()):
         noise_key, said = key_for(metric.params, noise_keys[word]), f"{name}/{word}" if name else word
@@ -271,20 +277,17 @@ def _bounded(
     texts: bool,
 ) -> tuple[Histogram, ReleaseParams, UserTotals | None]:
     """The bounded histogram in whole units: of users' rows, or without users of the records themselves."""
-    weighted = weights is not None
     if rows is None:
         _refuse_choice(params, "release without users")
         histogram = count_records(keys, weights, release_key, texts=texts)
-        return histogram.in_units(release_key) if weighted else histogram, params, None
+        return histogram if weights is None else histogram.in_units(release_key), params, None
     totals = None
     if params.choose_contributions:
-        rows = rows.cut(params.max_contributions)
-        tally = UserTally.of(rows.totals(params.max_per_key, weighted=weighted))
+        rows = rows.cut(held_bounds(params))
+        tally = UserTally.of(rows.totals(held_bounds(params)))
         chosen = choose_params(tally, params, release_key)
         params, totals = chosen.params, chosen.totals
-    kept = apart(params, release_key)
-    bounded = rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
-    return bounded, params, totals
+    return rows.bounded(bounds(params, release_key)), params, totals
 
 
 def _release(

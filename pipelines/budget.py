@@ -42,21 +42,8 @@ from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
-    from hushgram.sparse_histogram.params import ReleaseParams
 
-__all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget", "release_events"]
-
-
-def release_events(params: ReleaseParams) -> list[Event]:
-    """The events of a sketch release: its parts of ε, with δ where keys are listed."""
-    split, noisy = params.split, params.noisy_parts
-    if len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
-        parts = [Event(params.noise, sum(noisy, Fraction(0)), params.delta)]
-    else:
-        listed = "threshold" if params.noise == "laplace" else params.noise
-        parts = [Event(listed, split.threshold, params.delta), Event(params.encoding, split.encoding)]
-    before = (Event("laplace", split.contributions, details={"of": "users"}), Event("sizing", split.size))
-    return [event for event in (*before, *parts) if event.epsilon or event.delta]
+__all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget"]
 
 
 def check_budget(

@@ -359,6 +359,18 @@ class JobConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _several(self) -> Self:
+        made = parse_recipe(self.input.key)
+        several = self.input.user is None and made is not None and made.several
+        if several and self.privacy.max_contributions is None:
+            raise refuse(
+                ("privacy", "max_contributions"),
+                f"is missing; {self.input.key!r} gives several keys per record: say how many of them may count, such "
+                "as 8, or name the user column",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _partitioned(self) -> Self:
         if self.user_partition is not None and (self.input.user is None or self.dataset is None):
             raise refuse(

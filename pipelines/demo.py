@@ -24,7 +24,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.generate import PageViews, write_page_views
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.steps import key_for
+from hushgram.sparse_histogram.steps import held_bounds, key_for
 
 __all__ = ["DemoResult", "Line", "TotalLine", "run_demo"]
 
@@ -130,9 +130,9 @@ def _counted(data: Path, params: ReleaseParams, release_key: ReleaseKey) -> Hist
         for batch in pq.ParquetFile(file).iter_batches(1 << 19):
             fresh = Contributions.of(batch.column("user_id"), batch.column("url"), release_key, texts=False)
             held = fresh if held is None else Contributions.concat([held, fresh])
-            held = held.cut(params.max_contributions)
+            held = held.cut(held_bounds(params))
     assert held is not None
-    return held.bounded(params.max_contributions, params.max_per_key)
+    return held.bounded(held_bounds(params))
 
 
 def _look_up(

@@ -21,6 +21,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
 from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
+from hushgram.sensitivity import ExactVector, Unit
 from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["AnswerLinear"]
@@ -37,10 +38,11 @@ class AnswerLinear(beam.PTransform):
         *,
         release_key: ReleaseKey,
         prior: NDArray[np.int64] | None = None,
+        unit: Unit = "user",
     ) -> None:
         super().__init__()
         self._domain, self._queries, self._params = domain, list(queries), params
-        self._release_key, self._prior = release_key, prior
+        self._release_key, self._prior, self._unit = release_key, prior, unit
 
     def expand(self, counts: Any) -> Any:
         return (
@@ -48,7 +50,13 @@ class AnswerLinear(beam.PTransform):
             | "Whole" >> SumParts(len(self._domain))
             | "AnswerStream"
             >> beam.Map(
-                _answer, self._domain, self._queries, self._params, self._release_key, self._prior
+                _answer,
+                self._domain,
+                self._queries,
+                self._params,
+                self._release_key,
+                self._prior,
+                self._unit,
             ).with_output_types(Outcome)
         )
 
@@ -59,19 +67,20 @@ class AnswerLinear(beam.PTransform):
 
 
 def _answer(
-    counts: NDArray[np.int64],
+    counts: ExactVector,
     domain: FiniteDomain,
     queries: list[LinearQuery],
     params: PmwParams | OfflineParams,
     release_key: ReleaseKey,
     prior: NDArray[np.int64] | None,
+    unit: Unit,
 ) -> Outcome:
     batches = workloads(queries, domain)
     pmw: OnlinePMW | OfflinePMW
     if isinstance(params, OfflineParams):
-        pmw = OfflinePMW(counts, params, release_key, prior=prior)
+        pmw = OfflinePMW(counts, params, release_key, prior=prior, unit=unit)
         parts = [pmw.answer(Workload(np.concatenate([work.grid for work in batches])))]
     else:
-        pmw = OnlinePMW(counts, params, release_key, prior=prior)
+        pmw = OnlinePMW(counts, params, release_key, prior=prior, unit=unit)
         parts = [pmw.answer(work) for work in batches]
     return outcome_of(pmw.finish(), parts, pmw.updates)

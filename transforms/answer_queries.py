@@ -21,6 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
 from hushgram.exact.histogram import Histogram
+from hushgram.sensitivity import ExactVector
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.transforms.shuffle.vectors import SumParts
 from hushgram.transforms.shuffle.windows import OneWindow
@@ -51,7 +52,8 @@ class PackRecords(beam.PTransform):
 
 def _pack(batch: pa.RecordBatch, schema: pa.Schema, user: str | None) -> pa.RecordBatch:
     columns = {} if user is None else {user: batch.column(user)}
-    return pa.RecordBatch.from_pydict({**columns, RECORD: pack_records(batch, schema)})
+    packed = {**columns, RECORD: pack_records(batch, schema)}
+    return pa.RecordBatch.from_pydict(packed, metadata=batch.schema.metadata)
 
 
 class AnswerQueries(beam.PTransform):
@@ -85,13 +87,11 @@ class AnswerQueries(beam.PTransform):
 
 
 def _read_off(
-    total: I64, plan: QueryPlan, streams: list[tuple[str, I64 | range]]
-) -> Iterator[tuple[str, tuple[I64, I64]]]:
-    answers = plan.answers(total)
-    at = 0
-    for name, numbers in streams:
-        yield name, (np.asarray(numbers, dtype=np.int64), answers[at : at + len(numbers)])
-        at += len(numbers)
+    total: ExactVector, plan: QueryPlan, streams: list[tuple[str, I64 | range]]
+) -> Iterator[tuple[str, tuple[I64, ExactVector]]]:
+    answers = plan.answers(total, [len(numbers) for _, numbers in streams])
+    for (name, numbers), own in zip(streams, answers, strict=True):
+        yield name, (np.asarray(numbers, dtype=np.int64), own)
 
 
 class _CountParts(beam.DoFn):
@@ -101,16 +101,17 @@ class _CountParts(beam.DoFn):
         self._plan, self._form = plan, form
 
     def start_bundle(self) -> None:
-        self._vector: I64 | None = None
+        self._vector: ExactVector | None = None
 
     def process(self, part: Histogram) -> None:
-        if self._vector is None:
-            self._vector = self._plan.zeros()
+        counted = self._plan.zeros()
         if self._form == "keys":
-            self._plan.add_keys(self._vector, part)
+            self._plan.add_keys(counted, part)
         elif len(part):
             records = unpack_records(part.texts, self._plan.record_schema)
-            self._plan.add_records(self._vector, records, part.counts)
+            self._plan.add_records(counted, records, part.counts)
+        one = ExactVector(counted, part.sensitivity)
+        self._vector = one if self._vector is None else self._vector + one
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._vector is not None:

@@ -4,12 +4,12 @@ In:  records of any form that `hushgram.transforms.shuffle.columns` knows.
 Out: `Histogram` parts whose sum is the bounded histogram. Exact and private.
 
 With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or
-removing a user changes the sum by at most C in L1. Batches are cut to C keys a user before the shuffle, so
-that a user with 10^8 records sends at most C rows a batch; after it, a shard of users is merged and cut as
-its parts stream in. The rule looks at one user's records alone and merges, so neither batches nor shards have
-an effect on the result.
+removing a user changes the sum by at most C in L1. Batches drop what cannot count before the shuffle, so
+that a user with 10^8 records sends few rows per batch; after it, a shard of users is merged and cut as
+its parts stream in. What is dropped would not have counted (`Contributions.cut`), so neither batches nor shards
+have an effect on the result.
 
-Without one, a record is the unit of privacy, and each counts one.
+Without one, a record is the privacy unit. It has one row, or as many as its reader bounded it to (`Columns.record`).
 
 Where values are added up, or several metrics are made of the same records, `Value`s say what each record counts; users
 are then bounded in whole units (`hushgram.exact.weights`), and histograms without users are still in grains.
@@ -22,12 +22,12 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.exact.contributions import Apart, Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram, KeyTable
 from hushgram.exact.weights import Grid
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.steps import ChosenParams, apart, count_records, only_public_keys
+from hushgram.sparse_histogram.steps import ChosenParams, bounds, count_records, only_public_keys
 from hushgram.transforms.shuffle.batching import LocalResources, TakeBatches, Taken
 from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns, Fields, check_fields
@@ -49,10 +49,9 @@ _ROWS_PENDING = 1 << 21
 class BoundContributions(beam.PTransform):
     """Records → parts of the bounded histogram, with user-level privacy.
 
-    ``secret`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
-    for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first;
-    with ``apart``, a user keeps one key of each class. ``values`` are the metrics; `expand` gives the first. ``taken``
-    tells what was set aside.
+    ``release_key`` keys the users' tokens and the order in which a user's keys are kept. ``shards`` groups users
+    for the shuffle and has no effect on the result. With ``public_keys``, records of other keys are left out first.
+    ``values`` are the metrics, each with its ``bounds``; `expand` gives the first. ``taken`` tells what was set aside.
     """
 
     def __init__(
@@ -60,13 +59,10 @@ class BoundContributions(beam.PTransform):
         user: str,
         key: str,
         release_key: ReleaseKey,
-        *,
-        max_contributions: int,
-        max_per_key: int,
+        *bounds: Bounds,
         texts: bool,
         shards: int,
         public_keys: KeyTable | None = None,
-        apart: Apart | None = None,
         values: Sequence[Value] = (None,),
         local: LocalResources = _ANYWHERE,
     ) -> None:
@@ -76,26 +72,27 @@ class BoundContributions(beam.PTransform):
             self._fields,
             values,
             release_key,
-            max_contributions=max_contributions,
+            bounds,
             texts=texts,
             shards=shards,
             public_keys=public_keys,
-            apart=apart,
             local=local,
         )
         self._threads = local.threads
         sent = Contributions if local.spill is None else SpilledBatch
         self.taken = Taken(self._cut, tuple[int, sent])  # type: ignore[valid-type]
-        weighted = values[0] is not None
-        self._bound = BoundUsers(max_contributions, max_per_key, texts=texts, apart=apart, weighted=weighted)
-        self._shown = {"max_contributions": max_contributions, "max_per_key": max_per_key}
+        self._bound = BoundUsers(*bounds, texts=texts)
+        self._shown = {
+            "max_contributions": bounds[0].max_contributions,
+            "max_per_key": bounds[0].max_per_key,
+        }
 
     def expand(self, records: Any) -> Any:
         shards = self.combined(records, keep=False)  # (shard, Histogram)
         return shards | "DropShard" >> beam.Values().with_output_types(Histogram)
 
     def combined(self, records: Any, *, keep: bool) -> Any:
-        """(shard, bounded Histogram), or with ``keep`` (shard, Contributions), cut to C keys a user."""
+        """(shard, bounded Histogram), or with ``keep`` (shard, Contributions) of what can count."""
         check_fields(records.element_type, self._fields)
         merge, out = (_KeepUsers(self._bound), Contributions) if keep else (self._bound, Histogram)
         return (
@@ -110,7 +107,7 @@ class BoundContributions(beam.PTransform):
 
 
 class HoldContributions(beam.PTransform):
-    """Records → (shard, Contributions) of all users, each cut to ``max_contributions`` keys: C is chosen later.
+    """Records → (shard, Contributions) of all users, cut to what can count: C is chosen later.
 
     Takes what `BoundContributions` takes. Exact and private.
     """
@@ -148,9 +145,7 @@ class _BoundHeld(beam.DoFn):
         self, shard: tuple[int, Contributions], chosen: ChosenParams | ReleaseParams
     ) -> Iterator[Histogram]:
         params = chosen.params if isinstance(chosen, ChosenParams) else chosen
-        kept, weighted = apart(params, self._release_key), params.unit is not None
-        rows = shard[1].metric(self._metric)
-        yield rows.bounded(params.max_contributions, params.max_per_key, kept, weighted=weighted)
+        yield shard[1].metric(self._metric).bounded(bounds(params, self._release_key))
 
 
 class CountRecords(beam.PTransform):
@@ -182,17 +177,8 @@ class CountRecords(beam.PTransform):
 class BoundUsers(beam.CombineFn):
     """Contributions of one shard of users → its bounded histogram. Merges; order has no effect."""
 
-    def __init__(
-        self,
-        max_contributions: int,
-        max_per_key: int,
-        *,
-        texts: bool,
-        apart: Apart | None = None,
-        weighted: bool = False,
-    ) -> None:
-        self._max_contributions, self._max_per_key, self._texts = max_contributions, max_per_key, texts
-        self._apart, self._weighted = apart, weighted
+    def __init__(self, *bounds: Bounds, texts: bool) -> None:
+        self._bounds, self._texts = bounds, texts
 
     def create_accumulator(self) -> _Held:
         return _Held()
@@ -200,7 +186,7 @@ class BoundUsers(beam.CombineFn):
     def add_input(self, held: _Held, part: Contributions | SpilledBatch) -> _Held:
         held.add(_CODER.decode(part.read()) if isinstance(part, SpilledBatch) else part)
         if held.pending > max(_ROWS_PENDING, held.kept):
-            held.cut(self._max_contributions, self._apart)
+            held.cut(self._bounds)
         return held
 
     def merge_accumulators(self, accumulators: Any) -> _Held:
@@ -211,24 +197,23 @@ class BoundUsers(beam.CombineFn):
         return out
 
     def compact(self, held: _Held) -> _Held:
-        held.cut(self._max_contributions, self._apart)
+        held.cut(self._bounds)
         return held
 
     def extract_output(self, held: _Held) -> Histogram:
         if not held.parts:
             return Histogram.empty(texts=self._texts)
-        whole = Contributions.concat(held.parts)
-        return whole.bounded(self._max_contributions, self._max_per_key, self._apart, weighted=self._weighted)
+        return Contributions.concat(held.parts).bounded(self._bounds[0])
 
 
 class _KeepUsers(BoundUsers):
-    """The same, but the contributions themselves come out, cut to C keys a user."""
+    """The same, but the contributions themselves come out, cut to what can count."""
 
     def __init__(self, bound: BoundUsers) -> None:
         self.__dict__.update(bound.__dict__)
 
     def extract_output(self, held: _Held) -> Contributions:  # type: ignore[override]
-        return Contributions.concat(held.parts).cut(self._max_contributions, self._apart)
+        return Contributions.concat(held.parts).cut(*self._bounds)
 
 
 class _Held:
@@ -242,37 +227,31 @@ class _Held:
         self.parts.append(part)
         self.pending += len(part.keys)
 
-    def cut(self, max_contributions: int, apart: Apart | None) -> None:
+    def cut(self, bounds: Sequence[Bounds]) -> None:
         if self.parts:
-            self.parts = [Contributions.concat(self.parts).cut(max_contributions, apart)]
+            self.parts = [Contributions.concat(self.parts).cut(*bounds)]
             self.kept, self.pending = len(self.parts[0].keys), 0
 
 
 class _CutUsers(TakeBatches):
-    """Records → (user shard, Contributions or the spilled batch that holds them), cut to C keys a user."""
+    """Records → (user shard, Contributions or the spilled batch that holds them), cut to what can count."""
 
     def __init__(
         self,
         fields: Fields,
         values: Sequence[Value],
         release_key: ReleaseKey,
+        bounds: Sequence[Bounds],
         *,
-        max_contributions: int,
         texts: bool,
         shards: int,
-        public_keys: KeyTable | None = None,
-        apart: Apart | None = None,
-        local: LocalResources = _ANYWHERE,
+        public_keys: KeyTable | None,
+        local: LocalResources,
     ) -> None:
         super().__init__(fields, threads=local.threads)
-        self._values = tuple(values)
-        self._release_key, self._max_contributions, self._texts, self._shards = (
-            release_key,
-            max_contributions,
-            texts,
-            shards,
-        )
-        self._public_keys, self._apart, self._spill = public_keys, apart, local.spill
+        self._values, self._bounds = tuple(values), tuple(bounds)
+        self._release_key, self._texts, self._shards = release_key, texts, shards
+        self._public_keys, self._spill = public_keys, local.spill
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -290,7 +269,7 @@ class _CutUsers(TakeBatches):
             values = [_of_value(value, self._fields, found) for value in self._values]
             parts.append(Contributions.of(users, keys, self._release_key, texts=self._texts, values=values))
         whole = Contributions.concat(parts)
-        return whole.thinned(self._max_contributions, self._apart).split_users(self._shards)
+        return whole.thinned(*self._bounds).split_users(self._shards)
 
     def send(
         self, result: list[tuple[int, Contributions]]
@@ -325,7 +304,7 @@ class _CountBatches(TakeBatches):
     def _counted(self, columns: Columns) -> Histogram:
         _, keys, found = _chosen(columns, self._public_keys)
         weights = _of_value(self._value, self._fields, found)
-        return count_records(keys, weights, self._release_key, texts=self._texts)
+        return count_records(keys, weights, self._release_key, texts=self._texts, rows=columns.record)
 
     def send(self, result: Histogram) -> Iterator[Histogram]:
         yield result

@@ -19,7 +19,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sparse_histogram.contributions import UserTally
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.steps import ChosenParams, choose_params
+from hushgram.sparse_histogram.steps import ChosenParams, choose_params, held_bounds
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 
 __all__ = ["ChooseContributions"]
@@ -45,8 +45,7 @@ class ChooseContributions(beam.PTransform):
 
 
 def _tally(shard: tuple[int, Contributions], params: ReleaseParams, metric: int) -> UserTally:
-    weighted = params.unit is not None
-    return UserTally.of(shard[1].metric(metric).totals(params.max_per_key, weighted=weighted))
+    return UserTally.of(shard[1].metric(metric).totals(held_bounds(params)))
 
 
 class _Choose(beam.CombineFn):

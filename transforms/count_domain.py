@@ -11,27 +11,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
-from numpy.typing import NDArray
 
 from hushgram.domains import FiniteDomain
 from hushgram.exact.histogram import Histogram
+from hushgram.sensitivity import ExactVector
 from hushgram.transforms.shuffle.vectors import SumParts
 from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["CountDomain", "KeepDomain"]
 
-I64 = NDArray[np.int64]
-
 
 class KeepDomain(beam.PTransform):
     """Arrow batches → the rows whose ``key`` is in the domain, before users are bounded.
 
-    So what a user did elsewhere uses up nothing of the contributions that count here. The rule looks at one
-    row at a time; the bound of each user is untouched.
+    So what a user did elsewhere uses up nothing of the contributions that count here. Where cells are hashed keys, the
+    key becomes its cell: the bound per key is then one per cell. The rule looks at one row at a time.
     """
 
     def __init__(self, domain: FiniteDomain, key: str) -> None:
@@ -45,7 +42,12 @@ class KeepDomain(beam.PTransform):
 
 
 def _keep(batch: pa.RecordBatch, domain: FiniteDomain, key: str) -> pa.RecordBatch:
-    return batch.filter(pa.array(domain.inside(batch.column(key))))
+    inside, cells = domain.keep(batch.column(key))
+    kept = batch.filter(pa.array(inside))
+    if cells is None:
+        return kept
+    at = kept.schema.get_field_index(key)
+    return kept.set_column(at, pa.field(key, cells.type), cells)
 
 
 class CountDomain(beam.PTransform):
@@ -74,7 +76,7 @@ class _CountParts(beam.DoFn):
         self._domain = domain
 
     def start_bundle(self) -> None:
-        self._vector: I64 | None = None
+        self._vector: ExactVector | None = None
 
     def process(self, part: Histogram) -> None:
         counted = self._domain.count(part)

@@ -15,10 +15,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.accounting.guarantee import Unit
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
+from hushgram.sensitivity import Unit
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, plan_release

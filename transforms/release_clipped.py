@@ -12,15 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from hushgram.clipping import ClipParams, Clipped, Tally, count_cells, release_clipped, to_units
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
+from hushgram.sensitivity import ExactVector, Unit
 from hushgram.svt.exact_answers import unpack_records
 from hushgram.transforms.shuffle.vectors import SumParts
 
@@ -51,26 +50,29 @@ def _keep(batch: pa.RecordBatch, column: str) -> pa.RecordBatch:
 class ReleaseClipped(beam.PTransform):
     """Bounded values of one column → `Clipped`."""
 
-    def __init__(self, params: ClipParams, schema: pa.Schema, release_key: ReleaseKey) -> None:
+    def __init__(
+        self, params: ClipParams, schema: pa.Schema, release_key: ReleaseKey, unit: Unit = "user"
+    ) -> None:
         super().__init__()
-        self._params, self._schema, self._release_key = params, schema, release_key
+        self._params, self._schema, self._release_key, self._unit = params, schema, release_key, unit
 
     def expand(self, parts: Any) -> Any:
         return (
             parts
             | "CountByBound" >> beam.Map(_count, self._params, self._schema)
             | "Sum" >> SumParts(3 * (len(self._params.bounds) + 1))
-            | "Release" >> beam.Map(_release, self._params, self._release_key).with_output_types(Clipped)
+            | "Release"
+            >> beam.Map(_release, self._params, self._release_key, self._unit).with_output_types(Clipped)
         )
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon": show(self._params.epsilon), "max_contributions": self._params.max_contributions}
 
 
-def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> NDArray[np.int64]:
+def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> ExactVector:
     column = unpack_records(part.texts, schema).column(0).combine_chunks()
-    return count_cells(to_units(column, params), part.counts, params)
+    return count_cells(to_units(column, params), part.counts, params, part.sensitivity)
 
 
-def _release(vector: NDArray[np.int64], params: ClipParams, release_key: ReleaseKey) -> Clipped:
-    return release_clipped(Tally.of_vector(vector, params), params, release_key)
+def _release(vector: ExactVector, params: ClipParams, release_key: ReleaseKey, unit: Unit) -> Clipped:
+    return release_clipped(Tally.of_vector(vector, params), params, release_key, unit)

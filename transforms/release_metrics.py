@@ -19,6 +19,7 @@ import apache_beam as beam
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number
 from hushgram.sparse_histogram.metrics import Metric, checked_metrics, metric_keys
+from hushgram.sparse_histogram.steps import held_bounds
 from hushgram.transforms.bound_contributions import BoundContributions, HoldContributions
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from hushgram.transforms.shuffle.batching import LocalResources
@@ -90,8 +91,7 @@ class ReleaseMetrics(beam.PTransform):
             user,
             self._key,
             self._bounding_key,
-            max_contributions=max(params.max_contributions for params in parameters),
-            max_per_key=max(params.max_per_key for params in parameters),
+            *map(held_bounds, parameters),
             texts=any(params.delta for params in parameters),
             shards=self._shards.users,
             values=[metric.weights for metric in self._metrics.values()],

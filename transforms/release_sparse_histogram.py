@@ -16,18 +16,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from hushgram.accounting.guarantee import Unit
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Apart
 from hushgram.exact.histogram import Histogram, KeyTable
 from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
+from hushgram.sensitivity import Unit
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
-    apart,
+    bounds,
     key_for,
     public_key_table,
     unit_of,
@@ -190,15 +189,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     def _texts(self) -> bool:
         return self._params.delta != 0 or self._public_keys is not None
 
-    @property
-    def _apart(self) -> Apart | None:
-        """Where C is chosen later, users' keys are kept apart when it is known."""
-        if self._public_keys is not None or self._params.choose_contributions:
-            return None
-        return apart(self._params, self._release_key)
-
     def _bounding(self) -> Any:
-        params = self._params
         if self._user is None:
             return CountRecords(
                 self._key,
@@ -212,12 +203,10 @@ class ReleaseSparseHistogram(beam.PTransform):
             self._user,
             self._key,
             self._release_key,
-            max_contributions=params.max_contributions,
-            max_per_key=params.max_per_key,
+            bounds(self._params, self._release_key),
             texts=self._texts,
             shards=self._shards.users,
             public_keys=self._public_keys,
-            apart=self._apart,
             values=(self._value,),
             local=self._local,
         )

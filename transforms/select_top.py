@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pmw.workload import Domain
 from hushgram.selection import SelectionParams, top
+from hushgram.sensitivity import ExactVector, Unit
 from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["MostFrequent"]
@@ -30,12 +29,17 @@ __all__ = ["MostFrequent"]
 class MostFrequent(beam.PTransform):
     """Exact counts of ``keys``, in their order → [key, …]: ``params.count`` of them.
 
-    ``params.sensitivity`` must be the max_per_key of the bounding stage before it. ``release_key`` reproduces
+    Counts that were bounded less than ``params`` are calibrated for are refused. ``release_key`` reproduces
     an earlier run; left out, a fresh one is made.
     """
 
     def __init__(
-        self, keys: Sequence[str], params: SelectionParams, *, release_key: ReleaseKey | None = None
+        self,
+        keys: Sequence[str],
+        params: SelectionParams,
+        *,
+        release_key: ReleaseKey | None = None,
+        unit: Unit = "user",
     ) -> None:
         super().__init__()
         if params.count > len(keys):
@@ -43,13 +47,13 @@ class MostFrequent(beam.PTransform):
                 f"MostFrequent: count must be at most the {len(keys)} keys, got {params.count}"
             )
         self._keys, self._params = Domain(tuple(keys)).labels, params
-        self._release_key = release_key or ReleaseKey.generate()
+        self._release_key, self._unit = release_key or ReleaseKey.generate(), unit
 
     def expand(self, counts: Any) -> Any:
         return (
             counts
             | "Whole" >> SumParts(len(self._keys))
-            | "ChooseTop" >> beam.Map(_choose, self._keys, self._params, self._release_key)
+            | "ChooseTop" >> beam.Map(_choose, self._keys, self._params, self._release_key, self._unit)
         )
 
     def display_data(self) -> dict[str, Any]:
@@ -57,7 +61,11 @@ class MostFrequent(beam.PTransform):
 
 
 def _choose(
-    counts: NDArray[np.int64], labels: Sequence[str], params: SelectionParams, release_key: ReleaseKey
+    counts: ExactVector,
+    labels: Sequence[str],
+    params: SelectionParams,
+    release_key: ReleaseKey,
+    unit: Unit,
 ) -> list[str]:
-    source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts))
-    return [labels[i] for i in top(counts, params, source)]
+    source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts.values))
+    return [labels[i] for i in top(counts, params, source, unit)]

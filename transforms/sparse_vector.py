@@ -34,6 +34,7 @@ from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
+from hushgram.sensitivity import Exact, ExactVector, Sensitivity, Unit
 from hushgram.svt.mechanism import Answer, run_batch
 from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import SvtParams
@@ -71,28 +72,31 @@ class SparseVector(beam.PTransform):
         release_key: ReleaseKey | None = None,
         online: bool | None = None,
         first: int = 0,
+        unit: Unit = "user",
     ) -> None:
         super().__init__()
         self._params = params if isinstance(params, SvtParams) else dict(params)
         self._release_key = release_key or ReleaseKey.generate()
-        self._online, self._first = online, first
+        self._online, self._first, self._unit = online, first, unit
 
     def expand(self, answers: Any) -> Any:
         online = not answers.is_bounded if self._online is None else self._online
+        told = (self._params, self._unit)
         whole = answers | "AllTime" >> OneWindow()
         if online:
             return (
                 whole
-                | "OneByOne" >> beam.FlatMap(_one_by_one).with_output_types(tuple[str, tuple[int, int]])
+                | "OneByOne"
+                >> beam.FlatMap(_one_by_one, *told).with_output_types(tuple[str, tuple[int, int]])
                 | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._release_key, self._first))
             )
-        streams = whole | "Gather" >> beam.GroupByKey() | "Order" >> beam.MapTuple(_in_order)
+        streams = whole | "Gather" >> beam.GroupByKey() | "Order" >> beam.Map(_in_order, *told)
         release = (
             streams
-            | "Digest" >> beam.MapTuple(lambda stream, numbers, answers: digest(stream, numbers, answers))
+            | "Digest" >> beam.MapTuple(lambda stream, numbers, own: digest(stream, numbers, own.values))
             | "AllStreams" >> DigestAll()
         )
-        step = _AnswerBatch(self._params, self._release_key)
+        step = _AnswerBatch(self._params, self._release_key, self._unit)
         return streams | "Answer" >> beam.ParDo(step, beam.pvalue.AsSingleton(release))
 
     def display_data(self) -> dict[str, Any]:
@@ -111,38 +115,66 @@ def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtP
     return params[stream]
 
 
-def _one_by_one(element: tuple[str, tuple[Any, Any]]) -> Iterator[tuple[str, tuple[int, int]]]:
+def _one_by_one(
+    element: tuple[str, tuple[Any, Any]], params: SvtParams | Mapping[str, SvtParams], unit: Unit
+) -> Iterator[tuple[str, tuple[int, int]]]:
     stream, part = element
-    for number, answer in zip(*_whole(part), strict=True):
+    calibrated = _params_of(params, stream).calibrated(unit)
+    numbers, answers = _whole(part, calibrated)
+    for number, answer in zip(numbers, answers.admit(calibrated).values, strict=True):
         yield stream, (int(number), int(answer))
 
 
-def _whole(part: tuple[Any, Any]) -> tuple[I64, I64]:
-    """Sequence numbers and answers as arrays of whole numbers, however they were given."""
-    numbers, answers = (one if np.ndim(one) else [one] for one in part)
-    return whole_numbers(numbers, "SparseVector"), whole_numbers(answers, "SparseVector")
+def _whole(part: tuple[Any, Any], promised: Sensitivity) -> tuple[I64, ExactVector]:
+    """Sequence numbers and answers, however they were given; that bare ones are bounded is the caller's promise."""
+    numbers, answers = part
+    if not isinstance(answers, ExactVector):
+        answers = ExactVector(_numbers(answers), promised)
+    return _numbers(numbers), answers
 
 
-def _in_order(stream: str, parts: Iterable[tuple[Any, Any]]) -> tuple[str, I64, I64]:
+def _numbers(given: Any) -> I64:
+    return whole_numbers(given if np.ndim(given) else [given], "SparseVector")
+
+
+def _in_order(
+    gathered: tuple[str, Iterable[tuple[Any, Any]]],
+    params: SvtParams | Mapping[str, SvtParams],
+    unit: Unit,
+) -> tuple[str, I64, ExactVector]:
     """A stream's answers by sequence number; canonical, also where a number comes twice."""
-    held = [_whole(part) for part in parts]
+    stream, parts = gathered
+    promised = _params_of(params, stream).calibrated(unit)
+    held = [_whole(part, promised) for part in parts]
     numbers = np.concatenate([part[0] for part in held])
-    answers = np.concatenate([part[1] for part in held])
+    answers = np.concatenate([part[1].values for part in held])
     order = np.lexsort((answers, numbers))
     numbers, first = np.unique(numbers[order], return_index=True)
-    return stream, numbers, answers[order][first]
+    return stream, numbers, ExactVector(answers[order][first], Exact.shared(part[1] for part in held))
 
 
 class _AnswerBatch(beam.DoFn):
     """A stream in order, and the digest of all streams → its released answers."""
 
-    def __init__(self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey) -> None:
-        self._params, self._release_key = params, release_key
+    def __init__(
+        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, unit: Unit
+    ) -> None:
+        self._params, self._release_key, self._unit = params, release_key, unit
 
-    def process(self, element: tuple[str, I64, I64], release: bytes) -> Iterator[tuple[str, StreamAnswers]]:
+    def process(
+        self, element: tuple[str, I64, ExactVector], release: bytes
+    ) -> Iterator[tuple[str, StreamAnswers]]:
         stream, numbers, answers = element
         params = _params_of(self._params, stream)
-        out = run_batch(answers, params, self._release_key, stream, sequence=numbers, release=release)
+        out = run_batch(
+            answers,
+            params,
+            self._release_key,
+            stream,
+            sequence=numbers,
+            release=release,
+            unit=self._unit,
+        )
         yield stream, StreamAnswers(numbers, out.outcome, out.gap, out.value)
 
 

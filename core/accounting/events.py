@@ -12,6 +12,7 @@ changes gets a new kind or the next `version` of it, and the old one stays in `K
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,18 +38,23 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("exponential", 1): "selection of the largest by the exponential mechanism",
         ("laplace_noisy_max", 1): "selection of the largest after Laplace noise on every score",
         ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
+        ("contributions", 1): "discrete Laplace on the number of users by what they contribute",
         ("restored", 1): "spending that a restored ledger had lost, as its witness recorded it",
     }
 )
-"""Every kind ever written, by name and version, with what it released. Entries are added, never changed."""
+"""What the kinds of this version release, by name and version. Entries are added, never changed; a noise or an encoding
+from elsewhere is an event under its own name."""
 
 RELATIONS: Mapping[str, str] = MappingProxyType(
     {
         "user": "one user added or removed",
+        "record": "one record added or removed (a user with many records is not protected)",
         "secret bit": "one secret bit of one record changed (who took part is visible)",
     }
 )
 """Whom an event is about: the two data sets that it makes hard to tell apart differ in this."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 
 Spending: TypeAlias = "Counter[tuple[Fraction, Fraction]]"
 """How often each (ε, δ) was spent: all that composition needs to know about a list of events."""
@@ -80,9 +86,8 @@ class Event:
         version: int = 1,
         relation: str = "user",
     ) -> None:
-        if (kind, version) not in KINDS:
-            known = ", ".join(sorted({name for name, _ in KINDS}))
-            raise ParameterError(f"Event: kind {kind!r} of version {version} is unknown; known are {known}")
+        if not _NAME.fullmatch(kind):
+            raise ParameterError(f"Event: kind must be a name such as laplace, got {kind!r:.60}")
         if relation not in RELATIONS:
             raise ParameterError(f"Event: relation must be {' or '.join(RELATIONS)}, got {relation!r:.60}")
         loss, slack = rational(epsilon, "epsilon", "Event"), rational(delta, "delta", "Event")
@@ -103,7 +108,7 @@ class Event:
     @property
     def meaning(self) -> str:
         """What was released, in words."""
-        return KINDS[self.kind, self.version]
+        return KINDS.get((self.kind, self.version), self.kind)
 
     def scaled(self, factor: Fraction) -> Event:
         """The same mechanism at `factor` times the ε (δ stays)."""

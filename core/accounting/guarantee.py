@@ -19,12 +19,9 @@ from typing import Any, Literal, TypeAlias
 from hushgram.accounting.events import Event
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
+from hushgram.sensitivity import UNITS, Unit
 
-__all__ = ["RELATIONS", "UNITS", "Guarantee", "Part", "Relation", "Unit"]
-
-#: Who is protected: all records of one person, or one record.
-Unit: TypeAlias = Literal["user", "record"]
-UNITS: tuple[Unit, ...] = ("user", "record")
+__all__ = ["RELATIONS", "Guarantee", "Part", "Relation"]
 
 #: What neighbouring data differ in: the unit is there or not; or it is there, and its secret bits are others.
 Relation: TypeAlias = Literal["added or removed", "secret bits changed"]
@@ -64,8 +61,11 @@ class Guarantee:
 
     @classmethod
     def of(cls, events: Iterable[Event], **fields: Any) -> Guarantee:
-        """The guarantee of what the ledger is charged for."""
-        return cls(tuple(Part(event.kind, event.epsilon, event.delta) for event in events), **fields)
+        """The guarantee of what the ledger is charged for; who is protected follows from the events."""
+        held = list(events)
+        if held and held[0].relation in UNITS:
+            fields["unit"] = held[0].relation
+        return cls(tuple(Part(event.kind, event.epsilon, event.delta) for event in held), **fields)
 
     @property
     def epsilon(self) -> Fraction:

@@ -17,6 +17,7 @@ from hushgram.pmw.expected import made_up_counts
 from hushgram.pmw.hypothesis import MOST_TOTAL
 from hushgram.pmw.mechanism import OnlinePMW, PmwParams
 from hushgram.pmw.workload import GRID, Workload
+from hushgram.sensitivity import exact
 from hushgram.svt.accuracy import alpha as union_alpha
 from hushgram.svt.accuracy import theorem_4, theorem_alpha
 from hushgram.svt.params import SvtParams
@@ -181,7 +182,7 @@ def pmw_records(
     grid = np.arange(rows)[:, None] * 7919 + np.arange(cells)[None, :] * 104_729
     work = Workload(((grid % 10_007) * GRID // 10_006).astype(np.uint16))
     exactly = PmwParams.from_accuracy(share, total=need, **common)  # type: ignore[arg-type]
-    told = OnlinePMW(counts, exactly, ReleaseKey(bytes(32))).answer(work)
+    told = OnlinePMW(exact(counts, max_contributions=1), exactly, ReleaseKey(bytes(32))).answer(work)
     worst = float(np.abs(told.scaled - work.exact(counts)).max()) / GRID / need
     return Calculation(
         "records needed",

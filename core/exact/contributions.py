@@ -1,16 +1,19 @@
 """Exact, private data: what users contributed, and the bound on each of them.
 
-**Bounding** (user-level privacy). Each (user, key) pair gets a priority by a keyed hash. Of a user's keys the C of
-lowest priority are kept; taken in that order, each counts min(its records, L∞) until C is used up. The rule looks at
-one user's records alone, so adding or removing a user changes the histogram by at most C in L1 and L∞ in one key. It
-is mergeable: a key among the C lowest of all is among the C lowest of every part that holds it, so parts may be cut
-before they are merged and counts stay exact. Hence a user of any size passes in bounded memory, and the result does
-not depend on how the data were cut into parts.
+**Bounding** (user-level privacy). Each (user, key) pair gets a priority by a keyed hash. A user's keys, in that order,
+count min(their records, L∞) each until C is used up; sums of values likewise, in whole units. The rule looks at one
+user's records alone, so adding or removing a user moves the histogram by at most C in L1 and L∞ in one key, and no
+other user's contributions.
+
+**Parts** of a user's rows may drop rows before they are merged (`cut`) without an effect on the result: a row goes if
+the keys before it use up C in this part already. What a key counts never falls when rows are added (min and rounding by
+a fixed hash are monotone), so those keys use up C in the whole too, and the row counts nothing there. Hence it makes no
+difference which parts are cut, and a user of any size passes in bounded memory: of keys that round to nothing a user
+holds the first `_MOST_KEYS`, by priority, in parts and in the whole alike.
 
 Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `Apart`, of a user's
 keys in one class only that of lowest priority stays, before anything else is cut. That merges too: the first of a
-class is first in every part that holds it, and the first keys of the classes of a part have no lower priority than
-those of the whole.
+class is first in every part that holds it.
 
 A `Contributions` is never written or shown: only its bounded histogram goes on, to a mechanism.
 """
@@ -32,14 +35,17 @@ from hushgram.exact.histogram import Histogram, KeyTable, changes, stable_order
 from hushgram.exact.keys import canonical, encode, hash_bytes, user_tokens
 from hushgram.exact.weights import GRAINS, MOST_UNITS, Grid, units
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import Sensitivity
 
-__all__ = ["Apart", "Contributions"]
+__all__ = ["Apart", "Bounds", "Contributions"]
 
 _HIGH32 = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
 _CROWD_BITS = 20
 # No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
 _MOST_HELD = GRAINS * MOST_UNITS
+# So many keys of a user are looked at, or C of them where that is more; only values that round to nothing need so many.
+_MOST_KEYS = 1 << 16
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -57,9 +63,39 @@ class Apart:
         return column_positions(fingerprints, self.seeds, self.classes)
 
 
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """What one user may contribute: at most C in all and L∞ to one key; with ``apart`` one key per class.
+
+    ``weighted`` says that rows hold grains in place of counts; the bounds are in whole units all the same.
+    """
+
+    max_contributions: int
+    max_per_key: int
+    apart: Apart | None = None
+    weighted: bool = False
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one user moves the bounded histogram."""
+        classes = 0 if self.apart is None else self.apart.classes
+        return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
+
+    @property
+    def keys(self) -> int:
+        """How many keys of a user are looked at."""
+        return max(self.max_contributions, _MOST_KEYS)
+
+    def whole(self, rows: Contributions) -> I64:
+        """Return the counts of distinct rows in whole units, each at most L∞."""
+        if self.weighted:
+            return units(np.minimum(rows.counts, self.max_per_key * GRAINS), rows.hashes())
+        return np.minimum(rows.counts, self.max_per_key)
+
+
 @dataclass(frozen=True)
 class Contributions:
-    """Rows (user token, key, count): what users did, before or after cutting to C keys a user.
+    """Rows (user token, key, count): what users did, before or after they are cut to what can count.
 
     Sums of values have grains in place of counts (`hushgram.exact.weights`). Several metrics of the same records are
     several columns of counts.
@@ -99,9 +135,7 @@ class Contributions:
         out = cls(high, low, places[key_column.codes], np.ones(rows, np.int64), table)
         if all(value is None for value in values):
             return out if len(values) == 1 else out._with(np.ones((rows, len(values)), np.int64))
-        columns = [
-            out.counts if value is None else value[1].grains(value[0], out._hashes) for value in values
-        ]
+        columns = [out.counts if value is None else value[1].grains(value[0], out.hashes) for value in values]
         counts = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         some: NDArray[np.bool_] = counts > 0 if counts.ndim == 1 else np.asarray(counts.any(axis=1))
         return out._with(counts)._take(some)
@@ -128,47 +162,48 @@ class Contributions:
             table,
         )
 
-    def cut(self, most_keys: int, apart: Apart | None = None) -> Contributions:
-        """Each (user, key) once with its count summed, and of each user the ``most_keys`` keys of lowest priority.
+    def cut(self, *bounds: Bounds) -> Contributions:
+        """Return each (user, key) once with its count summed, without rows that cannot count under any of the bounds.
 
-        Rows come out in canonical order: user, priority, key.
+        ``bounds`` are those of the metrics, in the order of their columns. Rows come out in canonical order: user,
+        priority, key.
         """
-        rows, first_of_user = self._ordered(apart)
-        rank = _rank(first_of_user)
-        return rows._take(np.flatnonzero(rank < most_keys))
+        rows, first_of_user = self._ordered(bounds[0].apart)
+        rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
+        useful = np.zeros(len(rows.keys), np.bool_)
+        for metric, bound in enumerate(bounds):
+            used = _before(bound.whole(rows.metric(metric)), first_of_user)
+            useful |= (used < bound.max_contributions) & (rank < bound.keys)
+        return rows._take(np.flatnonzero(useful))
 
-    def thinned(self, most_keys: int, apart: Apart | None = None) -> Contributions:
-        """`cut` where that leaves out at least a quarter of the rows, else all rows as they are.
+    def thinned(self, *bounds: Bounds) -> Contributions:
+        """Return `cut` where that is likely to drop at least a quarter of the rows, else all rows as they are.
 
-        Both stand for the same contributions. The look before is a count by the first bits of the user.
+        Both bound to the same histogram. The estimate is a count by the first bits of the user.
         """
         crowd = np.bincount((self.user_high >> np.uint64(64 - _CROWD_BITS)).astype(np.int64))
-        kept = int(np.minimum(crowd, most_keys).sum())
-        return self.cut(most_keys, apart) if 4 * kept <= 3 * len(self.keys) else self
+        most = max(bound.max_contributions for bound in bounds)
+        kept = int(np.minimum(crowd, most).sum())
+        return self.cut(*bounds) if 4 * kept <= 3 * len(self.keys) else self
 
-    def bounded(
-        self, max_contributions: int, max_per_key: int, apart: Apart | None = None, *, weighted: bool = False
-    ) -> Histogram:
-        """The histogram that these users may add: at most C in all, and L∞ to one key, each.
-
-        ``weighted`` says that there are grains in place of counts; bounds are in units all the same.
-        """
-        rows, first_of_user = self._ordered(apart)
-        counts = rows._limited(max_per_key, weighted)
-        before = np.cumsum(counts) - counts
-        starts = np.flatnonzero(first_of_user)
-        used = before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))
-        taken = np.minimum(counts, np.maximum(max_contributions - used, 0))
+    def bounded(self, bounds: Bounds) -> Histogram:
+        """Return the histogram that these users may add: at most C in all, and L∞ to one key, each."""
+        rows, first_of_user = self._ordered(bounds.apart)
+        counts = bounds.whole(rows)
+        used = _before(counts, first_of_user)
+        taken = np.minimum(counts, np.maximum(bounds.max_contributions - used, 0))
+        if bounds.weighted:
+            taken[_before(np.ones_like(counts), first_of_user) >= bounds.keys] = 0
         kept = np.flatnonzero(taken)
-        return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table)
+        return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table, bounds.sensitivity)
 
-    def totals(self, max_per_key: int, apart: Apart | None = None, *, weighted: bool = False) -> I64:
-        """What each user could contribute if it were not cut: at most ``max_per_key`` a key; nobody with 0."""
-        rows, first_of_user = self._ordered(apart)
+    def totals(self, bounds: Bounds) -> I64:
+        """Return what each user would contribute without a bound on the total; users with 0 are left out."""
+        rows, first_of_user = self._ordered(bounds.apart)
         starts = np.flatnonzero(first_of_user)
-        counts = rows._limited(max_per_key, weighted)
+        counts = bounds.whole(rows)
         sums: I64 = np.add.reduceat(counts, starts) if len(starts) else counts
-        return sums[sums > 0] if weighted else sums
+        return sums[sums > 0]
 
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Rows by user shard (a function of the user alone); empty shards are left out."""
@@ -195,13 +230,7 @@ class Contributions:
     def _with(self, counts: I64) -> Contributions:
         return Contributions(self.user_high, self.user_low, self.keys, counts, self.table)
 
-    def _limited(self, max_per_key: int, weighted: bool) -> I64:
-        """Counts of distinct rows in whole units, each at most ``max_per_key``."""
-        if weighted:
-            return units(np.minimum(self.counts, max_per_key * GRAINS), self._hashes())
-        return np.minimum(self.counts, max_per_key)
-
-    def _hashes(self) -> U64:
+    def hashes(self) -> U64:
         """A keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
         prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
         return mix(prints ^ mix(self.user_low))
@@ -216,7 +245,7 @@ class Contributions:
 
         With ``apart``, the first row of each user and class.
         """
-        order = _sort(self.user_high, self.user_low, self._hashes(), self.keys)
+        order = _sort(self.user_high, self.user_low, self.hashes(), self.keys)
         high, low, keys = self.user_high[order], self.user_low[order], self.keys[order]
         first_of_user = changes(high) | changes(low)
         first_of_pair = first_of_user | changes(keys)
@@ -256,7 +285,8 @@ def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:
     return order
 
 
-def _rank(first: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Position of each row within its group, whose first rows are marked."""
+def _before(counts: I64, first: NDArray[np.bool_]) -> I64:
+    """The sum of the counts before each row within its group, whose first rows are marked."""
+    before = np.cumsum(counts) - counts
     starts = np.flatnonzero(first)
-    return np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))
+    return before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))

@@ -23,6 +23,7 @@ from hushgram.exact.hashing import mix
 from hushgram.exact.keys import as_column, encode, hash_bytes
 from hushgram.exact.weights import units
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.sensitivity import CONSTANT, UNBOUNDED, Exact, Sensitivity
 
 __all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "text_buffers"]
 
@@ -72,35 +73,39 @@ class KeyTable:
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """Exact counts of distinct keys, sorted by fingerprint (and text)."""
+class Histogram(Exact):
+    """Exact counts of distinct keys, sorted by fingerprint (and text). A part has the sensitivity of the whole."""
 
     fingerprints: U64
     counts: I64
     texts: pa.LargeBinaryArray | None = None
+    sensitivity: Sensitivity = UNBOUNDED
 
     @classmethod
     def empty(cls, *, texts: bool) -> Histogram:
         """No keys at all."""
-        return cls(
-            np.zeros(0, np.uint64), np.zeros(0, np.int64), pa.array([], pa.large_binary()) if texts else None
-        )
+        nothing = pa.array([], pa.large_binary()) if texts else None
+        return cls(np.zeros(0, np.uint64), np.zeros(0, np.int64), nothing, CONSTANT)
 
     @classmethod
-    def of_keys(cls, keys: U64, counts: I64, table: KeyTable | None) -> Histogram:
+    def of_keys(
+        cls, keys: U64, counts: I64, table: KeyTable | None, sensitivity: Sensitivity = UNBOUNDED
+    ) -> Histogram:
         """Sum of ``counts`` by key."""
         places, sums = _sum_by(keys, counts)
         if table is None:
-            return cls(places, sums)
-        return cls(table.fingerprints[places], sums, table.texts.take(pa.array(places)))
+            return cls(places, sums, None, sensitivity)
+        return cls(table.fingerprints[places], sums, table.texts.take(pa.array(places)), sensitivity)
 
     @classmethod
     def of_column(cls, keys: Any, *, texts: bool) -> Histogram:
-        """Record-level: every row counts one."""
-        return cls.of_counts(keys, None, texts=texts)
+        """Record-level: every row is a record of its own and counts one."""
+        return cls.of_counts(keys, None, texts=texts, sensitivity=Sensitivity(1, 1, "record"))
 
     @classmethod
-    def of_counts(cls, keys: Any, counts: I64 | None, *, texts: bool) -> Histogram:
+    def of_counts(
+        cls, keys: Any, counts: I64 | None, *, texts: bool, sensitivity: Sensitivity = UNBOUNDED
+    ) -> Histogram:
         """Sum of ``counts`` (None: ones) by key, for a column of keys that may repeat."""
         encoded = encode(as_column(keys))
         ones = counts is None
@@ -112,20 +117,21 @@ class Histogram:
             np.add.at(sums, encoded.codes, weights)
         table, places = KeyTable.build(encoded.values) if texts else (None, hash_bytes(encoded.values))
         held = np.flatnonzero(sums)
-        return cls.of_keys(places[held], sums[held], table)
+        return cls.of_keys(places[held], sums[held], table, sensitivity)
 
     @classmethod
     def merge(cls, parts: Iterable[Histogram]) -> Histogram:
-        """The sum of several histograms."""
+        """The sum of parts that were bounded together."""
         held = list(parts)
         if len(held) == 1:
             return held[0]
-        counts = np.concatenate([part.counts for part in held])
+        counts, sensitivity = np.concatenate([part.counts for part in held]), Exact.shared(held)
         if held[0].texts is None:
-            return cls.of_keys(np.concatenate([part.fingerprints for part in held]), counts, None)
+            prints = np.concatenate([part.fingerprints for part in held])
+            return cls.of_keys(prints, counts, None, sensitivity)
         tables = [KeyTable(part.fingerprints, part.texts) for part in held]
         table, places = KeyTable.union(tables)
-        return cls.of_keys(np.concatenate(places), counts, table)
+        return cls.of_keys(np.concatenate(places), counts, table, sensitivity)
 
     def shards(self) -> list[Histogram]:
         """The `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
@@ -136,16 +142,17 @@ class Histogram:
     def part(self, low: int, high: int) -> Histogram:
         """Rows [low, high)."""
         texts = None if self.texts is None else self.texts.slice(low, high - low)
-        return Histogram(self.fingerprints[low:high], self.counts[low:high], texts)
+        return Histogram(self.fingerprints[low:high], self.counts[low:high], texts, self.sensitivity)
 
     def reduced(self, domain_bits: int) -> Histogram:
         """The histogram over the first ``domain_bits`` bits of the fingerprints: the cells of the domain."""
         if domain_bits == 64 or not len(self):
             return self
+        # Keys of one unit may share a cell, and whoever knows the hash can make them.
         cells = self.fingerprints >> np.uint64(64 - domain_bits)
         starts = np.flatnonzero(changes(cells))
         counts = np.add.reduceat(self.counts, starts) if len(starts) else self.counts
-        return Histogram(cells[starts], counts)
+        return Histogram(cells[starts], counts, None, self.sensitivity.added_up())
 
     def digest(self) -> bytes:
         """SHA-256 of the keys and counts."""
@@ -164,7 +171,7 @@ class Histogram:
         sums = units(self.counts, mix(self.fingerprints ^ salt))
         kept = np.flatnonzero(sums)
         texts = None if self.texts is None else self.texts.take(pa.array(kept))
-        return Histogram(self.fingerprints[kept], sums[kept], texts)
+        return Histogram(self.fingerprints[kept], sums[kept], texts, self.sensitivity)
 
     def counts_of(self, wanted: U64) -> I64:
         """The count of each of the ``wanted`` fingerprints, 0 where there is none."""
@@ -191,7 +198,7 @@ def text_buffers(texts: pa.LargeBinaryArray) -> tuple[I64, NDArray[np.uint8]]:
     return np.diff(offsets), np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
 
 
-def changes(values: U64) -> NDArray[np.bool_]:
+def changes(values: U64 | I64) -> NDArray[np.bool_]:
     """True at the first element and wherever an element differs from the one before it."""
     out = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=out[1:])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hushgram.exact.weights import wrong_values
 from hushgram.inputs.conditions import bind
+from hushgram.inputs.shaping import bound_record
 from hushgram.inputs.source import InputPlan, Rejects, Source
 
 __all__ = [
@@ -158,7 +159,11 @@ def _shaped(arrays: list[pa.Array], plan: InputPlan, places: Places) -> tuple[li
     made, parents = dict(columns), None
     for name, recipe in plan.source.recipes.items():
         made[name], found = recipe.apply(columns)
-        parents = parents if found is None else found
+        if found is not None:
+            parents = found
+            if plan.source.record is not None:
+                rows = bound_record(made[name], parents, *plan.source.record)
+                made[name], parents = made[name].take(pa.array(rows)), parents[rows]
     if parents is not None:
         several = {name for name, recipe in plan.source.recipes.items() if recipe.several}
         rows = pa.array(parents)

@@ -21,7 +21,7 @@ from hushgram.inputs.conditions import bind
 from hushgram.inputs.folders import add_folders, folder_columns
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.shaping import SHAPED
+from hushgram.inputs.shaping import SHAPED, with_rows_per_record
 from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, open_local
 
 __all__ = ["format_of", "plan_inputs"]
@@ -45,9 +45,12 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
     if source.where is not None:
         bind(source.where, raw)
         rows = [None]  # how many of them are left out is not known
+    schema = pa.schema(dict(out))
+    if any(recipe.several for recipe in source.recipes.values()):
+        schema = with_rows_per_record(schema, source.record)
     return InputPlan(
         source=source,
-        schema=pa.schema(dict(out)),
+        schema=schema,
         raw=raw,
         items=tuple(
             sorted((i for plan in plans for i in plan.items), key=lambda i: (-i.size, i.path, i.start))

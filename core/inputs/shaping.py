@@ -36,8 +36,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.exact.hashing import mix
+from hushgram.exact.histogram import changes
+from hushgram.exact.keys import canonical, hash_bytes
+from hushgram.sensitivity import ONE_RECORD, UNBOUNDED, Sensitivity
 
-__all__ = ["SHAPED", "STEPS", "Recipe", "parse_recipe", "raw_keys"]
+__all__ = [
+    "SHAPED", "STEPS", "Recipe", "bound_record", "parse_recipe", "raw_keys", "rows_per_record", "with_rows_per_record",
+]  # fmt: skip
 
 #: the type of identifiers that are made from columns
 SHAPED = pa.dictionary(pa.int32(), pa.string())
@@ -212,6 +218,51 @@ class Recipe:
                 flat = values.filter(full)
                 parts = [flat if i == index else part.take(pa.array(parents)) for i, part in enumerate(parts)]
         return (parts[0] if len(parts) == 1 else _joined(parts)).dictionary_encode(), parents
+
+
+def bound_record(
+    keys: pa.DictionaryArray, parents: NDArray[np.int64], most: int, per_key: int
+) -> NDArray[np.intp]:
+    """The rows that count where a record is the privacy unit: at most ``most`` per record, ``per_key`` of one key.
+
+    ``parents`` are the records of the rows, in order. Which keys count follows from a hash of all its keys, so
+    from nothing but the record.
+    """
+    prints = hash_bytes(canonical(keys.dictionary))[keys.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    starts = np.flatnonzero(changes(parents))
+    content = np.add.reduceat(mix(prints), starts) if len(starts) else prints
+    priority = mix(prints ^ mix(np.repeat(content, np.diff(np.append(starts, len(parents))))))
+    order = np.lexsort((prints, priority, parents))
+    first_of_record = changes(parents[order])
+    first_of_key = first_of_record | changes(prints[order])
+    kept = _rank(first_of_key) < per_key
+    order, first_of_record = order[kept], first_of_record[kept]  # the first row of a record is always kept
+    return np.sort(order[_rank(first_of_record) < most])
+
+
+def _rank(first: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Position of each row within its group, whose first rows are marked."""
+    starts = np.flatnonzero(first)
+    return np.arange(len(first)) - np.repeat(starts, np.diff(np.append(starts, len(first))))
+
+
+_ROWS = b"hushgram.rows_per_record"
+
+
+def with_rows_per_record(schema: pa.Schema, record: tuple[int, int] | None) -> pa.Schema:
+    """The schema of batches with several rows per record, bounded by `bound_record` or not."""
+    return schema.with_metadata({_ROWS: b"unbounded" if record is None else b"%d %d" % record})
+
+
+def rows_per_record(schema: pa.Schema) -> Sensitivity:
+    """How many rows one record may have in batches of this schema: one, unless its reader says otherwise."""
+    stated = (schema.metadata or {}).get(_ROWS)
+    if stated is None:
+        return ONE_RECORD
+    if stated == b"unbounded":
+        return UNBOUNDED
+    most, per_key = map(int, stated.split())
+    return Sensitivity(most, per_key, "record")
 
 
 def _coded(values: pa.Array, indices: pa.Array) -> pa.Array:

@@ -69,6 +69,9 @@ class Source:
     where: Condition | None = None
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of columns of text files, where their use tells
     keep_bad: bool = False
+    record: tuple[int, int] | None = (
+        None  # without users: keys of one record that count, and how often one of them
+    )
     folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.folders`)
     given: tuple[str, ...] = ()  # columns that are not looked for in a file, since its folders give them
     block_bytes: int = BLOCK_BYTES

@@ -44,7 +44,8 @@ from hushgram.noise.discrete_gaussian import discrete_gaussian, gaussian_tails
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.noise.laws import GaussianLaw, NoiseLaw
-from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.noises import Noise
+from hushgram.sensitivity import Sensitivity
 
 __all__ = [
     "NOISE",

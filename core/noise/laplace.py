@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import laplace_tail
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
-from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.noises import Noise
 from hushgram.noise.sampling import discrete_laplace, geometric
+from hushgram.sensitivity import Sensitivity
 
 __all__ = ["NOISE", "LaplaceNoise"]
 

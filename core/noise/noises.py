@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -26,36 +25,12 @@ from numpy.typing import NDArray
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.laws import NoiseLaw
+from hushgram.sensitivity import Sensitivity
 
-__all__ = ["HOMES", "Noise", "Sensitivity", "noise_of"]
+__all__ = ["HOMES", "Noise", "noise_of"]
 
 #: The word of a noise and the module that holds it.
 HOMES = {"laplace": "hushgram.noise.laplace", "gaussian": "hushgram.noise.gaussian"}
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """How far one user (or record) moves the counts: at most C in all, at most L∞ in one."""
-
-    max_contributions: int
-    max_per_key: int
-
-    @property
-    def l1(self) -> int:
-        """The largest ‖x − x'‖₁: C."""
-        return self.max_contributions
-
-    @property
-    def l2_squared(self) -> int:
-        """The largest ‖x − x'‖₂²: as many parts of L∞ as fit into C, and the rest.
-
-        Moving a unit from a part x to a part y ≥ x adds 2(y − x) + 2 > 0 to the sum of squares.
-
-        >>> Sensitivity(20, 1).l2_squared, Sensitivity(7, 3).l2_squared
-        (20, 19)
-        """
-        full, rest = divmod(self.max_contributions, self.max_per_key)
-        return full * self.max_per_key**2 + rest**2
 
 
 class Noise(ABC):

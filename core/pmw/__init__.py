@@ -14,7 +14,7 @@ from hushgram.pmw.mechanism import (
     Workload,
     prior_weights,
 )
-from hushgram.pmw.offline import OfflineParams, OfflinePMW, offline_after
+from hushgram.pmw.offline import OfflineParams, OfflinePMW
 
 __all__ = [
     "FROM_HYPOTHESIS",
@@ -28,6 +28,5 @@ __all__ = [
     "PmwAnswers",
     "PmwParams",
     "Workload",
-    "offline_after",
     "prior_weights",
 ]

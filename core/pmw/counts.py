@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.laplace_mechanism import check_scale, positive
+from hushgram.laplace_mechanism import calibrated, check_scale, positive
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.pmw.hypothesis import MOST_TOTAL, Hypothesis
 from hushgram.pmw.workload import GRID, Workload
+from hushgram.sensitivity import ExactVector, Unit
 
 __all__ = ["PrivateWeights", "WeightsParams"]
 
@@ -69,13 +70,15 @@ class PrivateWeights(ABC, Generic[P]):
 
     def __init__(
         self,
-        counts: NDArray[np.int64],
+        counts: ExactVector,
         params: P,
         key: ReleaseKey,
         *,
         prior: NDArray[np.int64] | None = None,
+        unit: Unit = "user",
     ) -> None:
-        exact = np.asarray(counts)
+        admitted = ExactVector.given(counts, type(self).__name__)
+        exact = admitted.admit(calibrated(params.max_contributions, unit)).values
         if exact.ndim != 1 or len(exact) == 0 or exact.dtype.kind not in "iu":
             owner = type(self).__name__
             raise ParameterError(f"{owner}: counts must be whole numbers, one for each cell, not empty")
@@ -102,11 +105,6 @@ class PrivateWeights(ABC, Generic[P]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cells={len(self._counts)}, updates={self.updates})"
-
-    @property
-    def private_counts(self) -> NDArray[np.int64]:
-        """The exact counts: for a further mechanism, never for an output."""
-        return self._counts
 
     def _check_width(self, queries: Workload) -> None:
         if queries.cells != len(self._counts):

@@ -21,6 +21,7 @@ from hushgram.pmw.hypothesis import MOST_TOTAL
 from hushgram.pmw.mechanism import OnlinePMW, PmwParams
 from hushgram.pmw.offline import OfflineParams, OfflinePMW
 from hushgram.pmw.workload import GRID, Workload
+from hushgram.sensitivity import exact
 
 __all__ = ["Expected", "expected_errors"]
 
@@ -72,6 +73,7 @@ def expected_errors(
     records = min(total or SUPPOSED, MOST_TOTAL)
     counts = made_up_counts(queries.cells, records)
     truth = tried.exact(counts)
+    promised = exact(counts, max_contributions=max_contributions)
 
     keys = [ReleaseKey(bytes([i] * 32)) for i in range(_TRIALS if tried.grid.size <= _CHEAP else 1)]
 
@@ -81,8 +83,8 @@ def expected_errors(
 
     scale = float(max_contributions / per_query(epsilon, delta, k))
     return Expected(
-        online=worst(lambda key: OnlinePMW(counts, stream, key)),
-        offline=worst(lambda key: OfflinePMW(counts, whole, key)),
+        online=worst(lambda key: OnlinePMW(promised, stream, key)),
+        offline=worst(lambda key: OfflinePMW(promised, whole, key)),
         laplace=scale * (math.log(k) + _EULER),
         records=records,
     )

@@ -278,7 +278,8 @@ class OnlinePMW(PrivateWeights[PmwParams]):
     for all answers and the hypothesis together. Retry: the same key, counts, prior and batches give the
     same answers.
 
-    >>> pmw = OnlinePMW(np.array([900, 50, 50]), PmwParams(20, max_updates=5), ReleaseKey(bytes(32)))
+    >>> counts = exact([900, 50, 50], max_contributions=1)
+    >>> pmw = OnlinePMW(counts, PmwParams(20, max_updates=5), ReleaseKey(bytes(32)))
     >>> answers = pmw.answer(Workload.of([[1, 0, 0], [0, 1, 1]]))
     >>> [round(value, -1) for value in answers.values.tolist()]
     [900.0, 100.0]
@@ -288,7 +289,6 @@ class OnlinePMW(PrivateWeights[PmwParams]):
 
     def _begin(self) -> None:
         self.asked = 0
-        self.remembered: list[Workload] = []
         self._svt = self.params.svt
         self._chain = digest(self._context, self.hypothesis.digest)
         self._key.claim("OnlinePMW")
@@ -313,7 +313,6 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         """Answers to the next queries of the stream, in order."""
         self._check(queries)
         self._chain = digest(self._chain, queries.digest)
-        self.remembered.append(queries)  # public, and what `offline_after` answers again
         noise = self._noise()
         out = PmwAnswers(np.zeros(len(queries), np.int64), np.full(len(queries), FROM_HYPOTHESIS, np.int8))
         start = 0

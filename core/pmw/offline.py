@@ -16,9 +16,7 @@ and f_i by at most C. Weights are whole multiples of 1/GRID: in these units Δ =
     δ = 0:  ε = c·(2γΔ + Δ/b) + ε_n          choice of rate γ (permute-and-flip), noise of scale b
     δ > 0:  ρ = c·((2γΔ)²/8 + (Δ/b)²/2)      exponential mechanism, of bounded range; ρ-zCDP is (ε − ε_n, δ)-DP
 
-Choices compose adaptively, and stopping early is a function of what was released. After an online run, the queries
-that it was asked can be answered again in this way (`offline_after`), at a price of its own: the lecture's
-footnote on synthetic data.
+Choices compose adaptively, and stopping early is a function of what was released.
 
 | symbol | name |
 |---|---|
@@ -39,16 +37,16 @@ import numpy as np
 
 from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import check_scale, positive
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.pmw.counts import PrivateWeights, WeightsParams
 from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, Hypothesis
-from hushgram.pmw.mechanism import FROM_HYPOTHESIS, MEASURED, OnlinePMW, PmwAnswers, prior_weights
+from hushgram.pmw.mechanism import FROM_HYPOTHESIS, MEASURED, PmwAnswers
 from hushgram.pmw.workload import GRID, Workload
 from hushgram.selection import exponential, permute_and_flip
 
-__all__ = ["OfflinePMW", "OfflineParams", "check_size", "offline_after"]
+__all__ = ["OfflinePMW", "OfflineParams", "check_size"]
 
 # Shares of a round for choosing and for measuring: even ones were best in trials.
 _CHOICE_SHARE = Fraction(1, 2)
@@ -198,7 +196,8 @@ class OfflinePMW(PrivateWeights[OfflineParams]):
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()`` for
     answers and hypothesis together. Retry: the same key, counts, prior and queries give the same answers.
 
-    >>> pmw = OfflinePMW(np.array([900, 50, 50]), OfflineParams(20, rounds=2), ReleaseKey(bytes(32)))
+    >>> counts = exact([900, 50, 50], max_contributions=1)
+    >>> pmw = OfflinePMW(counts, OfflineParams(20, rounds=2), ReleaseKey(bytes(32)))
     >>> [round(value, -1) for value in pmw.answer(Workload.of([[1, 0, 0], [0, 1, 1]])).values.tolist()]
     [900.0, 100.0]
     """
@@ -244,16 +243,3 @@ class OfflinePMW(PrivateWeights[OfflineParams]):
     def finish(self) -> Hypothesis:
         """The hypothesis: what to save."""
         return self.hypothesis
-
-
-def offline_after(online: OnlinePMW, params: OfflineParams, key: ReleaseKey) -> OfflinePMW:
-    """Answer again, offline, all queries that an online run was asked, beginning from what it learnt.
-
-    Lecture 9, footnote 3. Guarantee: ``params.guarantee()`` on top of the online run's. Its total is released
-    already: give it as ``total=online.total``. ``key`` is one of its own.
-    """
-    queries = Workload(np.concatenate([part.grid for part in online.remembered]))
-    prior = prior_weights(online.hypothesis.counts())
-    offline = OfflinePMW(online.private_counts, params, key, prior=prior)
-    offline.answer(queries)
-    return offline

@@ -33,6 +33,7 @@ from fractions import Fraction
 from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import check_scale, per_query, positive
 from hushgram.numbers import Number, boolean, integer, rational, show
+from hushgram.sensitivity import ANY, Sensitivity, Unit
 
 __all__ = ["MECHANISMS", "SelectionParams", "privacy_map"]
 
@@ -83,6 +84,10 @@ class SelectionParams:
         if not 0 <= self.delta < 1:
             raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(self.delta)}")
         check_scale(1 / self.rate, owner)
+
+    def calibrated(self, unit: Unit) -> Sensitivity:
+        """What the choice is calibrated for: how far one unit moves one score, whatever the number of scores."""
+        return Sensitivity(ANY, self.sensitivity, unit, monotone=self.monotone)
 
     @property
     def round_epsilon(self) -> Fraction:

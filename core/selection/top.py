@@ -13,6 +13,7 @@ from hushgram.noise.entropy import BitSource
 from hushgram.selection import exponential, noisy_max, permute_and_flip
 from hushgram.selection.params import SelectionParams
 from hushgram.selection.scores import whole_scores
+from hushgram.sensitivity import ExactVector, Unit
 
 __all__ = ["choose", "top"]
 
@@ -34,10 +35,13 @@ def choose(scores: Any, params: SelectionParams, source: BitSource) -> int:
     return _PICK[params.mechanism](whole, params.rate / unit, source)
 
 
-def top(scores: Any, params: SelectionParams, source: BitSource) -> NDArray[np.int64]:
+def top(
+    scores: ExactVector, params: SelectionParams, source: BitSource, unit: Unit = "user"
+) -> NDArray[np.int64]:
     """Indices of ``params.count`` candidates, highest first; (ε, δ)-DP for all of them together."""
-    left, unit = whole_scores(scores, params.count)
-    rate = params.rate / unit
+    admitted = ExactVector.given(scores, "top").admit(params.calibrated(unit))
+    left, grid = whole_scores(admitted.values, params.count)
+    rate = params.rate / grid
     if params.mechanism == "noisy_max" and params.delta == 0:
         return noisy_max.largest(left, rate, source, params.count)
     pick = _PICK[params.mechanism]

@@ -39,6 +39,7 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import integer, rational, show
+from hushgram.sensitivity import Exact, Sensitivity
 
 __all__ = ["GRID", "MOST", "UserTally", "UserTotals", "choose", "privacy", "release_totals"]
 
@@ -50,11 +51,16 @@ _CLEAR = 8
 GRID = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
 
 
+# A user lies in one cell.
+_ONE_CELL = Sensitivity(1, 1)
+
+
 @dataclass(frozen=True)
-class UserTally:
+class UserTally(Exact):
     """Exact numbers of users in each cell; tallies of disjoint users add up. Private."""
 
     users: NDArray[np.int64]
+    sensitivity: Sensitivity = _ONE_CELL
 
     @classmethod
     def of(cls, totals: NDArray[np.int64]) -> UserTally:
@@ -144,13 +150,14 @@ class UserTotals:
 
 
 def privacy(scale: Fraction) -> Fraction:
-    """ε of the release with this noise scale: the sensitivity is 1."""
-    return 1 / scale
+    """ε of the release with this noise scale."""
+    return _ONE_CELL.l1 / scale
 
 
 def release_totals(tally: UserTally, epsilon: Fraction, release_key: ReleaseKey) -> UserTotals:
     """Every cell with noise of scale 1/ε, also where nobody is."""
-    scale = 1 / epsilon
+    tally.admit(_ONE_CELL)
+    scale = _ONE_CELL.l1 / epsilon
     source = release_key.source("contributions", 0, digest(tally.users))
     noisy = tally.users + discrete_laplace(scale, len(tally.users), source)
     return UserTotals(tuple(noisy.tolist()), scale)

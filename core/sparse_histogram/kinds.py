@@ -19,6 +19,7 @@ from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.noises import Noise
 from hushgram.numbers import integer
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram import threshold
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -63,6 +64,10 @@ class Kind:
         """The exact histogram over what is told apart."""
         return part
 
+    def told_apart(self, sensitivity: Sensitivity) -> Sensitivity:
+        """The sensitivity of `cells` where counts of keys have this one."""
+        return sensitivity
+
     def place(self, fingerprints: NDArray[np.uint64], domain_bits: int | None) -> NDArray[np.uint64]:
         """The number that is looked up and hashed for a key."""
         return fingerprints
@@ -101,6 +106,9 @@ class _Pure(Kind):
     def cells(self, part: Histogram, domain_bits: int | None) -> Histogram:
         assert domain_bits is not None
         return part.reduced(domain_bits)
+
+    def told_apart(self, sensitivity: Sensitivity) -> Sensitivity:
+        return sensitivity.added_up()
 
     def place(self, fingerprints: NDArray[np.uint64], domain_bits: int | None) -> NDArray[np.uint64]:
         assert domain_bits is not None

@@ -15,8 +15,9 @@ from hushgram.encodings import encoding_named
 from hushgram.errors import ParameterError
 from hushgram.exact.weights import Grid, bounds_in_units, bounds_in_values
 from hushgram.noise.noises import HOMES as NOISES
-from hushgram.noise.noises import Sensitivity, noise_of
+from hushgram.noise.noises import noise_of
 from hushgram.numbers import Number, integer, rational, show
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.split import Split
 
@@ -299,8 +300,19 @@ class ReleaseParams:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one user moves the counts."""
-        return Sensitivity(self.max_contributions, self.max_per_key)
+        """How far one user moves the counts, which the noise is calibrated for."""
+        classes = encoding_named(self.encoding).classes(self.noise, self.max_contributions) or 0
+        return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
+
+    @property
+    def record_bounds(self) -> tuple[int, int]:
+        """Where a record is the privacy unit: how many of its keys count, and how often one of them.
+
+        A record adds its value, at most ``max_per_key`` units, to each of its keys.
+        """
+        if self.unit is None:
+            return self.max_contributions, self.max_per_key
+        return self.max_contributions // self.max_per_key, 1
 
     @property
     def noisy_parts(self) -> tuple[Fraction, ...]:

@@ -7,22 +7,25 @@ is on integers and fractions, so that every worker on every machine computes the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from hushgram.accounting.guarantee import UNITS, Guarantee, Part, Unit
+from hushgram.accounting import Event, Guarantee
 from hushgram.encodings import Demand, Encoding, Space, encoding_named, encoding_of
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
+from hushgram.sensitivity import UNITS, Sensitivity, Unit
 from hushgram.sparse_histogram import sizing, threshold
 from hushgram.sparse_histogram.contributions import GRID, MOST, UserTotals, privacy
 from hushgram.sparse_histogram.kinds import LEAST_KEYS, PUBLIC, PURE, TEXT, Kind, kind_of
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
-__all__ = ["Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan"]
+__all__ = [
+    "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan", "release_events",
+]  # fmt: skip
 
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
 _MOST_FALSE_KEYS = 1 << 24
@@ -59,6 +62,16 @@ class Plan:
         return noise_of(self.noise_word)
 
     @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one privacy unit moves the counts, which all noise is calibrated for."""
+        return replace(self.params.sensitivity, unit=self.unit)
+
+    @property
+    def listed_sensitivity(self) -> Sensitivity:
+        """The same for what the threshold tells apart."""
+        return self.kind.told_apart(replace(self.sensitivity, classes=0))
+
+    @property
     def demand(self) -> Demand:
         """What the space was planned for."""
         scale = self.space.noise_scale if self.space else None
@@ -70,14 +83,22 @@ class Plan:
         return 0 if self.space is None else self.space.bits
 
     def guarantee(self) -> Guarantee:
-        """ε and δ from the privacy maps, not from the request; raises if a map exceeds its share."""
-        return Guarantee(
-            _public_parts(self) if self.space is None else _parts(self, self.space),
+        """The guarantee of the parts, once each is confirmed by its privacy map; raises if a map exceeds its share."""
+        if self.space is None:
+            _check_public(self)
+        else:
+            _check_parts(self, self.space)
+        return Guarantee.of(
+            self.events(),
             max_contributions=self.params.max_contributions * self.params.per_count,
             max_per_key=self.params.max_per_key * self.params.per_count,
             subject="The sketch is",
             unit=self.unit,
         )
+
+    def events(self) -> list[Event]:
+        """What the release is charged for."""
+        return release_events(self.params, self.unit, public=self.space is None)
 
     def as_text(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -189,10 +210,7 @@ def check_params(params: ReleaseParams) -> None:
             f"ReleaseParams: false_keys must let in at most {_MOST_FALSE_KEYS:,} false keys, got about"
             f" {int(stated):,}; lower false_keys"
         )
-    if (
-        params.split.size
-        and sizing.sensitivity(params.max_contributions) / params.split.size > _MOST_SIZE_NOISE
-    ):
+    if params.split.size and sizing.of_sizes(params.sensitivity).l1 / params.split.size > _MOST_SIZE_NOISE:
         raise ParameterError(
             f"ReleaseParams: the number of keys would have noise above {_MOST_SIZE_NOISE:,}, and room for so many;"
             " state expected_keys and expected_records, lower max_contributions or raise epsilon"
@@ -239,42 +257,54 @@ def _demand(
     )
 
 
-def _public_parts(plan: Plan) -> tuple[Part, ...]:
-    epsilon = plan.params.epsilon
-    if not plan.noise.holds((plan.scale,), (epsilon,), Fraction(0), plan.params.sensitivity):
+def release_events(params: ReleaseParams, unit: Unit, *, public: bool = False) -> list[Event]:
+    """Return the mechanisms of a release and what each may cost; they compose by addition, also where one is planned
+    by the output of another. ``public`` is for a public list of keys, on which all of ε is spent.
+    """
+    split, noisy = params.split, params.noisy_parts
+    if public:
+        parts = [Event("laplace", params.epsilon, relation=unit)]
+    elif len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
+        parts = [Event(params.noise, sum(noisy, Fraction(0)), params.delta, relation=unit)]
+    else:
+        listed = "threshold" if params.noise == "laplace" else params.noise
+        parts = [
+            Event(listed, split.threshold, params.delta, relation=unit),
+            Event(params.encoding, split.encoding, relation=unit),
+        ]
+    if public:
+        return parts
+    before = (
+        Event("contributions", split.contributions, relation=unit),
+        Event("sizing", split.size, relation=unit),
+    )
+    return [event for event in (*before, *parts) if event.epsilon or event.delta]
+
+
+def _check_public(plan: Plan) -> None:
+    if not plan.noise.holds((plan.scale,), (plan.params.epsilon,), Fraction(0), plan.sensitivity):
         raise ParameterError("Plan: noise is smaller than epsilon allows")
-    return (Part("laplace", epsilon),)
 
 
-def _parts(plan: Plan, space: Space) -> tuple[Part, ...]:
-    """What each mechanism loses; they compose by addition, also where one is planned by another's output."""
+def _check_parts(plan: Plan, space: Space) -> None:
+    """Raise where the privacy map of a mechanism exceeds its share of ε or δ."""
     params, split = plan.params, plan.params.split
-    size = sizing.privacy(plan.sizes.scale, params.max_contributions) if plan.sizes.scale else Fraction(0)
+    size = sizing.privacy(plan.sizes.scale, plan.sensitivity) if plan.sizes.scale else Fraction(0)
     of_noise, of_threshold = plan.noise.split_delta(params.delta)
     if plan.kind is TEXT:
-        found = threshold.delta_of(plan.threshold, plan.noise, plan.scale, params.sensitivity)
+        found = threshold.delta_of(plan.threshold, plan.noise, plan.scale, plan.listed_sensitivity)
         if found > of_threshold:
             raise ParameterError(
                 f"Plan: threshold {plan.threshold} is too low for delta {show(of_threshold)}"
             )
     space.check_loss(plan.demand)
     scales = (plan.scale,) if space.noise_scale is None else (plan.scale, space.noise_scale)
-    noisy = params.noisy_parts
     if plan.totals is None and split.contributions:
         raise ParameterError("Plan: max_contributions was chosen from the data, and from what is not said")
     if plan.totals is not None and privacy(plan.totals.scale) > split.contributions:
         raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
-    chosen = (Part("contributions", split.contributions),) if split.contributions else ()
-    if size > split.size or not plan.noise.holds(scales, noisy, of_noise, params.sensitivity):
+    if size > split.size or not plan.noise.holds(scales, params.noisy_parts, of_noise, params.sensitivity):
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
-    if len(noisy) == 2:  # the Laplace or Gaussian mechanism on both vectors
-        return (*chosen, Part("size", size), Part(plan.noise.id, sum(noisy, Fraction(0)), params.delta))
-    return (
-        *chosen,
-        Part("size", size),
-        Part("threshold", split.threshold, params.delta),
-        Part(params.encoding, split.encoding),
-    )
 
 
 def _ceil(value: Fraction) -> int:

@@ -18,7 +18,7 @@ Sundararajan 2009 for its discrete form.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -30,8 +30,9 @@ from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import integer, rational, show
+from hushgram.sensitivity import UNBOUNDED, Exact, Sensitivity
 
-__all__ = ["PROFILE_GRID", "Sizes", "Survey", "privacy", "release_sizes", "sensitivity"]
+__all__ = ["PROFILE_GRID", "Sizes", "Survey", "of_sizes", "privacy", "release_sizes"]
 
 
 def _grid() -> tuple[int, ...]:
@@ -45,12 +46,13 @@ _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Survey:
+class Survey(Exact):
     """Exact n and N_t of some noise shards, and a digest of each; surveys of different shards add up. Private."""
 
     records: int
     profile: NDArray[np.int64]
     digests: tuple[tuple[int, bytes], ...]
+    sensitivity: Sensitivity = UNBOUNDED
 
     @classmethod
     def of(cls, shards: Iterable[tuple[int, Histogram]]) -> Survey:
@@ -59,11 +61,15 @@ class Survey:
         ordered = np.sort(np.concatenate([part.counts for _, part in held] or [np.zeros(0, np.int64)]))
         profile = len(ordered) - np.searchsorted(ordered, np.array(PROFILE_GRID, np.int64), side="left")
         digests = tuple((shard, part.digest()) for shard, part in held)
-        return cls(int(ordered.sum()), profile.astype(np.int64), digests)
+        moved = of_sizes(Exact.shared(part for _, part in held))
+        return cls(int(ordered.sum()), profile.astype(np.int64), digests, moved)
 
     def __add__(self, other: Survey) -> Survey:
         return Survey(
-            self.records + other.records, self.profile + other.profile, self.digests + other.digests
+            self.records + other.records,
+            self.profile + other.profile,
+            self.digests + other.digests,
+            Exact.shared((self, other)),
         )
 
     def data_digest(self) -> bytes:
@@ -111,21 +117,21 @@ class Sizes:
         return cls(records, keys, tuple(numbers), scale)
 
 
-def sensitivity(max_contributions: int) -> int:
-    """L1 sensitivity of (n, N_t for all t)."""
-    return 2 * max_contributions
+def of_sizes(counts: Sensitivity) -> Sensitivity:
+    """Return the sensitivity of (n, N_t for all t) where counts have this one."""
+    return replace(counts.added_up(), max_contributions=2 * counts.max_contributions)
 
 
-def privacy(scale: Fraction, max_contributions: int) -> Fraction:
+def privacy(scale: Fraction, counts: Sensitivity) -> Fraction:
     """ε of the release with this noise scale."""
-    return sensitivity(max_contributions) / scale
+    return of_sizes(counts).l1 / scale
 
 
-def release_sizes(
-    survey: Survey, epsilon: Fraction, max_contributions: int, release_key: ReleaseKey
-) -> Sizes:
-    """n̂ and N̂_t with noise of scale 2C/ε."""
-    scale = sensitivity(max_contributions) / epsilon
+def release_sizes(survey: Survey, epsilon: Fraction, counts: Sensitivity, release_key: ReleaseKey) -> Sizes:
+    """n̂ and N̂_t with noise of scale 2C/ε, for the sensitivity of ``counts``."""
+    calibrated = of_sizes(counts)
+    survey.admit(calibrated)
+    scale = calibrated.l1 / epsilon
     exact = np.concatenate([[survey.records], survey.profile]).astype(np.int64)
     noise = discrete_laplace(scale, len(exact), release_key.source("size", 0, digest(exact)))
     released = (exact + noise).tolist()

@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram import laplace_mechanism as laplace
-from hushgram.accounting.guarantee import Unit
-from hushgram.encodings import EncodedBlock, encoding_named
+from hushgram.encodings import EncodedBlock
 from hushgram.encodings.encoding import Part
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.contributions import Apart
+from hushgram.exact.contributions import Apart, Bounds
 from hushgram.exact.hashing import draw_seeds, mix
 from hushgram.exact.histogram import Histogram, KeyTable
 from hushgram.exact.identifiers import one_array
 from hushgram.exact.keys import array_of, encode, hash_bytes
 from hushgram.exact.weights import Grid
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.sensitivity import ONE_RECORD, ExactVector, Sensitivity, Unit
 from hushgram.sparse_histogram.contributions import GRID, UserTally, UserTotals, choose, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
@@ -38,13 +38,14 @@ from hushgram.sparse_histogram.threshold import Heavy, release_shard
 __all__ = [
     "ChosenParams",
     "PlannedRelease",
-    "apart",
     "block_parts",
+    "bounds",
     "checked_params",
     "choose_params",
     "count_records",
     "heavy_of_list",
     "heavy_of_shard",
+    "held_bounds",
     "key_for",
     "only_public_keys",
     "plan_release",
@@ -86,18 +87,27 @@ def values_for(params: ReleaseParams, values: object, users: object, what: str) 
 
 
 def count_records(
-    keys: Any, weights: tuple[pa.Array, Grid] | None, release_key: ReleaseKey | None, *, texts: bool
+    keys: Any,
+    weights: tuple[pa.Array, Grid] | None,
+    release_key: ReleaseKey | None,
+    *,
+    texts: bool,
+    rows: Sensitivity = ONE_RECORD,
 ) -> Histogram:
-    """Without users: every record counts one, or its value in grains (`Histogram.in_units` when all are together)."""
+    """Without users: every row counts one, or its value in grains (`Histogram.in_units` when all are together).
+
+    ``rows`` says how many rows one record may have.
+    """
     if weights is None or release_key is None:
-        return Histogram.of_column(keys, texts=texts)
+        return Histogram.of_counts(keys, None, texts=texts, sensitivity=rows)
+    most = rows.times(weights[1].most)
     salt = release_key.source("rounding").words(1)[0]
 
     def draws() -> NDArray[np.uint64]:
         encoded = encode(keys)
         return mix(hash_bytes(encoded.values) ^ salt)[encoded.codes]
 
-    return Histogram.of_counts(keys, weights[1].grains(weights[0], draws), texts=texts)
+    return Histogram.of_counts(keys, weights[1].grains(weights[0], draws), texts=texts, sensitivity=most)
 
 
 def unit_of(users: object) -> Unit:
@@ -154,7 +164,8 @@ def plan_release(
     sizes = expected_sizes(params)
     if sizes is None:
         noise_key = release_key.for_data(data_digest)
-        sizes = release_sizes(survey, params.split.size, params.max_contributions, noise_key)
+        most = replace(params.sensitivity, unit=unit)
+        sizes = release_sizes(survey, params.split.size, most, noise_key)
     plan = replace(make_plan(params, sizes, unit), totals=totals)
     plan.guarantee()
     return PlannedRelease(plan, data_digest)
@@ -165,10 +176,16 @@ def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
     return draw_seeds(release_key, 0 if plan.space is None else plan.space.hashes)
 
 
-def apart(params: ReleaseParams, release_key: ReleaseKey) -> Apart | None:
-    """The classes of keys of each of which a user may keep one, where the mechanisms need that."""
-    count = encoding_named(params.encoding).classes(params.noise, params.max_contributions)
-    return None if count is None else Apart(draw_seeds(release_key, 1)[0], count)
+def held_bounds(params: ReleaseParams) -> Bounds:
+    """What a user may contribute at most, before C and the classes of keys are known."""
+    return Bounds(params.max_contributions, params.max_per_key, weighted=params.unit is not None)
+
+
+def bounds(params: ReleaseParams, release_key: ReleaseKey) -> Bounds:
+    """What a user may contribute, with the classes of keys where the noise needs them."""
+    count = 0 if params.choose_contributions else params.sensitivity.classes
+    apart = Apart(draw_seeds(release_key, 1)[0], count) if count else None
+    return replace(held_bounds(params), apart=apart)
 
 
 def heavy_of_shard(shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey) -> Heavy:
@@ -176,7 +193,7 @@ def heavy_of_shard(shard: int, part: Histogram, planned: PlannedRelease, release
     plan = planned.plan
     return release_shard(
         shard,
-        plan.kind.cells(part, plan.domain_bits),
+        plan.kind.cells(part, plan.domain_bits).admit(plan.listed_sensitivity),
         threshold=plan.threshold,
         noise=plan.noise,
         scale=plan.scale,
@@ -191,7 +208,11 @@ def block_parts(
     """What noise shards add to each block of the encoding. Exact and private until released."""
     plan = planned.plan
     assert plan.space is not None
-    cells = ((shard, plan.kind.cells(part, plan.domain_bits)) for shard, part in shards if len(part))
+    cells = (
+        (shard, plan.kind.cells(part.admit(plan.sensitivity), plan.domain_bits))
+        for shard, part in shards
+        if len(part)
+    )
     return plan.space.project(cells, seeds_of(plan, release_key), planned.noise_key(release_key))
 
 
@@ -239,5 +260,6 @@ def heavy_of_list(histogram: Histogram, table: KeyTable, plan: Plan, release_key
         counts[places] = histogram.counts
     settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
     noise_key = release_key.for_data(digest("public list", counts))
-    released = laplace.release_listed(table.texts.to_pylist(), counts, settings, noise_key)
+    exact = ExactVector(counts, histogram.sensitivity)
+    released = laplace.release_listed(table.texts.to_pylist(), exact, settings, noise_key, plan.unit)
     return Heavy(table.fingerprints, released.counts, table.texts)

@@ -38,8 +38,9 @@ from numpy.typing import NDArray
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.intervals import enclose
-from hushgram.noise.noises import Noise, Sensitivity
+from hushgram.noise.noises import Noise
 from hushgram.noise.sampling import successes
+from hushgram.sensitivity import Sensitivity
 
 __all__ = ["Heavy", "delta_of", "pure_threshold", "release_shard", "text_threshold"]
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
+from hushgram.sensitivity import ExactVector, Sensitivity
 from hushgram.svt.kinds import KINDS, Counters, DataShape, QueryKind
 from hushgram.svt.kinds.intervals import storage_type
 from hushgram.svt.kinds.key import compact
@@ -44,6 +47,8 @@ class QueryPlan:
 
     def __init__(self, queries: Sequence[Query], schema: pa.Schema, key: str) -> None:
         self.size = len(queries)
+        #: whether each query is about one key, which a user moves by at most L∞
+        self._single = np.array([query.kind.most(2, 1) == 1 for query in queries], np.bool_)
         self.key = key
         held: dict[type[QueryKind], list[tuple[int, QueryKind]]] = {kind: [] for kind in KINDS.values()}
         for i, query in enumerate(queries):
@@ -85,12 +90,19 @@ class QueryPlan:
             if form == data:
                 counters.add(part, rows, counts)
 
-    def answers(self, total: I64) -> I64:
-        """The exact answer of each query, from the sum over all parts."""
+    def answers(self, total: ExactVector, streams: Sequence[int]) -> list[ExactVector]:
+        """The exact answers of streams of so many queries each, from the sum over all parts."""
         out = np.zeros(self.size, dtype=np.int64)
-        for (_, counters), part in zip(self._counters, self._parts(total), strict=True):
+        for (_, counters), part in zip(self._counters, self._parts(total.values), strict=True):
             counters.read(part, out)
-        return out
+        ends = np.cumsum([0, *streams])
+        return [self._stream(out, total.sensitivity, low, high) for low, high in pairwise(ends.tolist())]
+
+    def _stream(self, answers: I64, counted: Sensitivity, low: int, high: int) -> ExactVector:
+        single = self._single[low:high].all()
+        most = min(counted.max_per_key, counted.max_contributions) if single else counted.max_contributions
+        moved = replace(counted, max_contributions=most * (high - low), max_per_key=most, classes=0)
+        return ExactVector(answers[low:high], moved)
 
     def counting(self) -> QueryPlan:
         """The same plan for those who only count: smaller to send."""

@@ -22,6 +22,7 @@ from hushgram.laplace_mechanism import whole_numbers
 from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number
+from hushgram.sensitivity import ExactVector, Unit
 from hushgram.svt.params import Noise, SvtParams
 
 __all__ = [
@@ -294,13 +295,14 @@ class NumericSparse(Sparse):
 
 
 def run_batch(
-    answers: ArrayLike,
+    answers: ExactVector,
     params: SvtParams,
     key: ReleaseKey,
     stream: str,
     *,
     sequence: NDArray[np.int64] | None = None,
     release: bytes = b"",
+    unit: Unit = "user",
 ) -> AnswerArrays:
     """A whole stream at once, with noise that follows from the release key and the exact answers.
 
@@ -308,7 +310,8 @@ def run_batch(
     (0, 1, … if left out), and ``release`` is a digest of all exact data of the release where that is more than
     these answers: any change of either, or of an answer, gives independent noise to all of them.
     """
-    exact = whole_numbers(answers, "run_batch")
+    admitted = ExactVector.given(answers, "run_batch").admit(params.calibrated(unit))
+    exact = whole_numbers(admitted.values, "run_batch")
     numbers = np.arange(len(exact)) if sequence is None else np.asarray(sequence)
     context = digest(stream, params.fingerprint, release, numbers.astype(np.int64), exact)
     return Sparse.from_params(params, key.source("svt", 0, context)).ask_many(exact)

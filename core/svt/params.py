@@ -37,6 +37,7 @@ from hushgram.laplace_mechanism import MOST_ANSWER, check_scale
 from hushgram.noise.entropy import digest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import Number, boolean, integer, rational, show
+from hushgram.sensitivity import ANY, Sensitivity, Unit
 
 __all__ = ["ANSWERS", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
 
@@ -118,6 +119,10 @@ class SvtParams:
         noise = noise_for(self)  # a δ outside the validity of its constant shows here
         for scale in (noise.threshold, noise.query, noise.value or Fraction(1)):
             check_scale(scale, "SvtParams")
+
+    def calibrated(self, unit: Unit) -> Sensitivity:
+        """What the noise is calibrated for: how far one unit moves one answer, whatever the number of answers."""
+        return Sensitivity(ANY, self.sensitivity, unit, monotone=self.monotone)
 
     @property
     def noise(self) -> Noise:

@@ -209,9 +209,13 @@ class Answer(Job[AnswerConfig]):
         """The stream, and the total where it is not public."""
         epsilon, delta = self.params.guarantee()
         details = {"mode": self.config.pmw.mode, "cells": str(len(self.cells))}
-        events = [Event("pmw", epsilon - self.params.total_epsilon, delta, details=details)]
+        events = [
+            Event("pmw", epsilon - self.params.total_epsilon, delta, details=details, relation=self.unit)
+        ]
         if self.params.total_epsilon:
-            events.append(Event("laplace", self.params.total_epsilon, details={"of": "total"}))
+            events.append(
+                Event("laplace", self.params.total_epsilon, details={"of": "total"}, relation=self.unit)
+            )
         return events
 
     def resolved(self) -> dict[str, Any]:
@@ -232,7 +236,7 @@ class Answer(Job[AnswerConfig]):
         from hushgram.transforms.count_domain import CountDomain
 
         answer = AnswerLinear(
-            self.cells, self.queries, self.params, release_key=release_key, prior=self.prior
+            self.cells, self.queries, self.params, release_key=release_key, prior=self.prior, unit=self.unit
         )
         told = (self.queries, self.cells, self.params, self.name, self.guarantee())
         _ = (

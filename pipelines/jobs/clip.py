@@ -152,7 +152,11 @@ class Clip(Job[ClipConfig]):
         """The search, the sum and the count."""
         bound, total, count = self.params.epsilons
         sensitivity = {"sensitivity": str(self.params.max_contributions)}
-        return [Event("svt", bound, details=sensitivity), Event("laplace", total), Event("laplace", count)]
+        return [
+            Event("svt", bound, details=sensitivity, relation=self.unit),
+            Event("laplace", total, relation=self.unit),
+            Event("laplace", count, relation=self.unit),
+        ]
 
     def build(
         self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
@@ -171,7 +175,7 @@ class Clip(Job[ClipConfig]):
             | "KeepNumbers" >> KeepNumbers(config.column)
             | "PackRecords" >> PackRecords(self.packed, config.user)
             | "Bound" >> bound  # Histogram of packed values
-            | "ReleaseClipped" >> ReleaseClipped(params, self.packed, release_key)  # Clipped
+            | "ReleaseClipped" >> ReleaseClipped(params, self.packed, release_key, self.unit)  # Clipped
             | "Write" >> beam.Map(_write, path, self._header())
         )
 

@@ -27,6 +27,7 @@ from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 from hushgram.inputs import InputPlan, check_first_blocks
 from hushgram.pipelines.config import JobConfig
+from hushgram.sensitivity import Unit
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -77,6 +78,10 @@ class Job(ABC, Generic[C]):
         """The columns of numbers that are added up."""
         return ()
 
+    def record_bounds(self) -> tuple[int, int]:
+        """Without users: how many keys of one record count, and how often one of them."""
+        return self.config.privacy.contributions, self.config.privacy.max_per_key
+
     def column_types(self) -> dict[str, pa.DataType]:
         """Types of columns of text files, from their use: not from first lines, where one record could decide."""
         return {}
@@ -118,6 +123,11 @@ class Job(ABC, Generic[C]):
         return self.config.NAME.replace("_", "-")
 
     @property
+    def unit(self) -> Unit:
+        """The privacy unit."""
+        return "record" if self.config.input.user is None else "user"
+
+    @property
     def name(self) -> str:
         """The name of this run."""
         return self.config.job_name
@@ -129,7 +139,8 @@ class Job(ABC, Generic[C]):
 
         config = self.config.input
         columns = [name for name in self.columns() if name not in config.columns]
-        plan = plan_config(config, columns, self.column_types(), tuple(self.values()))
+        record = self.record_bounds() if config.user is None else None
+        plan = plan_config(config, columns, self.column_types(), tuple(self.values()), record)
         self.check_schema(plan.schema)
         self._check_bad_records([file.path for file in plan.files])
         return plan
@@ -156,10 +167,9 @@ class Job(ABC, Generic[C]):
 
     def guarantee(self) -> Guarantee:
         """What is promised, to whom: every sentence about it comes from here."""
-        privacy, user = self.config.privacy, self.config.input.user
+        privacy = self.config.privacy
         return Guarantee.of(
             self.events(),
-            unit="record" if user is None else "user",
             max_contributions=privacy.contributions,
             max_per_key=privacy.per_key,
             subject=self.subject,

@@ -21,6 +21,7 @@ from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, placed
 from hushgram.sparse_histogram.metrics import Metric, checked_metrics
+from hushgram.sparse_histogram.plan import release_events
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -110,14 +111,18 @@ class Metrics(Job[MetricsConfig]):
         found = (metric.value for metric in self.metrics.values() if metric.value is not None)
         return tuple(dict.fromkeys(found))
 
-    def events(self) -> list[Event]:
-        from hushgram.pipelines.budget import release_events
+    def record_bounds(self) -> tuple[int, int]:
+        """A record's keys are bounded once, so that every metric's bounds hold."""
+        keys, per_key = zip(*(metric.params.record_bounds for metric in self.metrics.values()), strict=True)
+        return min(keys), min(per_key)
 
-        return [event for metric in self.metrics.values() for event in release_events(metric.params)]
+    def events(self) -> list[Event]:
+        return [
+            event for metric in self.metrics.values() for event in release_events(metric.params, self.unit)
+        ]
 
     def guarantee(self) -> Guarantee:
-        unit: Any = "record" if self.config.input.user is None else "user"
-        return Guarantee.of(self.events(), unit=unit, subject=self.subject)
+        return Guarantee.of(self.events(), subject=self.subject)
 
     def resolved(self) -> dict[str, Any]:
         return {name: metric.params.as_text() for name, metric in self.metrics.items()}

@@ -25,6 +25,7 @@ from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import release_events
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -258,12 +259,11 @@ class Release(Job[ReleaseConfig]):
     def values(self) -> tuple[str, ...]:
         return () if self.config.input.value is None else (self.config.input.value,)
 
-    def events(self) -> list[Event]:
-        from hushgram.pipelines.budget import release_events
+    def record_bounds(self) -> tuple[int, int]:
+        return self.params.record_bounds
 
-        if self.public_keys is not None:
-            return [Event("laplace", self.params.epsilon)]
-        return release_events(self.params)
+    def events(self) -> list[Event]:
+        return release_events(self.params, self.unit, public=self.public_keys is not None)
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()

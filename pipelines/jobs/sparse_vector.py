@@ -27,6 +27,7 @@ from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import read_text, write_lines
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.jobs.sparse_vector_answers import StreamHeader, accuracy, answer_lines
+from hushgram.sensitivity import Unit
 from hushgram.svt.exact_answers import QueryPlan, compact
 from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
@@ -160,6 +161,7 @@ class Stream:
     queries: tuple[Query, ...]
     params: SvtParams
     beta: Fraction
+    unit: Unit
 
     @property
     def header(self) -> StreamHeader:
@@ -173,10 +175,12 @@ class Stream:
         """What the stream costs: the selection, and the values where they are released."""
         p, share = self.params, self.params.value_share
         details = {"stream": self.name, "sensitivity": str(p.sensitivity), "cutoff": str(p.cutoff)}
-        events = [Event("svt", p.epsilon * (1 - share), p.delta * (1 - share), details=details)]
-        if share:
-            events.append(Event("laplace", p.epsilon * share, p.delta * share, details=details))
-        return events
+        parts = (("svt", 1 - share), ("laplace", share))
+        return [
+            Event(kind, p.epsilon * part, p.delta * part, details=details, relation=self.unit)
+            for kind, part in parts
+            if part
+        ]
 
 
 class SparseVectorJob(Job[SparseVectorConfig]):
@@ -212,12 +216,10 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             value_share=svt.value_share,
         )
         default = self.name if len(config.all_streams) == 1 else f"stream-{i + 1}"
-        return Stream(stream.name or default, queries, params, svt.beta)
+        return Stream(stream.name or default, queries, params, svt.beta, self.unit)
 
     def _sensitivity(self, queries: Iterable[Query]) -> int:
         privacy = self.config.privacy
-        if self.config.input.user is None:  # a record counts one, wherever it counts; more for caution
-            return privacy.contributions
         return sensitivity(queries, privacy.contributions, privacy.max_per_key)
 
     def columns(self) -> Iterable[str]:
@@ -263,7 +265,9 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             parts
             | "AnswerQueries" >> AnswerQueries(plan, numbers)  # (stream, (numbers, exact answers))
             | "SparseVector"
-            >> SparseVector(params, release_key=release_key, online=False)  # (stream, StreamAnswers)
+            >> SparseVector(
+                params, release_key=release_key, online=False, unit=self.unit
+            )  # (stream, StreamAnswers)
             | "Together" >> beam.combiners.ToList()
             | "WriteAnswers" >> beam.Map(_write, path, self._header(), [s.header for s in self.streams])
         )

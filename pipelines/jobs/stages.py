@@ -7,6 +7,7 @@ from typing import Any
 import apache_beam as beam
 
 from hushgram.domains import FiniteDomain
+from hushgram.exact.contributions import Bounds
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
@@ -47,8 +48,7 @@ def bounding(
         config.input.user,
         column,
         release_key,
-        max_contributions=config.privacy.contributions,
-        max_per_key=config.privacy.max_per_key if max_per_key is None else max_per_key,
+        Bounds(config.privacy.contributions, max_per_key or config.privacy.max_per_key),
         texts=texts,
         shards=shards_for(job.source.bytes, config.shards).users,
         local=local,

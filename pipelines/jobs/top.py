@@ -58,15 +58,12 @@ class TopConfig(JobConfig):
 
     def params(self) -> SelectionParams:
         """The mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
-        # a record is one unit; max_contributions for caution
-        record = self.input.user is None
-        per_key = self.privacy.contributions if record else self.privacy.max_per_key
         monotone = True  # counts only grow when a user is added
         best = "exponential" if self.privacy.delta else "permute_and_flip"
         return SelectionParams(
             self.privacy.epsilon,
             delta=self.privacy.delta,
-            sensitivity=per_key,
+            sensitivity=self.privacy.max_per_key,
             count=self.count,
             monotone=monotone,
             mechanism=self.mechanism or best,
@@ -106,7 +103,7 @@ class Top(Job[TopConfig]):
     def events(self) -> list[Event]:
         details = {"count": str(self.params.count), "keys": str(len(self.keys))}
         kind = _EVENTS[self.params.mechanism]
-        return [Event(kind, self.params.epsilon, self.params.delta, details=details)]
+        return [Event(kind, self.params.epsilon, self.params.delta, details=details, relation=self.unit)]
 
     def resolved(self) -> dict[str, Any]:
         return {"keys": digest(*self.keys).hex()}
@@ -123,7 +120,8 @@ class Top(Job[TopConfig]):
         _ = (
             bounded_cells(pipeline, self, self.cells, release_key, local)
             | "CountDomain" >> CountDomain(self.cells)
-            | "MostFrequent" >> MostFrequent(self.keys, self.params, release_key=release_key)  # [key, …]
+            | "MostFrequent"
+            >> MostFrequent(self.keys, self.params, release_key=release_key, unit=self.unit)  # [key, …]
             | "WriteTop" >> beam.Map(_write, path, self._header())
         )
 

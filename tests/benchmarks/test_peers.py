@@ -11,7 +11,7 @@ from benchmarks import methods, peers
 from hushgram.encodings.buckets import classes
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import GRID, gaussian_delta
-from hushgram.noise.noises import Sensitivity
+from hushgram.sensitivity import Sensitivity
 
 KEY = ReleaseKey(bytes(32))
 ASKED, ROWS, WIDTH = 3_000, 3, 2_048

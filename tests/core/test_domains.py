@@ -13,6 +13,7 @@ from hushgram.exact.keys import fingerprints
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw import GRID, OnlinePMW, PmwParams
 from hushgram.pmw.synthetic import SyntheticHistogram, outcome_of, read_queries, workloads
+from tests.exact_counts import exact_counts
 
 KEYS = ["a", "b", "c", "7", "12.5", "-3", "x9"]
 PART = {texts: Histogram.of_column(KEYS + ["a"] * 4, texts=texts) for texts in (False, True)}
@@ -105,7 +106,7 @@ def test_query_files():
 )
 def test_saved_hypotheses_answer_as_they_did(tmp_path, domain):
     params = PmwParams(5, max_updates=3)
-    pmw = OnlinePMW(np.array([100, 20, 3]), params, ReleaseKey(bytes(32)))
+    pmw = OnlinePMW(exact_counts(np.array([100, 20, 3])), params, ReleaseKey(bytes(32)))
     queries = read_queries(['{"cells": [0]}', '{"all": true}', '{"dense": [0.5, 0.25, 1]}'], "f")
     parts = [pmw.answer(work) for work in workloads(queries, domain)]
     outcome = outcome_of(pmw.finish(), parts, pmw.updates)

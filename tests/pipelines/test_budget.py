@@ -32,6 +32,7 @@ from hushgram.errors import (
 from hushgram.ledger import Ledger, backup
 from hushgram.pipelines import output_places
 from hushgram.pipelines.budget import NO_LEDGER, Run, check_budget, open_budget
+from tests.exact_counts import exact_counts
 
 FORK = multiprocessing.get_context("fork")
 
@@ -347,7 +348,7 @@ def test_a_key_that_may_be_given_again_answers_no_questions_as_they_come(job: Jo
         with pytest.raises(ParameterError, match="interactive=True"):
             LaplaceAnswers(1, 1, 1, run.key)
         with pytest.raises(ParameterError, match="interactive=True"):
-            OnlinePMW(np.array([900, 50]), PmwParams(20, max_updates=5), run.key)
+            OnlinePMW(exact_counts(np.array([900, 50])), PmwParams(20, max_updates=5), run.key)
     with job.open(
         release="tuesday", interactive=True, target=job.folder / "b", events=[Event("alp", "0.1")]
     ) as run:

@@ -19,6 +19,7 @@ import pytest
 
 from hushgram import ReleaseKey
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
+from hushgram.exact.contributions import Bounds
 from hushgram.inputs import Limits, Source
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runner import KEY_FILE, key_from_environment
@@ -221,7 +222,7 @@ def test_stages_pickle(tmp_path: Path) -> None:
     for part in (
         step._bounding()._cut,
         step.target,
-        bounding.BoundUsers(4, 2, texts=True),
+        bounding.BoundUsers(Bounds(4, 2), texts=True),
         ReleaseKey(bytes(32)),
     ):
         assert pickle.loads(pickle.dumps(part)).__class__ is part.__class__

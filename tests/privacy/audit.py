@@ -24,7 +24,7 @@ import numpy as np
 from hushgram.encodings import alp
 from hushgram.noise import gaussian
 from hushgram.noise.laplace import NOISE as LAPLACE
-from hushgram.noise.noises import Sensitivity
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram import threshold
 from tests.privacy import (
     blackbox,

@@ -17,6 +17,7 @@ from hushgram.randomized_response.mechanism import RandomizedResponseParams, ran
 from hushgram.selection import SelectionParams, choose, top
 from hushgram.svt.mechanism import Sparse
 from hushgram.svt.params import SvtParams
+from tests.exact_counts import exact_counts
 from tests.privacy.blackbox import Case
 
 __all__ = ["CASES"]
@@ -43,7 +44,7 @@ def _listed() -> Case:
     params = laplace.LaplaceParams("1", max_contributions=2)
 
     def run(counts: Any, _source: BitSource) -> Hashable:
-        found = laplace.release_listed(["a", "b"], counts, params, ReleaseKey.generate()).counts
+        found = laplace.release_listed(["a", "b"], exact_counts(counts), params, ReleaseKey.generate()).counts
         return found[0] >= 1, found[1] >= 2  # from the larger counts on, the ratio is the same
 
     return Case("Laplace noise on a list of two keys", 1.0, _Runs(run, np.array([1, 2]), np.array([0, 1])))
@@ -89,7 +90,11 @@ def _choice(mechanism: str, monotone: bool, one: Sequence[int], other: Sequence[
 def _largest(mechanism: str, name: str) -> Case:
     params = SelectionParams("2", count=2, monotone=True, mechanism=mechanism)
     pair = np.array([0, 0, 0, 0, 0, 0]), np.array([0, 0, 1, 1, 1, 1])
-    return Case(name, 2.0, _Runs(lambda scores, source: tuple(sorted(top(scores, params, source))), *pair))
+    return Case(
+        name,
+        2.0,
+        _Runs(lambda scores, source: tuple(sorted(top(exact_counts(scores), params, source))), *pair),
+    )
 
 
 def _responses() -> Case:
@@ -124,7 +129,7 @@ def _online() -> Case:
     asked = Workload.of([_SHRINKS] * 5 + [_GROWS])
 
     def run(counts: Any, _source: BitSource) -> Hashable:
-        found = OnlinePMW(counts, params, ReleaseKey.generate()).answer(asked)
+        found = OnlinePMW(exact_counts(counts), params, ReleaseKey.generate()).answer(asked)
         return *found.origin.tolist(), found.values[
             -1
         ] >= 7  # from the larger answer on, the ratio is the same
@@ -137,7 +142,7 @@ def _offline() -> Case:
     asked = Workload.of([_GROWS, _SHRINKS])
 
     def run(counts: Any, _source: BitSource) -> Hashable:
-        found = OfflinePMW(counts, params, ReleaseKey.generate()).answer(asked)
+        found = OfflinePMW(exact_counts(counts), params, ReleaseKey.generate()).answer(asked)
         return *found.origin.tolist(), round(2 * float(found.values[0]))
 
     return Case("offline PMW, one round", 4.0, _Runs(run, np.array([5, 20, 8]), np.array([6, 20, 8])))

@@ -14,7 +14,7 @@ from hushgram.exact.hashing import draw_seeds
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import gaussian_delta
-from hushgram.noise.noises import Sensitivity
+from hushgram.sensitivity import Sensitivity
 from tests.statistics import fits, gaussian_pmf, laplace_pmf
 
 KEY = ReleaseKey(bytes(range(32)))

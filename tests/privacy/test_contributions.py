@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.contributions import (
     GRID,
@@ -24,8 +24,8 @@ KEY = ReleaseKey(bytes(range(32)))
 
 
 def tally(users, keys, most_per_key=1):
-    rows = Contributions.of(users, keys, KEY, texts=False).cut(MOST)
-    return UserTally.of(rows.totals(most_per_key))
+    rows = Contributions.of(users, keys, KEY, texts=False).cut(Bounds(MOST, most_per_key))
+    return UserTally.of(rows.totals(Bounds(MOST, most_per_key)))
 
 
 def test_one_user_changes_one_number_by_one():
@@ -53,9 +53,9 @@ def test_totals_are_distinct_keys_and_no_more_than_the_most():
     users = np.repeat([1, 2, 3], [5, 3, 3000])
     keys = np.concatenate([[1, 1, 2, 3, 3], [7, 7, 7], np.arange(3000)])
     rows = Contributions.of(users, keys, KEY, texts=False)
-    assert sorted(rows.totals(1).tolist()) == [1, 3, 3000]
-    assert sorted(rows.totals(2).tolist()) == [2, 5, 3000]
-    cells = UserTally.of(rows.totals(1)).users
+    assert sorted(rows.totals(Bounds(MOST, 1)).tolist()) == [1, 3, 3000]
+    assert sorted(rows.totals(Bounds(MOST, 2)).tolist()) == [2, 5, 3000]
+    cells = UserTally.of(rows.totals(Bounds(MOST, 1))).users
     assert cells[0] == cells[2] == cells[-1] == 1
     assert cells.sum() == 3
     parts = UserTally.of(np.array([1, 2])) + UserTally.zero() + UserTally.of(np.array([9]))

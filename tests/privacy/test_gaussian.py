@@ -13,7 +13,7 @@ from hushgram.noise.gaussian import (
     gaussian_scales,
     unit_shift_delta,
 )
-from hushgram.noise.noises import Sensitivity
+from hushgram.sensitivity import Sensitivity
 from tests.statistics import gaussian_pmf
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.sizing import PROFILE_GRID, Survey, privacy, release_sizes, sensitivity
+from hushgram.sensitivity import Sensitivity
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Survey, of_sizes, privacy, release_sizes
 from tests.statistics import fits, laplace_pmf
 
 
@@ -40,7 +41,7 @@ def test_sensitivity_by_brute_force():
             if sum(added) <= 3:
                 moved = numbers([a + b for a, b in zip(x, added, strict=True)])
                 worst = max(worst, int(np.abs(moved - base).sum()))
-    assert worst == sensitivity(3)  # 2C, and it is reached
+    assert worst == of_sizes(Sensitivity(3, 3)).l1  # 2C, and it is reached
 
 
 def test_brute_force_rejects_non_cumulative_profile():
@@ -51,12 +52,14 @@ def test_brute_force_rejects_non_cumulative_profile():
 
     worst = max(np.abs(broken((a + 3, 1)) - broken((a, 1))).sum() for a in range(1, 10))
     worst = max(worst, np.abs(broken((2, 2, 2)) - broken((1, 1, 1))).sum())
-    assert worst > sensitivity(3)
+    assert worst > of_sizes(Sensitivity(3, 3)).l1
 
 
 def test_noise_has_the_stated_scale():
-    tally = Survey.of(enumerate([Histogram(np.arange(3, dtype=np.uint64), np.array([1, 2, 30]))]))
-    epsilon, most = Fraction(1, 2), 3
+    tally = Survey.of(
+        enumerate([Histogram(np.arange(3, dtype=np.uint64), np.array([1, 2, 30]), None, Sensitivity(3, 3))])
+    )
+    epsilon, most = Fraction(1, 2), Sensitivity(3, 3)
     seen = []
     for i in range(300):
         sizes = release_sizes(tally, epsilon, most, ReleaseKey(i.to_bytes(32, "little")))

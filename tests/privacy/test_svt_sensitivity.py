@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.clipping import ClipParams, Tally, count_cells, to_units
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
@@ -46,7 +46,7 @@ def table(rows):
 def bounded(data, keys, most, per_key, texts):
     if not data.num_rows:
         return Histogram.empty(texts=texts)
-    return Contributions.of(data["user"], keys, KEY, texts=texts).bounded(most, per_key)
+    return Contributions.of(data["user"], keys, KEY, texts=texts).bounded(Bounds(most, per_key))
 
 
 def exact(plan, rows, most, per_key):
@@ -90,7 +90,7 @@ def tally(rows, params):
     values = pa.table({"v": pa.array([row[1] for row in rows], pa.int64())})
     most = params.max_contributions
     held = Contributions.of([row[0] for row in rows], pack_records(values, schema), KEY, texts=True).bounded(
-        most, most
+        Bounds(most, most)
     )
     units = to_units(unpack_records(held.texts, schema).column(0).combine_chunks(), params)
     return Tally.of_vector(count_cells(units, held.counts, params), params)

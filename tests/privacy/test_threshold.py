@@ -13,7 +13,7 @@ from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise import gaussian
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.laplace import NOISE
-from hushgram.noise.noises import Sensitivity
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram import threshold
 from tests.statistics import fits, gaussian_pmf, laplace_pmf, laplace_tail
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.weights import GRAINS, Grid, units
 from hushgram.noise.entropy import ReleaseKey
@@ -34,12 +34,12 @@ def contributions(rows, key):
 
 
 def histogram(rows, key):
-    return contributions(rows, key).bounded(MOST, PER_KEY, weighted=True)
+    return contributions(rows, key).bounded(Bounds(MOST, PER_KEY, weighted=True))
 
 
 def rounded_too_late(rows, key):
     """The breach: bounded as reals, and rounded afterwards."""
-    held = contributions(rows, key).bounded(MOST * GRAINS, PER_KEY * GRAINS)
+    held = contributions(rows, key).bounded(Bounds(MOST * GRAINS, PER_KEY * GRAINS))
     return held.in_units(key)
 
 

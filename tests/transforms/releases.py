@@ -14,7 +14,7 @@ from apache_beam.testing.util import assert_that
 from numpy.typing import NDArray
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
@@ -42,7 +42,7 @@ def records(rows: int = 3000, users: int = 150, seed: int = 1) -> pa.Table:
 def bounded(table: pa.Table, chosen: ReleaseParams) -> Histogram:
     """The bounded histogram by the library."""
     rows = Contributions.of(table["user"], table["url"], KEY, texts=chosen.delta != 0)
-    return rows.bounded(chosen.max_contributions, chosen.max_per_key)
+    return rows.bounded(Bounds(chosen.max_contributions, chosen.max_per_key))
 
 
 def planned(histogram: Histogram, chosen: ReleaseParams) -> PlannedRelease:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers, CountRecords
@@ -38,7 +38,7 @@ def test_any_cut_order_and_tree_of_merges_gives_the_library(
     table = records(400, users=15, seed=len(sizes))
     parts = parts_of(table, sizes, texts)
     parts = parts[turn % len(parts) :] + parts[: turn % len(parts)]
-    fn = BoundUsers(MOST, EACH, texts=texts)
+    fn = BoundUsers(Bounds(MOST, EACH), texts=texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounding, "_ROWS_PENDING", pending)
         held = [fn.create_accumulator(), fn.create_accumulator()]
@@ -52,19 +52,19 @@ def test_no_user_counts_more_than_the_bounds_and_the_check_can_fail() -> None:
     """The sum over parts that were bounded one by one exceeds the bounds: the mistake of bounding too late."""
     table = pa.table({"user": ["ann"] * 300, "url": [f"/{i % 30}" for i in range(300)]})
     parts = parts_of(table, [100, 100])
-    fn = BoundUsers(MOST, EACH, texts=False)
+    fn = BoundUsers(Bounds(MOST, EACH), texts=False)
     whole = fn.extract_output(
         fn.merge_accumulators([fn.add_input(fn.create_accumulator(), part) for part in parts])
     )
     assert whole.counts.sum() == MOST
     assert whole.counts.max() <= EACH
-    too_late = Histogram.merge([part.bounded(MOST, EACH) for part in parts])
+    too_late = Histogram.merge([part.bounded(Bounds(MOST, EACH)) for part in parts])
     assert too_late.counts.sum() > MOST
 
 
 def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounding, "_ROWS_PENDING", 1000)
-    fn = BoundUsers(MOST, EACH, texts=False)
+    fn = BoundUsers(Bounds(MOST, EACH), texts=False)
     held, max_contributions = fn.create_accumulator(), 0
     for batch in range(50):
         keys = np.arange(batch * 500, batch * 500 + 500)
@@ -79,9 +79,10 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
         Fields("user", "url"),
         (None,),
         KEY,
-        max_contributions=MOST,
+        (Bounds(MOST, EACH),),
         texts=False,
         shards=4,
+        public_keys=None,
         local=LocalResources(),
     )
     fn.setup()
@@ -95,9 +96,14 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
 def test_batches_that_hardly_shrink_are_sent_as_they_are() -> None:
     """A cut that would leave out little is left to the other side of the shuffle."""
     rows = Contributions.of(np.arange(1000), np.arange(1000), KEY, texts=False)
-    assert rows.thinned(4) is rows
+    assert rows.thinned(Bounds(4, 1)) is rows
     assert (
-        len(Contributions.of(np.arange(1000) % 10, np.arange(1000), KEY, texts=False).thinned(4).keys) == 40
+        len(
+            Contributions.of(np.arange(1000) % 10, np.arange(1000), KEY, texts=False)
+            .thinned(Bounds(4, 1))
+            .keys
+        )
+        == 40
     )
 
 
@@ -106,9 +112,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
     table = records()
     chosen = params("1e-6" if texts else "0")
     local = LocalResources(threads, str(tmp_path) if spilled else None)
-    stage = BoundContributions(
-        "user", "url", KEY, max_contributions=MOST, max_per_key=EACH, texts=texts, shards=3, local=local
-    )
+    stage = BoundContributions("user", "url", KEY, Bounds(MOST, EACH), texts=texts, shards=3, local=local)
     found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
     assert len(found) == 3
     same(Histogram.merge(found), bounded(table, chosen))

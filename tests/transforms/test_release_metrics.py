@@ -13,7 +13,7 @@ import pytest
 
 from hushgram import Metric, ReleaseParams, release_in_memory, release_metrics
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.weights import Grid
 from hushgram.transforms import ReleaseMetrics
 from tests.transforms.releases import KEY, collect, contents, pieces, records
@@ -51,8 +51,8 @@ def test_keys_are_kept_in_one_order_for_all_metrics() -> None:
     keys = [f"k{i}" for i in range(50)]
     values = (None, (pa.array([100.0] * 50), Grid(Fraction(10), 10)))
     rows = Contributions.of(["u"] * 50, keys, KEY, texts=True, values=values)
-    visits = rows.metric(0).bounded(5, 1).texts
-    sums = rows.metric(1).bounded(80, 10, weighted=True).texts
+    visits = rows.metric(0).bounded(Bounds(5, 1)).texts
+    sums = rows.metric(1).bounded(Bounds(80, 10, weighted=True)).texts
     assert visits is not None
     assert sums is not None
     assert len(visits) == 5

@@ -19,6 +19,7 @@ from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from hushgram.clipping import ClipParams
 from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
+from hushgram.exact.contributions import Bounds
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pmw.mechanism import PmwParams
@@ -75,7 +76,7 @@ def total(parts):
 STAGES = {
     "bound": (
         VIEWS,
-        BoundContributions("user", "url", KEY, max_contributions=3, max_per_key=2, texts=False, shards=3),
+        BoundContributions("user", "url", KEY, Bounds(3, 2), texts=False, shards=3),
         total,
     ),
     "count records": (VIEWS, CountRecords("url", texts=False), total),

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hushgram.exact.contributions import Contributions
 from hushgram.exact.histogram import Histogram, KeyTable, text_buffers
+from hushgram.sensitivity import UNITS, Sensitivity
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
@@ -106,6 +107,16 @@ def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
     )
 
 
+def _pack_bounds(value: Sensitivity) -> Array:
+    numbers = (value.max_contributions, value.max_per_key, UNITS.index(value.unit), value.monotone)
+    return np.array([*numbers, value.classes], "<u8")
+
+
+def _unpack_bounds(packed: Array) -> Sensitivity:
+    most, per_key, unit, monotone, classes = packed.tolist()
+    return Sensitivity(most, per_key, UNITS[unit], bool(monotone), classes)
+
+
 class ArraysCoder(coders.Coder):
     """A coder for a class that is a few arrays."""
 
@@ -158,11 +169,12 @@ class HistogramCoder(ArraysCoder):
 
     def to_arrays(self, value: Histogram) -> list[Array]:
         texts = [] if value.texts is None else _pack_texts(value.texts)
-        return [value.fingerprints, _narrow(value.counts), *texts]
+        return [_pack_bounds(value.sensitivity), value.fingerprints, _narrow(value.counts), *texts]
 
     def from_arrays(self, arrays: list[Array]) -> Histogram:
-        prints, counts, *texts = arrays
-        return Histogram(prints, _widen(counts, len(prints)), _unpack_texts(*texts) if texts else None)
+        bounds, prints, counts, *packed = arrays
+        texts = _unpack_texts(*packed) if packed else None
+        return Histogram(prints, _widen(counts, len(prints)), texts, _unpack_bounds(bounds))
 
 
 class HeavyCoder(ArraysCoder):
@@ -187,12 +199,14 @@ class SurveyCoder(ArraysCoder):
     def to_arrays(self, value: Survey) -> list[Array]:
         shards = np.array([shard for shard, _ in value.digests], "<u2")
         digests = np.frombuffer(b"".join(digest for _, digest in value.digests), np.uint8)
-        return [np.array([value.records], "<i8"), value.profile.astype("<i8", copy=False), shards, digests]
+        records, profile = np.array([value.records], "<i8"), value.profile.astype("<i8", copy=False)
+        return [_pack_bounds(value.sensitivity), records, profile, shards, digests]
 
     def from_arrays(self, arrays: list[Array]) -> Survey:
-        records, profile, shards, digests = arrays
+        bounds, records, profile, shards, digests = arrays
         each = (row.tobytes() for row in digests.reshape(len(shards), -1))
-        return Survey(int(records[0]), profile, tuple(zip(shards.tolist(), each, strict=True)))
+        held = tuple(zip(shards.tolist(), each, strict=True))
+        return Survey(int(records[0]), profile, held, _unpack_bounds(bounds))
 
 
 class PlanCoder(coders.Coder):

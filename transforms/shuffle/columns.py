@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from hushgram.errors import InputError
 from hushgram.exact.identifiers import ACCEPTED, one_array, spelled
 from hushgram.exact.weights import MOST_VALUE, NUMBERS, is_number, wrong_values
+from hushgram.inputs.shaping import rows_per_record
+from hushgram.sensitivity import ONE_RECORD, Sensitivity
 
 __all__ = ["Columns", "Fields", "RowBuffer", "check_fields", "columns_of"]
 
@@ -46,6 +48,8 @@ class Columns(NamedTuple):
     keys: pa.Array
     reasons: dict[str, int]
     values: tuple[pa.Array, ...] = ()
+    #: how many rows one record may have
+    record: Sensitivity = ONE_RECORD
 
     @property
     def bad(self) -> int:
@@ -65,10 +69,11 @@ def columns_of(batch: pa.RecordBatch | pa.Table, fields: Fields) -> Columns:
         both = rows if good is None else pc.and_(good, rows)
         reasons[reason] = (len(keys) if good is None else good.true_count) - both.true_count
         good = both
+    record = rows_per_record(batch.schema)
     if good is None:
-        return Columns(users, keys, {}, values)
+        return Columns(users, keys, {}, values, record)
     kept = None if users is None else users.filter(good)
-    return Columns(kept, keys.filter(good), reasons, tuple(column.filter(good) for column in values))
+    return Columns(kept, keys.filter(good), reasons, tuple(column.filter(good) for column in values), record)
 
 
 def _wrong(

@@ -7,17 +7,15 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from numpy.typing import NDArray
 
+from hushgram.sensitivity import CONSTANT, ExactVector
 from hushgram.transforms.shuffle.windows import OneWindow
 
 __all__ = ["SumParts", "SumVectors"]
 
-I64 = NDArray[np.int64]
-
 
 class SumParts(beam.PTransform):
-    """Vectors of ``size`` counters, in any windows → their sum: exactly one element, also where there are none."""
+    """Exact vectors of ``size`` counters, in any windows → their sum: one element, also where there are none."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -33,17 +31,17 @@ class SumVectors(beam.CombineFn):
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def create_accumulator(self) -> I64:
-        return np.zeros(self._size, dtype=np.int64)
+    def create_accumulator(self) -> ExactVector:
+        return ExactVector(np.zeros(self._size, dtype=np.int64), CONSTANT)
 
-    def add_input(self, total: I64, vector: I64) -> I64:
+    def add_input(self, total: ExactVector, vector: ExactVector) -> ExactVector:
         return total + vector
 
-    def merge_accumulators(self, totals: Iterable[I64]) -> I64:
+    def merge_accumulators(self, totals: Iterable[ExactVector]) -> ExactVector:
         total = self.create_accumulator()
         for one in totals:
             total = total + one
         return total
 
-    def extract_output(self, total: I64) -> I64:
+    def extract_output(self, total: ExactVector) -> ExactVector:
         return total

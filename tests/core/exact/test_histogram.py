@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hushgram.errors import InputError
 from hushgram.exact import contributions, histogram
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import NOISE_SHARDS, Histogram, KeyTable, stable_order
 from hushgram.noise.entropy import ReleaseKey
 
@@ -20,7 +20,7 @@ def bounded(rows, most, per_key, texts=False):
     users, keys = [u for u, _ in rows], [f"k{k}" for _, k in rows]
     return Contributions.of(
         pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts
-    ).bounded(most, per_key)
+    ).bounded(Bounds(most, per_key))
 
 
 def as_dict(h):
@@ -66,11 +66,11 @@ def test_any_cutting_and_merging_gives_the_same_histogram(rows, most, per_key, p
         users, keys = [u for u, _ in piece], [f"k{k}" for _, k in piece]
         parts.append(
             Contributions.of(pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts).cut(
-                most
+                Bounds(most, per_key)
             )
         )
-    merged = Contributions.concat(parts).cut(most)
-    shards = [part.bounded(most, per_key) for _, part in merged.split_users(3)]
+    merged = Contributions.concat(parts).cut(Bounds(most, per_key))
+    shards = [part.bounded(Bounds(most, per_key)) for _, part in merged.split_users(3)]
     found = Histogram.merge([Histogram.empty(texts=texts), *shards])
     assert found.fingerprints.tolist() == expected.fingerprints.tolist()
     assert found.counts.tolist() == expected.counts.tolist()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact import weights
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.weights import (
     GRAINS,
@@ -127,9 +127,13 @@ def test_parts_do_not_matter(rows, pieces, texts):
             values=((column, grid),),
         )
 
-    whole = of(rows).bounded(10, 8, weighted=True)
-    parts = [of(rows[i::pieces]).cut(10) for i in range(pieces)]
-    merged = Contributions.concat(parts).thinned(10).bounded(10, 8, weighted=True)
+    whole = of(rows).bounded(Bounds(10, 8, weighted=True))
+    parts = [of(rows[i::pieces]).cut(Bounds(10, 8, weighted=True)) for i in range(pieces)]
+    merged = (
+        Contributions.concat(parts)
+        .thinned(Bounds(10, 8, weighted=True))
+        .bounded(Bounds(10, 8, weighted=True))
+    )
     assert merged.fingerprints.tolist() == whole.fingerprints.tolist()
     assert merged.counts.tolist() == whole.counts.tolist()
 
@@ -143,8 +147,8 @@ def test_nothing_overflows():
         np.zeros(n, np.int64), np.zeros(n, np.int64), KEY, texts=False, values=((values, grid),)
     )
     for _ in range(12):  # 2^33 records
-        rows = Contributions.concat([rows.cut(4)] * 2)
-    assert rows.bounded(MOST_UNITS, MOST_UNITS, weighted=True).counts.tolist() == [MOST_UNITS]
+        rows = Contributions.concat([rows.cut(Bounds(4, 4, weighted=True))] * 2)
+    assert rows.bounded(Bounds(MOST_UNITS, MOST_UNITS, weighted=True)).counts.tolist() == [MOST_UNITS]
 
 
 @pytest.mark.parametrize(

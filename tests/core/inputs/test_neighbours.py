@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushgram.errors import InputError
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
 from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS, csv_records
@@ -334,7 +334,7 @@ def bounded(rows: Counter[Any]) -> Counter[Any]:
     """The bounded histogram of rows as `Reader.read` gives them."""
     pairs = [values_of(text)[:2] for text in rows.elements()]
     users, keys = pa.array([u for u, _ in pairs], pa.string()), pa.array([k for _, k in pairs], pa.string())
-    found = Contributions.of(users, keys, ReleaseKey(bytes(32)), texts=True).bounded(3, 2)
+    found = Contributions.of(users, keys, ReleaseKey(bytes(32)), texts=True).bounded(Bounds(3, 2))
     return Counter(dict(zip(found.texts.to_pylist(), found.counts.tolist(), strict=True)))
 
 

@@ -18,6 +18,7 @@ from hushgram.pmw import (
     Workload,
     prior_weights,
 )
+from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
 CELLS, RECORDS, QUERIES = 256, 1_000_000, 4000
@@ -38,7 +39,7 @@ def errors(answers, truth):
 
 def test_beats_laplace_by_far_and_keeps_its_bound(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(counts, PmwParams(1, queries=QUERIES, max_updates=200), KEY)
+    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), KEY)
     answers = pmw.answer(queries)
     laplace = LaplaceAnswers(1, QUERIES, GRID, KEY).answer(queries.exact(counts), b"all")
     assert errors(answers, truth).max() < np.abs(laplace / GRID - truth).max() / RECORDS / 3
@@ -51,7 +52,7 @@ def test_beats_laplace_by_far_and_keeps_its_bound(data):
 
 def test_after_the_bound_every_answer_is_marked_and_comes_from_the_hypothesis(data):
     counts, queries, _ = data
-    pmw = OnlinePMW(counts, PmwParams(1, queries=QUERIES, max_updates=20, threshold=100), KEY)
+    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=20, threshold=100), KEY)
     answers = pmw.answer(queries)
     last = np.flatnonzero(answers.origin == MEASURED)[-1]
     assert pmw.updates == 20
@@ -63,7 +64,7 @@ def test_after_the_bound_every_answer_is_marked_and_comes_from_the_hypothesis(da
 
 def test_the_saved_hypothesis_answers_what_was_learnt(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(counts, PmwParams(1, queries=QUERIES, max_updates=200), KEY)
+    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), KEY)
     pmw.answer(queries)
     synthetic = pmw.hypothesis.counts()
     assert synthetic.sum() == pytest.approx(pmw.total, rel=1e-6)
@@ -76,8 +77,8 @@ def test_the_saved_hypothesis_answers_what_was_learnt(data):
 def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
     counts, queries, _ = data
     params = PmwParams(1, queries=QUERIES, max_updates=30)
-    first = OnlinePMW(counts, params, KEY).answer(queries)
-    again = OnlinePMW(counts.copy(), params, KEY).answer(Workload(queries.grid.copy()))
+    first = OnlinePMW(exact_counts(counts), params, KEY).answer(queries)
+    again = OnlinePMW(exact_counts(counts.copy()), params, KEY).answer(Workload(queries.grid.copy()))
     assert (first.scaled == again.scaled).all()
     assert (first.origin == again.origin).all()
     other = counts.copy()
@@ -85,9 +86,9 @@ def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
     changed = queries.grid.copy()
     changed[-1, 0] ^= 1
     for pmw, asked in [
-        (OnlinePMW(other, params, KEY), queries),
-        (OnlinePMW(counts, params, ReleaseKey(bytes(32))), queries),
-        (OnlinePMW(counts, params, KEY), Workload(changed)),
+        (OnlinePMW(exact_counts(other), params, KEY), queries),
+        (OnlinePMW(exact_counts(counts), params, ReleaseKey(bytes(32))), queries),
+        (OnlinePMW(exact_counts(counts), params, KEY), Workload(changed)),
     ]:
         noise = pmw.answer(asked)
         where = (first.origin == MEASURED) & (noise.origin == MEASURED)
@@ -97,7 +98,7 @@ def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
 
 def test_one_at_a_time_and_batches_both_work(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(counts, PmwParams(5, queries=60, max_updates=60), KEY)
+    pmw = OnlinePMW(exact_counts(counts), PmwParams(5, queries=60, max_updates=60), KEY)
     for i in range(10):
         value, origin = pmw.ask(queries.grid[i] / GRID)
         assert abs(value - truth[i]) / RECORDS < 0.05
@@ -110,10 +111,10 @@ def test_one_at_a_time_and_batches_both_work(data):
 def test_a_prior_saves_updates(data):
     counts, queries, _ = data
     params = PmwParams(1, queries=QUERIES, max_updates=200)
-    plain = OnlinePMW(counts, params, KEY)
+    plain = OnlinePMW(exact_counts(counts), params, KEY)
     plain.answer(queries)
     noisy = counts + np.random.default_rng(2).laplace(0, 200, CELLS)
-    informed = OnlinePMW(counts, params, KEY, prior=prior_weights(noisy))
+    informed = OnlinePMW(exact_counts(counts), params, KEY, prior=prior_weights(noisy))
     informed.answer(queries)
     assert informed.updates < plain.updates / 2
 
@@ -121,7 +122,7 @@ def test_a_prior_saves_updates(data):
 def test_plain_update_of_the_notes_learns_too(data):
     counts, queries, truth = data
     params = PmwParams(20, queries=QUERIES, max_updates=400, replay=0, eta="0.2", total=RECORDS)
-    answers = OnlinePMW(counts, params, KEY).answer(queries)
+    answers = OnlinePMW(exact_counts(counts), params, KEY).answer(queries)
     start = np.abs((queries.grid / GRID) @ np.full(CELLS, RECORDS / CELLS) - truth).max() / RECORDS
     assert errors(answers, truth).max() < start / 2
 
@@ -133,7 +134,7 @@ def test_parameters_from_accuracy():
     rng = np.random.default_rng(4)
     counts = rng.multinomial(10**9, rng.dirichlet(np.full(64, 0.1)))
     queries = Workload((rng.integers(0, 2, (1000, 64)) * GRID).astype(np.uint16))
-    pmw = OnlinePMW(counts, params, KEY)
+    pmw = OnlinePMW(exact_counts(counts), params, KEY)
     answers = pmw.answer(queries)
     assert np.abs(answers.values - queries.exact(counts) / GRID).max() <= 0.2 * 10**9
     assert not pmw.halted
@@ -170,10 +171,10 @@ def test_wrong_parameters_name_the_field(given, message):
 def test_wrong_queries_and_counts():
     params = PmwParams(1, queries=3)
     with pytest.raises(ParameterError, match="not empty"):
-        OnlinePMW(np.array([], np.int64), params, KEY)
+        OnlinePMW(exact_counts(np.array([], np.int64)), params, KEY)
     with pytest.raises(ParameterError, match="whole numbers"):
-        OnlinePMW(np.array([1.5]), params, KEY)
-    pmw = OnlinePMW(np.array([5, 6]), params, KEY)
+        OnlinePMW(exact_counts(np.array([1.5])), params, KEY)
+    pmw = OnlinePMW(exact_counts(np.array([5, 6])), params, KEY)
     with pytest.raises(ParameterError, match=r"weights must be from 0 to 1, got 1\.5"):
         pmw.ask([0.5, 1.5])
     with pytest.raises(ParameterError, match="3 weights, the domain 2"):
@@ -183,12 +184,12 @@ def test_wrong_queries_and_counts():
 
 
 def test_exact_counts_are_neither_shown_nor_pickled():
-    pmw = OnlinePMW(np.array([123_456, 7]), PmwParams(1), KEY)
+    pmw = OnlinePMW(exact_counts(np.array([123_456, 7])), PmwParams(1), KEY)
     assert "123" not in repr(pmw)
     with pytest.raises(TypeError, match="not written"):
         pickle.dumps(pmw)
 
 
 def test_huge_counts_are_clamped_not_fatal():
-    pmw = OnlinePMW(np.full(3, 2**62), PmwParams(1), KEY)
+    pmw = OnlinePMW(exact_counts(np.full(3, 2**62)), PmwParams(1), KEY)
     assert len(pmw.answer(Workload.of(np.ones((2, 3))))) == 2

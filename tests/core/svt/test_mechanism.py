@@ -26,6 +26,7 @@ from hushgram.svt import (
     theorem_4,
     theorem_alpha,
 )
+from tests.exact_counts import exact_counts
 from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -100,15 +101,18 @@ def test_answers_must_be_whole_numbers_and_are_clamped():
 def test_batch_noise_is_a_function_of_key_stream_and_answers():
     params = SvtParams(epsilon="1", threshold=100, cutoff=50, answers="numeric")
     exact = np.arange(0, 200, dtype=np.int64)
-    first, again = run_batch(exact, params, KEY, "s"), run_batch(exact, params, KEY, "s")
+    first, again = (
+        run_batch(exact_counts(exact), params, KEY, "s"),
+        run_batch(exact_counts(exact), params, KEY, "s"),
+    )
     assert (first.outcome == again.outcome).all()
     assert (first.value == again.value).all()
-    other = run_batch(exact, params, KEY, "t")
-    changed = run_batch(exact + np.eye(1, 200, 7, dtype=np.int64)[0], params, KEY, "s")
+    other = run_batch(exact_counts(exact), params, KEY, "t")
+    changed = run_batch(exact_counts(exact + np.eye(1, 200, 7, dtype=np.int64)[0]), params, KEY, "s")
     assert (first.outcome != other.outcome).any()
     assert (first.outcome != changed.outcome).any()
     for more in ({"sequence": np.arange(1, 201)}, {"release": b"other data of the release"}):
-        assert (run_batch(exact, params, KEY, "s", **more).outcome != first.outcome).any()
+        assert (run_batch(exact_counts(exact), params, KEY, "s", **more).outcome != first.outcome).any()
 
 
 # --- distribution ---------------------------------------------------------------------------------------

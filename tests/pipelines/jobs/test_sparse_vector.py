@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hushgram.errors import HushgramError
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.config import load_config
@@ -75,9 +75,9 @@ def expected_answers(job):
     """The same queries over the same bounded records, without Beam and without the plan."""
     tables = [pq.read_table(path) for path in sorted(Path("data").iterdir())]
     table = pa.concat_tables(tables)
-    by_key = Contributions.of(table["user_id"], table["url"], KEY, texts=True).bounded(4, 1)
+    by_key = Contributions.of(table["user_id"], table["url"], KEY, texts=True).bounded(Bounds(4, 1))
     packed = pack_records(table, job.plan.record_schema)
-    records = Contributions.of(table["user_id"], packed, KEY, texts=True).bounded(4, 1)
+    records = Contributions.of(table["user_id"], packed, KEY, texts=True).bounded(Bounds(4, 1))
     rows = unpack_records(records.texts, job.plan.record_schema).to_pylist()
     keys = dict(
         zip([text.decode() for text in by_key.texts.to_pylist()], by_key.counts.tolist(), strict=True)

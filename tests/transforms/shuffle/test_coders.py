@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, OutputError, ParameterError
-from hushgram.exact.contributions import Contributions
+from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
@@ -57,13 +57,13 @@ def test_texts_come_back_from_any_slice(texts: list[bytes], low: int, high: int)
 @pytest.mark.parametrize("texts", [False, True])
 def test_contributions_come_back(texts: bool) -> None:
     table = records(500)
-    value = Contributions.of(table["user"], table["url"], KEY, texts=texts).cut(4)
+    value = Contributions.of(table["user"], table["url"], KEY, texts=texts).cut(Bounds(4, 2))
     back = ContributionsCoder().decode(ContributionsCoder().encode(value))
     for name in ("user_high", "user_low", "keys", "counts"):
         assert getattr(back, name).tolist() == getattr(value, name).tolist()
     if texts:
         assert back.table.texts.to_pylist() == value.table.texts.to_pylist()  # type: ignore[union-attr]
-    same(back.bounded(4, 2), value.bounded(4, 2))
+    same(back.bounded(Bounds(4, 2)), value.bounded(Bounds(4, 2)))
 
 
 def test_a_row_of_ones_costs_24_bytes() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from hushgram.errors import InputError
+from hushgram.exact.contributions import Bounds
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
 from hushgram.transforms.shuffle.columns import Fields, RowBuffer, columns_of
@@ -33,7 +34,7 @@ def test_rows_of_a_schema_are_checked_when_the_pipeline_is_built() -> None:
         rows = pipeline | (create.with_output_types(View) if isinstance(records[0], View) else create)
         with pytest.raises(InputError, match="no field 'uri' in the records; the fields are user, url"):
             rows | BoundContributions(
-                "user", "uri", ReleaseKey(bytes(32)), max_contributions=1, max_per_key=1, texts=True, shards=1
+                "user", "uri", ReleaseKey(bytes(32)), Bounds(1, 1), texts=True, shards=1
             )
         with pytest.raises(InputError, match="no field 'uri'"):
             rows | "Count" >> CountRecords("uri", texts=True)

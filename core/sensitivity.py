@@ -1,0 +1,177 @@
+"""Sensitivity, and exact values that carry theirs: the one way from bounded data to a mechanism.
+
+An `Exact` value is what noise is added to: counts, sums, answers, tallies. It is private, and it holds its
+`Sensitivity`: how far one privacy unit, added or removed, moves it. The code that bounds contributions states the
+sensitivity, every function that transforms an exact value derives the new one, and a mechanism admits a value only if
+its sensitivity is within the one that the noise was calibrated for:
+
+    records ─ bound contributions ─► Exact ─ transform ─► Exact ─ admit(calibrated) ─► mechanism ─► released
+
+So a bound that is stated in one module and no longer true in another is refused before noise is drawn. The tests of
+neighbouring data watch `Exact.admit`: no exact value reaches a mechanism any other way.
+
+| symbol | meaning |
+|---|---|
+| C, L1 | ``max_contributions``: the most that one unit moves all numbers together |
+| L∞ | ``max_per_key``: the most that one unit moves one number |
+| L2² | `l2_squared`: the largest sum of squares under both bounds |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hushgram.errors import ParameterError
+
+__all__ = [
+    "ANY", "CONSTANT", "ONE_RECORD", "UNBOUNDED", "UNITS", "Exact", "ExactVector", "Sensitivity", "Unit", "exact",
+]  # fmt: skip
+
+#: The privacy unit: all records of one user, or one record.
+Unit: TypeAlias = Literal["user", "record"]
+UNITS: tuple[Unit, ...] = ("user", "record")
+
+#: A bound for mechanisms whose noise does not depend on it.
+ANY = 1 << 62
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How far one privacy unit, added or removed, moves a vector of exact numbers.
+
+    The unit moves the numbers by parts of at most ``max_per_key`` that add up to at most ``max_contributions``, all in
+    one direction where ``monotone``. Where ``classes`` is not 0, keys belong to that many public classes and a unit
+    has at most one key per class.
+    """
+
+    max_contributions: int
+    max_per_key: int
+    unit: Unit = "user"
+    monotone: bool = True
+    classes: int = 0
+
+    @property
+    def l0(self) -> int:
+        """The most numbers that one unit moves."""
+        return self.max_contributions
+
+    @property
+    def l1(self) -> int:
+        """The largest ‖x − x'‖₁: C."""
+        return self.max_contributions
+
+    @property
+    def l2_squared(self) -> int:
+        """The largest ‖x − x'‖₂²: as many parts of L∞ as fit into C, and the rest.
+
+        Moving a unit of count from a part x to a part y ≥ x adds 2(y − x) + 2 > 0 to the sum of squares.
+
+        >>> Sensitivity(20, 1).l2_squared, Sensitivity(7, 3).l2_squared
+        (20, 19)
+        """
+        full, rest = divmod(self.max_contributions, max(self.max_per_key, 1))
+        return full * self.max_per_key**2 + rest**2
+
+    def within(self, calibrated: Sensitivity) -> bool:
+        """Return whether noise calibrated for ``calibrated`` protects a value of this sensitivity."""
+        return self.max_contributions == 0 or (
+            self.unit == calibrated.unit
+            and self.max_contributions <= calibrated.max_contributions
+            and self.max_per_key <= calibrated.max_per_key
+            and (self.monotone or not calibrated.monotone)
+            and calibrated.classes in (0, self.classes)
+        )
+
+    def times(self, factor: int) -> Sensitivity:
+        """Return the sensitivity of numbers of which each counts up to ``factor`` times as much."""
+        return replace(
+            self,
+            max_contributions=self.max_contributions * factor,
+            max_per_key=self.max_per_key * factor,
+        )
+
+    def added_up(self) -> Sensitivity:
+        """Return the sensitivity after numbers were summed by public groups: all of C may meet in one sum."""
+        return replace(self, max_per_key=self.max_contributions, classes=0)
+
+    def __str__(self) -> str:
+        per_key = f" and {self.max_per_key:,} per key" if self.max_per_key < self.max_contributions else ""
+        return f"at most {self.max_contributions:,} per {self.unit}{per_key}"
+
+
+#: Of the counts of records, where a record is the unit and has one key.
+ONE_RECORD = Sensitivity(1, 1, "record")
+#: Of a value that no unit moves, such as an empty histogram.
+CONSTANT = Sensitivity(0, 0)
+#: Of a value that nobody bounded: no mechanism admits it.
+UNBOUNDED = Sensitivity(2 * ANY, 2 * ANY, monotone=False)
+
+
+class Exact:
+    """Base class of exact, private values. It has no writer; only a mechanism turns it into a released value."""
+
+    sensitivity: Sensitivity
+
+    def admit(self, calibrated: Sensitivity) -> Self:
+        """Return this value to a mechanism that is calibrated for ``calibrated``; raise where that is too little."""
+        if not self.sensitivity.within(calibrated):
+            bounded = "not bounded" if self.sensitivity == UNBOUNDED else f"bounded to {self.sensitivity}"
+            raise ParameterError(
+                f"{type(self).__name__}: the value is {bounded}, but the noise is calibrated for {calibrated}"
+            )
+        return self
+
+    @staticmethod
+    def shared(parts: Iterable[Exact]) -> Sensitivity:
+        """Return the sensitivity of a value from those of its parts, which were bounded together."""
+        found = {part.sensitivity for part in parts if part.sensitivity != CONSTANT}
+        if len(found) > 1:
+            raise AssertionError(f"parts of different bounds: {', '.join(map(str, found))}")
+        return found.pop() if found else CONSTANT
+
+
+@dataclass(frozen=True, eq=False)
+class ExactVector(Exact):
+    """A vector of exact numbers, such as the counts of a public domain or the answers of queries."""
+
+    values: NDArray[np.int64]
+    sensitivity: Sensitivity = UNBOUNDED
+
+    @classmethod
+    def given(cls, value: object, owner: str) -> ExactVector:
+        """Return the vector; a bare array is refused, since nobody says how far a user moves it."""
+        if not isinstance(value, cls):
+            raise ParameterError(
+                f"{owner}: takes exact values with their sensitivity, got {type(value).__name__}; "
+                "state it: hushgram.exact(values, max_contributions=8)"
+            )
+        return value
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __add__(self, other: ExactVector) -> ExactVector:
+        return ExactVector(self.values + other.values, Exact.shared((self, other)))
+
+
+def exact(
+    values: ArrayLike, *, max_contributions: int, max_per_key: int | None = None, unit: Unit = "user"
+) -> ExactVector:
+    """Return whole numbers as an exact value whose bounds are the caller's promise.
+
+    For mechanisms on numbers that were bounded elsewhere: one ``unit`` moves them by at most ``max_contributions`` in
+    all and ``max_per_key`` in one, and all of them in one direction, as it does counts.
+
+    >>> exact([12, 3], max_contributions=8, max_per_key=1).sensitivity.l2_squared
+    8
+    """
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise ParameterError(f"exact: values must be a list of whole numbers, got {numbers.dtype}")
+    per_key = max_contributions if max_per_key is None else max_per_key
+    return ExactVector(numbers, Sensitivity(max_contributions, per_key, unit))
