@@ -16,7 +16,6 @@ same walls as the data. A release key is never logged: its text form shows nothi
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 import time
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hushgram.errors import HushgramError, OutputError
+from hushgram.pipelines.console import json_text, say
 from hushgram.publishing import put_file
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return json_text(fields)
 
 
 class JobLog:
@@ -133,9 +133,8 @@ class JobLog:
         if self._mode == "json":
             names = {name: value for name, value in self._names.items() if value is not None}
             line = {"time": _now(), "level": level, "event": event, **names, "message": message, **fields}
-            click.echo(json.dumps(line, ensure_ascii=False, default=str), err=True)
-        else:
-            click.echo(message, err=True)
+            message = json_text(line)
+        say(message, err=True)
 
     def notes(self, notes: Iterable[str]) -> None:
         """The notes of a `Run`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hushgram.pipelines.console import say
 from hushgram.publishing import output_errors, put_file
 
 __all__ = ["EXAMPLES", "command"]
@@ -109,5 +110,5 @@ def command(name: str, rows: int) -> None:
     make, then = EXAMPLES[name]
     with output_errors("data"):
         made = make(rows)
-    click.echo(f"made up  {', '.join(made)}: {rows:,} records")
-    click.echo(f"next     {then}")
+    say(f"made up  {', '.join(made)}: {rows:,} records")
+    say(f"next     {then}")

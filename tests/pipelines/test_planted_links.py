@@ -57,6 +57,8 @@ def test_only_one_function_writes_drafts() -> None:
         for package in ("core", "transforms", "pipelines")
         for path in (ROOT / package).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "replace" and ast.unparse(node.value) in ("os", "draft")
+        if isinstance(node, ast.Attribute)
+        and node.attr == "replace"
+        and ast.unparse(node.value) in ("os", "draft")
     }
     assert found == {"core/publishing.py"}
