@@ -38,7 +38,7 @@ def _guarded(token: str) -> type[asyncio.Protocol]:
     class Guarded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         _start = b""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             patience = _PATIENCE if len(strangers) < _FEW else _HASTE
             strangers[self] = asyncio.get_running_loop().call_later(patience, transport.abort)
