@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             say(line if number else f"error: {line}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.message = printable(error.message)  # type: ignore[misc] (click declares it final)
+        error.message = printable(error.message)  # type: ignore[misc]  # click declares it final
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

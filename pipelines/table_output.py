@@ -5,7 +5,8 @@
     def command(..., style: str, output: str | None) -> None:
         print_table(table, style, output)
 
-Every command that prints rows has these two options and no others for it.
+Every command that prints rows has these options and no others for it. What people read is escaped
+(`hushgram.names.printable`); JSON, CSV and Parquet read back exactly.
 """
 
 from __future__ import annotations
