@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
+from hushgram.pipelines.console import say
 from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
@@ -50,7 +51,7 @@ def command(
     estimator = "posterior" if assume == "like-the-data" else "any"
     result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, estimator=estimator)
     if style == "table" and output is None:
-        click.echo(
+        say(
             f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
         )
         print_note(f"Counts are after bounding. This assumes {result.assumes} about the keys.", style)
