@@ -18,10 +18,11 @@ def source_of(
     columns: Iterable[str] = (),
     types: Mapping[str, pa.DataType] | None = None,
     values: Iterable[str] = (),
+    secrets: Iterable[str] = (),
 ) -> Source:
     """The source of a job that needs user and key, and `columns` beside them; `types` are for text files.
 
-    Those in `values` are added up.
+    Those in `values` are added up; those in `secrets` decide nothing about their records.
     """
     return Source(
         ids=config.columns,
@@ -32,6 +33,7 @@ def source_of(
         where=None if config.where is None else parse(config.where),
         types=tuple({**dict.fromkeys(values, pa.float64()), **(types or {})}.items()),
         keep_bad=config.bad_records is not None,
+        secrets=tuple(secrets),
         folders=config.folder_columns,
     )
 
@@ -41,8 +43,9 @@ def plan_config(
     columns: Iterable[str] = (),
     types: Mapping[str, pa.DataType] | None = None,
     values: Iterable[str] = (),
+    secrets: Iterable[str] = (),
 ) -> InputPlan:
     """Finds and checks all input files of a config; an `InputError` says what is wrong with them."""
     from hushgram.transforms.read_records import plan_records
 
-    return plan_records(config.path, source_of(config, columns, types, values))
+    return plan_records(config.path, source_of(config, columns, types, values, secrets))

@@ -77,6 +77,10 @@ class Job(ABC, Generic[C]):
         """The columns of numbers that are added up."""
         return ()
 
+    def secret_columns(self) -> Iterable[str]:
+        """Those of `columns` whose values must decide nothing about their records (`Source.secrets`)."""
+        return ()
+
     def column_types(self) -> dict[str, pa.DataType]:
         """Types of columns of text files, from their use: not from first lines, where one record could decide."""
         return {}
@@ -129,7 +133,9 @@ class Job(ABC, Generic[C]):
 
         config = self.config.input
         columns = [name for name in self.columns() if name not in config.columns]
-        plan = plan_config(config, columns, self.column_types(), tuple(self.values()))
+        plan = plan_config(
+            config, columns, self.column_types(), tuple(self.values()), tuple(self.secret_columns())
+        )
         self.check_schema(plan.schema)
         self._check_bad_records([file.path for file in plan.files])
         return plan

@@ -126,13 +126,13 @@ def test_questions_that_cannot_be_asked(home):
 
 def test_bad_records_behind_the_first_blocks_stop_it(home):
     good = "2026,Paris\n" * 110_000
-    (home / "in/b.csv").write_text("income,city\n" + good + "much,Paris\n" * 9000)
+    (home / "in/b.csv").write_text("income,city\n" + good + "2026,Paris,75001\n" * 9000)
     config = CONFIG.replace("*.parquet", "b.csv").replace("[city, age]", "[city]")
     secrets = "secrets:\n  rich: {where: income >= 60}\n"
     (home / "survey.yaml").write_text(
         config[: config.index("secrets")] + secrets + config[config.index("public") :]
     )
     problem = call("randomize", "survey.yaml").exception
-    assert f"b.csv, line 110002 (byte {len(good) + 12}): income is not double; more than" in str(problem)
+    assert f"b.csv, line 110002 (byte {len(good) + 12}): 3 fields instead of 2; more than" in str(problem)
     assert "bad_records" not in str(problem)
     assert not (home / "out/survey").exists()
