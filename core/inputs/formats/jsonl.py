@@ -108,7 +108,7 @@ def _parse(
     if not block.data.strip(b"\r\n"):
         return
     arrays = _by_arrow(block.data, plan, guess, others)
-    middle = block.data.find(b"\n", len(block.data) // 2) + 1
+    middle = block.data.find(b"\n", len(block.data) // 2, -1) + 1  # the last newline parts nothing
     if arrays is not None:
         yield arrays, lambda: _places(block)
     elif len(block.data) <= _SLOW_BYTES or not middle:
