@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from hushgram.exact.identifiers import one_array
 from hushgram.exact.keys import user_tokens
 
-__all__ = ["ROWS_PER_PART", "Rows", "from_bytes", "to_bytes", "value_bytes"]
+__all__ = ["ROWS_PER_PART", "Rows", "from_bytes", "to_bytes"]
 
 #: Part of the format: how a table is cut must not follow from anything but its number of rows.
 ROWS_PER_PART = 1 << 18
@@ -93,7 +93,7 @@ def to_bytes(table: pa.Table) -> bytes:
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 def from_bytes(content: bytes) -> pa.Table:
@@ -101,7 +101,7 @@ def from_bytes(content: bytes) -> pa.Table:
     return pa.ipc.open_stream(content).read_all()
 
 
-def value_bytes(column: pa.Array) -> pa.Array:
+def _bytes(column: pa.Array) -> pa.Array:
     """Return bytes that tell the values of a column apart; an error of Arrow where its type is nested."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -115,7 +115,7 @@ def value_bytes(column: pa.Array) -> pa.Array:
 
 def _tokens(table: pa.Table, key: bytes) -> list[NDArray[np.uint64]]:
     """A 128-bit token of each row, in two halves: of the tokens of its values."""
-    values = [half for column in table.columns for half in _distinct(value_bytes(one_array(column)), key)]
+    values = [half for column in table.columns for half in _distinct(_bytes(one_array(column)), key)]
     joined = np.stack(values, axis=1).astype("<u8")
     rows = pa.Array.from_buffers(pa.binary(8 * len(values)), len(joined), [None, pa.py_buffer(joined)])
     return _distinct(rows.cast(pa.large_binary()), key)

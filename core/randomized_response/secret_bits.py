@@ -19,7 +19,7 @@ from hushgram.errors import ParameterError
 from hushgram.inputs.condition_values import numbers_in, text_bytes
 from hushgram.inputs.conditions import Condition, bind
 from hushgram.inputs.source import overlapping
-from hushgram.randomized_response.rows import value_bytes
+from hushgram.randomized_response.rows import Rows
 
 __all__ = ["Secret", "check_columns"]
 
@@ -72,7 +72,7 @@ def check_columns(schema: pa.Schema, secrets: Sequence[Secret], public: Sequence
             ) from None
     for name in public:
         try:
-            value_bytes(empty.column(name))
+            Rows.of(pa.table({name: empty.column(name)}), bytes(32))
         except (pa.ArrowException, ValueError):
             kind = schema.field(name).type
             raise ParameterError(
