@@ -63,6 +63,12 @@ def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:
         return np.fromiter((value is None or _decodes(value) for value in raw.to_pylist()), bool, len(raw))
 
 
+def _text_or_null(column: pa.Array) -> pa.Array:
+    """The column, with null in place of text that is not UTF-8."""
+    good = valid_text(column)
+    return column if good is None else pc.if_else(pa.array(good), column, pa.scalar(None, column.type))
+
+
 def is_utf8(data: bytes) -> bool:
     """Whether a block is UTF-8 as a whole: one pass in C++, several gigabytes a second."""
     offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
@@ -93,6 +99,11 @@ def keep_good(
     `arrays` follow plan.raw; `decoded` says that all text is known to be UTF-8.
     """
     source = plan.source
+    if not decoded:
+        arrays = [
+            _text_or_null(a) if n in source.secrets else a
+            for n, a in zip(plan.raw.names, arrays, strict=True)
+        ]
     if plan.constants:
         arrays, plan = _with_constants(arrays, plan)
     if source.where is not None:
@@ -251,13 +262,15 @@ class Texts:
         self._records.append((at, record))
 
     def arrays(self, rejects: Rejects) -> list[pa.Array]:
-        """The columns; a record with a value that is not of its column's type is set aside."""
+        """The columns; a record with a value that is not of its column's type is set aside, but for secrets."""
         parts = [
             _converted(values, field.type, self._convert)
             for values, field in zip(self._columns, self._plan.raw, strict=True)
         ]
         good = np.ones(len(self._records), bool)
         for field, (_, wrong) in zip(self._plan.raw, parts, strict=True):
+            if field.name in self._plan.source.secrets:
+                continue  # null instead
             spelling = "UTF-8" if _is_text(field.type) else str(field.type)
             for row in wrong:
                 if good[row]:

@@ -26,6 +26,11 @@ def folder_columns(path: str, source: Source) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for folder in path.split("/")[:-1] if source.folders else ():
         name, sign, value = (_decoded(part, path) for part in folder.partition("="))
+        if sign and name in source.secrets:
+            raise InputError(
+                f"input.path: a folder gives the secret column {name!r}, and its name tells the secret; write it "
+                "into the files, or set input.folder_columns to false to read the files'"
+            )
         if sign and name in source.names:
             if name in found:
                 raise InputError(f"{path}: two of its folders give column {name!r}; rename one")

@@ -111,7 +111,7 @@ def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, si
         if field.name in plan.source.texts:
             column = to_id(column, field.type)
         elif column.type != field.type:
-            column = column.cast(field.type)
+            column = column.cast(field.type, safe=field.name not in plan.source.secrets)
         arrays.append(column)
     good = keep_good(arrays, plan, rejects, at + np.arange(batch.num_rows))
     return Chunk(good, size, *rejects.take())
