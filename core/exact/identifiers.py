@@ -72,12 +72,20 @@ def is_text(kind: pa.DataType) -> bool:
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column without its chunks."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # no chunks, or more text than 32-bit offsets reach
-            wide = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
-            column = column.cast(wide).combine_chunks() if column.num_chunks else pa.array([], column.type)
-    return column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    try:
+        whole = column.combine_chunks()
+    except (
+        pa.ArrowInvalid
+    ):  # dictionaries with nulls, or with more values together than their codes can number
+        return one_array(pa.chunked_array([decoded(chunk) for chunk in column.chunks]))
+    if isinstance(whole, pa.ChunkedArray):  # more text than 32-bit offsets reach
+        wide = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
+        whole = column.cast(wide).combine_chunks()
+    return whole
 
 
 def spelled(column: pa.Array) -> pa.Array | None:
