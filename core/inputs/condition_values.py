@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hushgram.exact.identifiers import is_text, one_array
 
-__all__ = ["Value", "always", "numbers_in", "of_distinct", "text_bytes", "typed_value"]
+__all__ = ["Value", "always", "is_text", "numbers_in", "of_distinct", "text_bytes", "typed_value"]
 
 Value: TypeAlias = Fraction | str | bool
 _SAMPLE = 4096

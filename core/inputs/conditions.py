@@ -33,8 +33,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.exact.identifiers import is_text
-from hushgram.inputs.condition_values import Value, always, of_distinct, typed_value
+from hushgram.inputs.condition_values import Value, always, is_text, of_distinct, typed_value
 
 __all__ = ["Bound", "Condition", "bind", "kind_of", "kinds_together", "parse"]
 

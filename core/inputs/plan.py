@@ -6,7 +6,7 @@ or lacks a column, is an `InputError` that names the file and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -36,16 +36,21 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
         raise InputError("input.path matches no file")
     with ThreadPoolExecutor(min(_THREADS, len(listed))) as pool:
         formats, plans = zip(*pool.map(lambda file: _plan_file(file, source, opener), listed), strict=True)
-    files = dict(zip((file.path for file in listed), plans, strict=True))
-    read = {name: _read_types(name, source, files) for name in source.names}
+    by_path = dict(zip((file.path for file in listed), plans, strict=True))
+    read = {name: _read_types(name, source, by_path) for name in source.names}
     rows = [plan.rows for plan in plans]
-    raw = pa.schema([(name, _one_type(name, source, list(read[name].values()))) for name in source.names])
+    known = {
+        name: [k for k in dict.fromkeys(kinds.values()) if k is not None] for name, kinds in read.items()
+    }
+    raw = pa.schema([(name, _one_type(name, source, known[name])) for name in source.names])
     out = [(name, SHAPED if name in source.recipes else raw.field(name).type) for name in source.ids]
     out += [(name, raw.field(name).type) for name in source.columns if name not in source.ids]
-    own = {path: _own_types(path, read, raw) for path in files}
+    mixed = {name for name, kinds in known.items() if _family(kinds) is None}
+    own = {path: _own_types(path, read, raw, mixed) for path in by_path}
     if source.where is not None:
-        for path, schema in own.items():
-            _bind(path, source.where, schema, several=len(set(own.values())) > 1)
+        schemas = {schema: path for path, schema in own.items()}
+        for schema, path in schemas.items():
+            _bind(path, source.where, schema, several=len(schemas) > 1)
         rows = [None]  # how many of them are left out is not known
     return InputPlan(
         source=source,
@@ -135,9 +140,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return (id_type(kind) or kind) if odd else kind
 
 
-def _one_type(name: str, source: Source, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
+def _one_type(name: str, source: Source, known: list[pa.DataType]) -> pa.DataType:
     """The type of a column in the records that come out."""
-    known = list(dict.fromkeys(kind for kind in kinds if kind is not None))
     if not known:
         return pa.float64() if name in source.values else pa.string()
     if len(known) == 1:
@@ -153,14 +157,16 @@ def _one_type(name: str, source: Source, kinds: Sequence[pa.DataType | None]) ->
     return pa.large_string() if pa.large_string() in known else pa.string()
 
 
-def _own_types(path: str, read: Mapping[str, Mapping[str, pa.DataType | None]], raw: pa.Schema) -> pa.Schema:
+def _own_types(
+    path: str, read: Mapping[str, Mapping[str, pa.DataType | None]], raw: pa.Schema, mixed: Set[str]
+) -> pa.Schema:
     """The types in which a file is read: its own; numbers, times and booleans as text where others have text."""
     own = []
     for name, kinds in read.items():
         kind = kinds[path]
         if kind is None:
             kind = raw.field(name).type
-        elif not is_text(kind) and _family([known for known in kinds.values() if known is not None]) is None:
+        elif name in mixed and not is_text(kind):
             kind = pa.string()
         own.append((name, kind))
     return pa.schema(own)

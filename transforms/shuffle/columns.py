@@ -151,8 +151,9 @@ class RowBuffer:
             self._bad[str(problem)] = self._bad.get(str(problem), 0) + 1
             self._lost += 1
         else:
-            for column, value in zip((self._users, self._keys, *self._values), taken, strict=True):
-                column.append(value)  # type: ignore[arg-type]
+            columns: list[list[Any]] = [self._users, self._keys, *self._values]
+            for column, value in zip(columns, taken, strict=True):
+                column.append(value)
         return len(self._keys) + self._lost >= ROWS_PER_BATCH
 
     def take(self) -> Columns:

@@ -3,7 +3,7 @@
 Generated files with odd lines, in all formats and through all steps that shape keys (1,500 of them, 10,000 and more by
 `make neighbours`), each with and without the lines of one user: what the others contribute is the same, and the whole
 is what its lines give one by one. For CSV whose values may hold newlines this is promised where every line of the file
-is quoted well; for anything else the damage is bounded. Tables of Arrow and Parquet files likewise, with users, keys and
+is quoted well; for anything else the damage is bounded. Tables of Arrow and Parquet files likewise: users, keys and
 values of every type, at the edges of what the types can hold, cut into any batches and beside files of other types.
 """
 
