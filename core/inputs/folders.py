@@ -73,10 +73,13 @@ def add_folders(path: str, plan: FilePlan, given: dict[str, str | None], source:
 
 
 def in_the_file(item: WorkItem, plan: InputPlan) -> InputPlan:
-    """The plan for the format that reads the item: without columns of folders, which `keep_good` adds."""
-    if not item.folders:
-        return plan
-    given = dict(item.folders)
-    constants = tuple((field, given[field.name]) for field in plan.raw if field.name in given)
-    raw = pa.schema([field for field in plan.raw if field.name not in given])
-    return dataclasses.replace(plan, raw=raw, constants=constants)
+    """The plan for the format that reads the item: the file's types, without columns of folders (`keep_good` adds)."""
+    given, types = dict(item.folders), dict(item.types)
+    own = pa.schema([(field.name, types.get(field.name, field.type)) for field in plan.raw])
+    values = {name: own.field(name).type for name in plan.source.values if name not in plan.source.ids}
+    return dataclasses.replace(
+        plan,
+        schema=pa.schema([(field.name, values.get(field.name, field.type)) for field in plan.schema]),
+        raw=pa.schema([field for field in own if field.name not in given]),
+        constants=tuple((field, given[field.name]) for field in own if field.name in given),
+    )

@@ -155,6 +155,7 @@ class WorkItem:
     header: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()  # fields that JSON writes as whole numbers, as far as the first lines tell
     folders: tuple[tuple[str, str | None], ...] = ()  # columns that the folders above the file give
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # in which the file is read, where not that of plan.raw
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class InputPlan:
     """All work, checked. `rows` is exact where Parquet tells it: for the operator's eyes, never published."""
 
     source: Source
-    schema: pa.Schema  # of the records that come out
+    schema: pa.Schema  # of the records that come out; `values` keep the type of their file
     raw: pa.Schema  # of the columns that are read
     items: tuple[WorkItem, ...]
     files: tuple[InputFile, ...]

@@ -230,10 +230,10 @@ class Answers:
             return f"{sizes.keys:,} public keys"
         of, per = "as the sum of" if self.sums_values else "records of", self.per_count
         if not sizes.scale:
-            return f"{sizes.records * per:,} {of} {sizes.keys:,} keys (as stated in the config)"
+            return f"{sizes.records * per:,.15g} {of} {sizes.keys:,} keys (as stated in the config)"
         half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
         records, found = (
-            f"{max(number, 0) * each:,} ± {half * each:,}"
+            f"{max(number, 0) * each:,.15g} ± {half * each:,.15g}"
             for number, each in ((sizes.records, per), (sizes.keys, 1))
         )
         return f"{records} {of} {found} keys, after bounding"
