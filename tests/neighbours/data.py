@@ -27,12 +27,49 @@ _URLS = (
     "a", "b", "B", "c", "https://x.org/a?b=1", "https://x.org/a", "https://X.org/a/b#c", "//y/", "\u00e9", "e\u0301",
     "", " a", "a,b", 'a"b', "x" * 40, None,
 )  # fmt: skip
-_TEXTS = ("a b c", "a a a a", "b", "", "\u00e4 \u00df a-b_c", "one two three four five six seven eight nine ten", None)
+_TEXTS = (
+    "a b c",
+    "a a a a",
+    "b",
+    "",
+    "\u00e4 \u00df a-b_c",
+    "one two three four five six seven eight nine ten",
+    None,
+)
 _WHOLE = (0, 0, 1, 1, 2, 3, 7, 100, 2**31, 2**53 + 1, 2**62 - 200, 2**62 - 1, 2**62, 2**63 - 1, -1, None)
-_REAL = (0.0, 0.25, 0.25, 0.1, 0.0625, 1.0, 3.5, 1e-9, 1e9, 2.0**61, 2.0**62, -0.0, -1.5, math.nan, math.inf, None)
+_REAL = (
+    0.0,
+    0.25,
+    0.25,
+    0.1,
+    0.0625,
+    1.0,
+    3.5,
+    1e-9,
+    1e9,
+    2.0**61,
+    2.0**62,
+    -0.0,
+    -1.5,
+    math.nan,
+    math.inf,
+    None,
+)
 _STATUSES = (200, 200, 404, 500, -3, None)
 # Lines that are no records, in files of text.
-_TORN = (b"{", b'"', b"\xff\xfe", b'{"user": ', b",,,,,,,,,,", b'a,"b', b"null", b"[1]", b'""",', b"\x00", b"ann\tb")
+_TORN = (
+    b"{",
+    b'"',
+    b"\xff\xfe",
+    b'{"user": ',
+    b",,,,,,,,,,",
+    b'a,"b',
+    b"null",
+    b"[1]",
+    b'""",',
+    b"\x00",
+    b"ann\tb",
+)
 
 Record = dict[str, Any]
 
@@ -128,7 +165,11 @@ def draw_data(rng: random.Random) -> Data:
 def _amount(value: Any, kind: str) -> Any:
     if value is None or kind != "decimal":
         return value
-    return Decimal("0.25") if not math.isfinite(value) or abs(value) >= 1e9 else Decimal(str(round(float(value), 4)))
+    return (
+        Decimal("0.25")
+        if not math.isfinite(value) or abs(value) >= 1e9
+        else Decimal(str(round(float(value), 4)))
+    )
 
 
 # --- formats ------------------------------------------------------------------------------------------------------
@@ -157,7 +198,13 @@ def _csv_line(record: Record, delimiter: str) -> bytes:
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _write_jsonl(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:

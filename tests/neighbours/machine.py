@@ -75,7 +75,15 @@ __all__ = ["Breach", "Machine"]
 KEY = ReleaseKey(bytes(range(32)))
 # Refusals that may depend on the data: docs/guarantee.md names them.
 _STATED_REFUSALS = ("max_bad_share", "min_rows", "no records", "records were", "set aside", "is empty")
-_WEIGHTS = {"release": 5, "metrics": 3, "sparse-vector": 2, "top": 2, "answer": 2, "clip": 1, "randomized-response": 2}
+_WEIGHTS = {
+    "release": 5,
+    "metrics": 3,
+    "sparse-vector": 2,
+    "top": 2,
+    "answer": 2,
+    "clip": 1,
+    "randomized-response": 2,
+}
 
 
 class Breach(AssertionError):
@@ -125,8 +133,14 @@ class Machine:
         if isinstance(first, str) or isinstance(second, str):
             self.ran["refused"] += 1
             self.refused.update(refusals)
-            if len(refusals) < 2 and isinstance(first, str) != isinstance(second, str) and not _stated(refusals):
-                raise Breach(f"try {number}: {name} fails on one of two neighbours: {refusals}\nconfig: {drawn.fields}")
+            if (
+                len(refusals) < 2
+                and isinstance(first, str) != isinstance(second, str)
+                and not _stated(refusals)
+            ):
+                raise Breach(
+                    f"try {number}: {name} fails on one of two neighbours: {refusals}\nconfig: {drawn.fields}"
+                )
             return
         self.ran[name] += 1
         try:
@@ -177,7 +191,12 @@ class Machine:
             return
         rows = pa.Table.from_pylist(
             [dict(zip(names, row, strict=True)) for row in job_saw.accepted.elements()],
-            pa.schema([f if not pa.types.is_dictionary(f.type) else pa.field(f.name, pa.string()) for f in job.source.schema]),
+            pa.schema(
+                [
+                    f if not pa.types.is_dictionary(f.type) else pa.field(f.name, pa.string())
+                    for f in job.source.schema
+                ]
+            ),
         )
         rows = rows.take(pa.array(np.random.default_rng(len(rows)).permutation(len(rows))))
         if job.source.schema.metadata and config.input.user is None:
@@ -186,8 +205,12 @@ class Machine:
         keys, observed = rows.column(config.input.key), Observed()
         with _exact_half(observed, dict(replies), random.Random(0)):
             if job.kind == "metrics":
-                values = {metric.value: rows.column(metric.value) for metric in job.metrics.values() if metric.value}
-                hg.release_metrics(users, keys, job.metrics, self.root / "library", values=values, release_key=KEY)
+                values = {
+                    metric.value: rows.column(metric.value) for metric in job.metrics.values() if metric.value
+                }
+                hg.release_metrics(
+                    users, keys, job.metrics, self.root / "library", values=values, release_key=KEY
+                )
             else:
                 value = None if config.input.value is None else rows.column(config.input.value)
                 if job.public_keys is None:
@@ -245,7 +268,9 @@ _OTHER_SECRETS = (
 def _secret_changed(data: Data, rng: random.Random) -> tuple[Data, Data]:
     """The data, and the same with other secrets in one record; sorted by a secret now and then."""
     if rng.random() < 0.3:
-        files = [sorted(file, key=lambda r: isinstance(r, dict) and str(r["smokes"])) for file in data.records]
+        files = [
+            sorted(file, key=lambda r: isinstance(r, dict) and str(r["smokes"])) for file in data.records
+        ]
         data = Data(data.files, tuple(map(tuple, files)))
     places = [
         (f, at) for f, file in enumerate(data.records) for at, r in enumerate(file) if isinstance(r, dict)
@@ -317,7 +342,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (encode_counts, "block_parts"): labelled("encode", steps.block_parts, 2),
         (encode_counts, "released_block"): block,
         (plan_release, "plan_release"): labelled("sizes", steps.plan_release, 2, reply=True),
-        (choose_contributions, "choose_params"): labelled("contributions", steps.choose_params, 2, reply=True),
+        (choose_contributions, "choose_params"): labelled(
+            "contributions", steps.choose_params, 2, reply=True
+        ),
         (release_public_list, "heavy_of_list"): labelled("public", steps.heavy_of_list, 3),
         (sparse_vector, "run_batch"): labelled("svt", sparse_vector.run_batch, 3),
         (select_top, "top"): labelled("top", select_top.top),
@@ -356,11 +383,16 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
 
 
 def _nothing_listed(shard: int, part: Histogram, **_: Any) -> Heavy:
-    return Heavy(part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts.slice(0, 0))
+    return Heavy(
+        part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts.slice(0, 0)
+    )
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    plain = [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in batch.columns]
+    plain = [
+        column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
     for row in zip(*(column.to_pylist() for column in plain), strict=True):
         yield tuple("nan" if isinstance(value, float) and value != value else value for value in row)
 
@@ -383,7 +415,9 @@ def _compare(first: Observed, second: Observed, job: Job[Any], unit: str) -> Non
     told = {event.relation for event in job.events()} | {job.guarantee().unit}
     used = {calibrated.unit for held in first.admitted.values() for _, calibrated in held}
     if used - told or (used and told - used):
-        raise Breach(f"mechanisms protect a {'/'.join(used)}, but {'/'.join(sorted(told))} is charged and promised")
+        raise Breach(
+            f"mechanisms protect a {'/'.join(used)}, but {'/'.join(sorted(told))} is charged and promised"
+        )
     changed = first.accepted - second.accepted
     added = second.accepted - first.accepted
     if added:
@@ -494,7 +528,11 @@ def _moved(mine: dict[Any, int], its: dict[Any, int]) -> list[int]:
 
 
 def _difference(mine: dict[Any, int], its: dict[Any, int]) -> str:
-    shown = {name: (mine.get(name, 0), its.get(name, 0)) for name in mine.keys() | its.keys() if mine.get(name) != its.get(name)}
+    shown = {
+        name: (mine.get(name, 0), its.get(name, 0))
+        for name in mine.keys() | its.keys()
+        if mine.get(name) != its.get(name)
+    }
     return str(dict(list(shown.items())[:5]))
 
 
@@ -507,7 +545,11 @@ def _sketches(root: Path) -> tuple[str, ...]:
     keys = [key for key in ("a", "b", "c", "https://x.org/a", "x" * 40, *COLLIDING) for _ in range(400)]
     rng.shuffle(keys)
     out = []
-    for name, changes in (("text", {"delta": "1e-6"}), ("cells", {"domain_bits": 8}), ("cells10", {"domain_bits": 10})):
+    for name, changes in (
+        ("text", {"delta": "1e-6"}),
+        ("cells", {"domain_bits": 8}),
+        ("cells10", {"domain_bits": 10}),
+    ):
         params = hg.ReleaseParams(epsilon=50, max_contributions=1, **changes)
         hg.release(None, keys, params, root / f"{name}.sketch", release_key=KEY)
         out.append(str(root / f"{name}.sketch"))

@@ -108,7 +108,7 @@ def _chunks(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, s
     """The good records of a batch: in halves where it cannot be converted whole, down to the record that cannot be."""
     trial = Rejects(rejects.path, rejects.keep)
     try:
-        arrays = [_converted(batch, field, plan) for field in plan.raw]
+        arrays = [to_id(_column(batch, field.name), field.type) for field in plan.raw]
         good = keep_good(arrays, plan, trial, at + np.arange(batch.num_rows))
     except (pa.ArrowInvalid, pa.ArrowCapacityError):  # such as more text than 32-bit offsets reach
         half = batch.num_rows // 2
@@ -120,13 +120,6 @@ def _chunks(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, s
         trial.add("record cannot be converted", at)
     rejects.merge(trial)
     yield Chunk(good, size, *rejects.take())
-
-
-def _converted(batch: pa.RecordBatch, field: pa.Field, plan: InputPlan) -> pa.Array:
-    column = _column(batch, field.name)
-    if field.name in plan.source.secrets and column.type != field.type:
-        return column.cast(field.type, safe=False)  # no secret decides whether its record is read
-    return to_id(column, field.type)
 
 
 FORMAT = Format(
