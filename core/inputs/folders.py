@@ -79,7 +79,10 @@ def in_the_file(item: WorkItem, plan: InputPlan) -> InputPlan:
     values = {name: own.field(name).type for name in plan.source.values if name not in plan.source.ids}
     return dataclasses.replace(
         plan,
-        schema=pa.schema([(field.name, values.get(field.name, field.type)) for field in plan.schema]),
+        schema=pa.schema(
+            [(field.name, values.get(field.name, field.type)) for field in plan.schema],
+            metadata=plan.schema.metadata,
+        ),
         raw=pa.schema([field for field in own if field.name not in given]),
         constants=tuple((field, given[field.name]) for field in own if field.name in given),
     )

@@ -147,7 +147,7 @@ def draw_data(rng: random.Random) -> Data:
     out = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         file: list[Record | bytes] = []
-        for _ in range(rng.choice((0, 3, 8, 20, 40))):
+        for _ in range(rng.choice((0, 2, 4, 8, 12, 20))):
             record = {
                 "user": rng.choice(users),
                 "url": rng.choice(urls),
