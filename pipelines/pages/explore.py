@@ -93,9 +93,10 @@ class _Pages:
 
     def _look_up(self, keys: list[str], level: float) -> tuple[pa.Table, list[dict[str, Any]]]:
         columns: dict[str, Any] = {"key": keys}
+        among = 1 << max(len(set(keys)) - 1, 0).bit_length()  # few tables serve any number of keys
         totals = []
         for name, sketch in self._sketches:
-            found = sketch.estimate(keys, level=level)
+            found = sketch.estimate(keys, level=level, among=among)
             before = f"{name}: " if len(self._sketches) > 1 else ""
             for column in found.column_names[1:]:
                 columns[before + column.replace("_", " ")] = found[column]
