@@ -150,13 +150,14 @@ def _no(status: int, error: str) -> JSONResponse:
 
 
 def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
-    """Rows, totals, and for each sketch where its estimate, low and high stand in a row."""
+    """Rows, totals, for how many keys intervals hold at once, and where each sketch's answers stand in a row."""
     columns = [_plain(column) for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     found = [name.rpartition(": ")[2] for name in table.column_names]
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
-    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals})
+    among = rows[0][found.index("among")] if rows else 1
+    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
