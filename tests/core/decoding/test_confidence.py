@@ -120,6 +120,18 @@ def test_among_many_every_count_is_missed_by_at_most_its_share(among: int, cells
     assert np.all(np.add(*misses(alp, table, counts)) <= 0.05 / among * (1.0 + 1e-6))
 
 
+@pytest.mark.parametrize("law", [LaplaceLaw(40.0), GaussianLaw(40.0)])
+@pytest.mark.parametrize("among", [1, 1_000, 10**8])
+def test_coarse_counts_keep_their_share_whatever_the_noise(law: Any, among: int) -> None:
+    """Counts and values are taken together in steps of five, over which thin Gaussian tails change most."""
+    coarse = made(bound=300, noise=40.0, width=90.0, listed=[310, 350, 4000], cells=None)
+    released = replace(coarse.released, noise=law)
+    alp = AlpEvidence(released, flip=0.2, width=90.0, sizes=coarse.sizes, ones=coarse.ones)
+    table = Confidence(released, alp, fit_prior(released, alp), 0.95, True, among)
+    counts = np.arange(0.0, 1500.0, 7.0)
+    assert np.all(np.add(*misses(alp, table, counts, span=3_000)) <= 0.05 / among * 1.04)
+
+
 @pytest.mark.parametrize("number", [1, 30, 3_000])
 @pytest.mark.parametrize("cells", [None, 2.0**20])
 def test_intervals_of_listed_keys_hold_at_once(number: int, cells: float | None) -> None:
