@@ -44,7 +44,8 @@ def command(
 ) -> None:
     """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget.
 
-    The interval holds for any set: rare keys, heavy keys, keys that nobody used.
+    The interval holds for any set: rare keys, heavy keys, keys that nobody used. The set must be chosen without looking
+    at the release: keys that were picked for their estimates have been lucky, and so has their total.
     """
     from hushgram.sketch.reader import Sketch
 

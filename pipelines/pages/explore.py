@@ -93,9 +93,10 @@ class _Pages:
 
     def _look_up(self, keys: list[str], level: float) -> tuple[pa.Table, list[dict[str, Any]]]:
         columns: dict[str, Any] = {"key": keys}
+        among = 1 << max(len(set(keys)) - 1, 0).bit_length()  # few tables serve any number of keys
         totals = []
         for name, sketch in self._sketches:
-            found = sketch.estimate(keys, level=level)
+            found = sketch.estimate(keys, level=level, among=among)
             before = f"{name}: " if len(self._sketches) > 1 else ""
             for column in found.column_names[1:]:
                 columns[before + column.replace("_", " ")] = found[column]
@@ -149,14 +150,15 @@ def _no(status: int, error: str) -> JSONResponse:
 
 
 def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
-    """Rows, totals, and for each sketch where its estimate, low and high stand in a row."""
+    """Rows, totals, for how many keys intervals hold at once, and where each sketch's answers stand in a row."""
     keys, *numbers = table.columns
     columns = [[printable(key) for key in keys.to_pylist()], *map(_plain, numbers)]
     rows = [list(row) for row in zip(*columns, strict=True)]
     found = [name.rpartition(": ")[2] for name in table.column_names]
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
-    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals})
+    among = rows[0][found.index("among")] if rows else 1
+    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from hushgram.pipelines.pages.explore import LARGEST_REQUEST, MOST_KEYS
+from hushgram.sketch.reader import Sketch
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,21 @@ def ask(url: str, body: Any, **headers: str) -> tuple[int, Any]:
             return answer.status, answer.read()
     except urllib.error.HTTPError as problem:
         return problem.code, problem.read()
+
+
+def test_intervals_hold_for_all_keys_that_are_asked_at_once(address: str, sketches: dict[str, Path]) -> None:
+    keys = [f"/page/{number}" for number in range(100)]
+    status, body = ask(f"{address}ask", {"keys": keys})
+    answer = json.loads(body)
+    assert status == 200
+    assert answer["among"] == 128
+    name, path = next(iter(sketches.items()))
+    held = Sketch.open(path).estimate(keys, among=128)
+    at = answer["pages"][answer["names"].index(name)]
+    assert [row[at[2]] for row in answer["rows"]] == held["high"].to_pylist()
+    assert json.loads(ask(f"{address}ask", {"keys": keys[:1]})[1])["among"] == 1
+    text = ask(f"{address}csv", {"keys": keys})[1].decode()
+    assert f"{name}: among" in text.splitlines()[0]
 
 
 def test_answers_as_one_types(address: str, looked: Any) -> None:
