@@ -49,6 +49,16 @@ def release(name: str, *events: Event, url: str | None = None, upto: str = "comm
             ledger.let_go(taken)
 
 
+@pytest.mark.parametrize("composition", ["filter", "basic", "best"])
+@pytest.mark.parametrize("delta", ["1e-3", "0.01", "0.5"])
+def test_a_fresh_data_set_is_shown_at_a_large_delta(delta: str, composition: str) -> None:
+    """Its spent ε was negative, and writing that number never ended."""
+    call("init", "--dataset", "d", "--epsilon", "3", "--delta", delta, "--composition", composition)
+    shown = call("show", "d").output
+    assert re.search(r"spent\s+0\s+0\s", shown)
+    assert re.search(rf"left\s+3\s+{delta.replace('1e-3', '0.001')}\s", shown)
+
+
 def test_init_show_history(tmp_path: Path) -> None:
     out = call("init", "--dataset", "pageviews", "--epsilon", "10", "--delta", "1e-6").output
     assert "ε = 10, δ = 0.000001" in out
