@@ -25,7 +25,7 @@ import hushgram as hg
 from benchmarks.bars import Report, best_of
 from benchmarks.selection_bars import max_bars, top_bars
 from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import (
     GRID,
     HALTED,
@@ -42,7 +42,8 @@ from hushgram.pmw.expected import expected_errors
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
 from hushgram.svt import ABOVE, NumericSparse
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = ReleaseKey(SECRET)
 CELLS, RECORDS, QUERIES = 1024, 1_000_000, 20_000
 FIGURE = Path("docs/figures/choosing.png")
 
@@ -50,9 +51,14 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 
-def key(number: int) -> ReleaseKey:
+def secret(number: int) -> bytes:
     """One key for each repetition."""
-    return ReleaseKey(number.to_bytes(32, "big"))
+    return number.to_bytes(32, "big")
+
+
+def key(number: int) -> ReleaseKey:
+    """The same for a batch."""
+    return ReleaseKey(secret(number))
 
 
 def zipf(seed: int = 0) -> I64:
@@ -82,14 +88,16 @@ def pmw_bars(report: Report) -> None:
     """Error against Laplace, the update bound, the marks, the time."""
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
-    basic = worst(LaplaceAnswers(1, QUERIES, GRID, KEY).answer(truth, b"basic"), truth)
-    advanced = worst(LaplaceAnswers(1, QUERIES, GRID, KEY, delta="1e-6").answer(truth, b"delta"), truth)
+    basic = worst(LaplaceAnswers(1, QUERIES, GRID, InteractiveKey(SECRET)).answer(truth, b"basic"), truth)
+    advanced = worst(
+        LaplaceAnswers(1, QUERIES, GRID, InteractiveKey(SECRET), delta="1e-6").answer(truth, b"delta"), truth
+    )
     report.note("20,000 queries, epsilon 1: Laplace, basic composition, worst error", f"{basic:.4f}")
     report.note("the same, exact composition at delta 1e-6", f"{advanced:.4f}")
     params = PmwParams(1)
     errors, updates = [], []
     for i in range(5):
-        pmw = OnlinePMW(counts, params, key(i))
+        pmw = OnlinePMW(counts, params, InteractiveKey(secret(i)))
         answers = pmw.answer(queries)
         errors.append(worst(answers.scaled, truth))
         updates.append(pmw.updates)
@@ -97,10 +105,10 @@ def pmw_bars(report: Report) -> None:
     report.bar("PMW, pure epsilon 1, worst error (worst of 5 runs)", max(errors), basic / 10, at_most=True)
     report.note("PMW, median of 5 runs", f"{np.median(errors):.4f}")
     report.bar("updates (bound 400), most of 5 runs", max(updates), 400, at_most=True)
-    relaxed = OnlinePMW(counts, PmwParams(1, delta="1e-6", max_updates=800), KEY)
+    relaxed = OnlinePMW(counts, PmwParams(1, delta="1e-6", max_updates=800), InteractiveKey(SECRET))
     report.note("PMW at delta 1e-6, 800 updates", f"{worst(relaxed.answer(queries).scaled, truth):.4f}")
     subsets = random_queries(QUERIES, subsets=True)
-    harder = OnlinePMW(counts, PmwParams(1, max_updates=500), KEY).answer(subsets)
+    harder = OnlinePMW(counts, PmwParams(1, max_updates=500), InteractiveKey(SECRET)).answer(subsets)
     report.note(
         "PMW, random subsets instead, 500 updates", f"{worst(harder.scaled, subsets.exact(counts)):.4f}"
     )
@@ -125,7 +133,7 @@ def _time_bar(report: Report, counts: I64, queries: Workload, params: PmwParams)
         return queries.exact(counts)
 
     def stream() -> OnlinePMW:
-        pmw = OnlinePMW(counts, params, KEY)
+        pmw = OnlinePMW(counts, params, InteractiveKey(SECRET))
         pmw.answer(Workload(queries.grid))  # anew, so that its digest is computed too
         return pmw
 
@@ -146,7 +154,7 @@ def offline_bars(report: Report) -> None:
     truth = queries.exact(counts)
     online, offline = [], []
     for i in range(3):
-        stream = OnlinePMW(counts, PmwParams(1), key(i))
+        stream = OnlinePMW(counts, PmwParams(1), InteractiveKey(secret(i)))
         online.append(worst(stream.answer(queries).scaled, truth))
         offline.append(worst(OfflinePMW(counts, OfflineParams(1), key(i)).answer(queries).scaled, truth))
     report.note("online, pure epsilon 1, worst error, median of 3", f"{np.median(online):.4f}")
@@ -156,7 +164,7 @@ def offline_bars(report: Report) -> None:
     report.note("offline, median of 3", f"{np.median(offline):.4f}")
     relaxed = OfflinePMW(counts, OfflineParams(1, delta="1e-6", rounds=400), KEY).answer(queries)
     report.note("offline at delta 1e-6, 400 rounds", f"{worst(relaxed.scaled, truth):.4f}")
-    half = OnlinePMW(counts, PmwParams("1/2"), KEY)
+    half = OnlinePMW(counts, PmwParams("1/2"), InteractiveKey(SECRET))
     first = worst(half.answer(queries).scaled, truth)
     after = offline_after(half, OfflineParams("1/2", total=half.total), key(9)).finish().estimate(queries)
     report.note(
@@ -174,13 +182,16 @@ def _prediction(report: Report, counts: I64, every: Workload) -> None:
         expected = expected_errors(queries, epsilon=Fraction(1), total=RECORDS)
         stream = PmwParams(1, max_updates=min(400, size), queries=size, total=RECORDS)
         whole = OfflineParams(1, rounds=min(200, size), total=RECORDS)
-        runs: dict[str, Callable[[ReleaseKey], I64]] = {
-            "online": lambda k, p=stream, q=queries: OnlinePMW(counts, p, k).answer(q).scaled,
-            "offline": lambda k, p=whole, q=queries: OfflinePMW(counts, p, k).answer(q).scaled,
-            "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, k).answer(t, b"prediction"),
+        runs: dict[str, Callable[[bytes], I64]] = {
+            "online": lambda k, p=stream, q=queries: OnlinePMW(counts, p, InteractiveKey(k)).answer(q).scaled,
+            "offline": lambda k, p=whole, q=queries: OfflinePMW(counts, p, ReleaseKey(k)).answer(q).scaled,
+            "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, InteractiveKey(k)).answer(
+                t, b"prediction"
+            ),
         }
         measured = {
-            name: float(np.mean([worst(run(key(i)), truth) for i in range(3)])) for name, run in runs.items()
+            name: float(np.mean([worst(run(secret(i)), truth) for i in range(3)]))
+            for name, run in runs.items()
         }
         best = min(measured, key=measured.__getitem__)
         right += measured[expected.best] <= 1.2 * measured[best]
@@ -194,7 +205,7 @@ def prior_bars(report: Report) -> None:
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
     names = [f"bucket-{i}" for i in range(CELLS)]
-    plain = OnlinePMW(counts, PmwParams(1), KEY)
+    plain = OnlinePMW(counts, PmwParams(1), InteractiveKey(SECRET))
     error = worst(plain.answer(queries).scaled, truth)
     report.note("updates from the uniform histogram; worst error", f"{plain.updates}; {error:.4f}")
     for epsilon in ("0.01", "0.1", "1"):
@@ -202,7 +213,7 @@ def prior_bars(report: Report) -> None:
             names, counts, hg.ReleaseParams(epsilon=epsilon, max_contributions=1), release_key=KEY
         )
         estimates = sketch.estimate(names, interval=None).column("estimate").to_numpy()
-        informed = OnlinePMW(counts, PmwParams(1), KEY, prior=prior_weights(estimates))
+        informed = OnlinePMW(counts, PmwParams(1), InteractiveKey(SECRET), prior=prior_weights(estimates))
         error = worst(informed.answer(queries).scaled, truth)
         report.note(
             f"… from a sketch released before at epsilon {epsilon}", f"{informed.updates}; {error:.4f}"
@@ -248,10 +259,17 @@ class People:
         self.counts = rng.binomial(self.sizes, rng.beta(1, 2, CELLS)).astype(np.int64)
 
     def laplace(self, queries: Workload, truth: I64) -> float:
-        return worst(LaplaceAnswers(1, len(queries), GRID, KEY).answer(truth, b"basic"), truth)
+        return worst(
+            LaplaceAnswers(1, len(queries), GRID, InteractiveKey(SECRET)).answer(truth, b"basic"), truth
+        )
 
     def laplace_delta(self, queries: Workload, truth: I64) -> float:
-        return worst(LaplaceAnswers(1, len(queries), GRID, KEY, delta="1e-6").answer(truth, b"delta"), truth)
+        return worst(
+            LaplaceAnswers(1, len(queries), GRID, InteractiveKey(SECRET), delta="1e-6").answer(
+                truth, b"delta"
+            ),
+            truth,
+        )
 
     def histogram(self, queries: Workload, truth: I64) -> float:
         released = release_listed([str(i) for i in range(CELLS)], self.counts, LaplaceParams(1), KEY)
@@ -278,7 +296,11 @@ class People:
 
     def pmw(self, queries: Workload, truth: I64) -> float:
         updates = min(400, max(1, len(queries)))
-        pmw = OnlinePMW(self.counts, PmwParams(1, queries=max(len(queries), 2), max_updates=updates), KEY)
+        pmw = OnlinePMW(
+            self.counts,
+            PmwParams(1, queries=max(len(queries), 2), max_updates=updates),
+            InteractiveKey(SECRET),
+        )
         return worst(pmw.answer(queries).scaled, truth)
 
     def pmw_offline(self, queries: Workload, truth: I64) -> float:
@@ -348,11 +370,15 @@ def _grouped(report: Report) -> None:
     truth, names = queries.exact(counts), [str(i) for i in range(cells)]
     params = PmwParams(1, queries=count, max_updates=12, replay=10)
     told: dict[str, Callable[[int], I64]] = {
-        "PMW, 12 updates": lambda i: OnlinePMW(counts, params, key(i)).answer(queries).scaled,
+        "PMW, 12 updates": lambda i: (
+            OnlinePMW(counts, params, InteractiveKey(secret(i))).answer(queries).scaled
+        ),
         "Laplace histogram": lambda i: queries.exact(
             release_listed(names, counts, LaplaceParams(1), key(i)).counts
         ),
-        "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, key(i)).answer(truth, b"grouped"),
+        "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, InteractiveKey(secret(i))).answer(
+            truth, b"grouped"
+        ),
     }
     for name, ask in told.items():
         errors = [float(np.abs(ask(i) - truth).max()) / GRID / records for i in range(5)]

@@ -29,6 +29,7 @@ parameters, the prior and all queries so far.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -38,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import positive
-from hushgram.noise.entropy import digest
+from hushgram.noise.entropy import ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.pmw.counts import PrivateWeights, WeightsParams
 from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, MOST_TOTAL, Hypothesis
@@ -56,6 +57,7 @@ __all__ = [
     "PmwAnswers",
     "PmwParams",
     "Workload",
+    "answer_fixed",
     "prior_weights",
 ]
 
@@ -275,10 +277,11 @@ class OnlinePMW(PrivateWeights[PmwParams]):
     """Answers linear queries over a domain of cells, one batch after another.
 
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()``
-    for all answers and the hypothesis together. Retry: the same key, counts, prior and batches give the
-    same answers.
+    for all answers and the hypothesis together. The key is an `InteractiveKey`, which this object takes; a stream whose
+    queries are all fixed beforehand is a batch release, and has a ``ReleaseKey``: `answer_fixed`.
 
-    >>> pmw = OnlinePMW(np.array([900, 50, 50]), PmwParams(20, max_updates=5), ReleaseKey(bytes(32)))
+    >>> from hushgram.noise.entropy import InteractiveKey
+    >>> pmw = OnlinePMW(np.array([900, 50, 50]), PmwParams(20, max_updates=5), InteractiveKey(bytes(32)))
     >>> answers = pmw.answer(Workload.of([[1, 0, 0], [0, 1, 1]]))
     >>> [round(value, -1) for value in answers.values.tolist()]
     [900.0, 100.0]
@@ -291,8 +294,10 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self.remembered: list[Workload] = []
         self._svt = self.params.svt
         self._chain = digest(self._context, self.hypothesis.digest)
-        self._key.claim("OnlinePMW")
         self._bar: int | None = None
+
+    def _take(self, key: object) -> ReleaseKey | StreamKey:
+        return take_key(key, "OnlinePMW")
 
     @property
     def halted(self) -> bool:
@@ -371,3 +376,27 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self.hypothesis.learn(row, answer, replay=params.replay, rate=float(params.eta), sign=sign)
         if self.halted:
             self.hypothesis.replay(LAST_REPLAY)
+
+
+class _FixedStream(OnlinePMW):
+    """A stream that is asked what was fixed beforehand, and nothing else."""
+
+    _take = PrivateWeights._take
+
+
+def answer_fixed(
+    counts: NDArray[np.int64],
+    params: PmwParams,
+    key: ReleaseKey,
+    batches: Iterable[Workload],
+    *,
+    prior: NDArray[np.int64] | None = None,
+) -> tuple[Hypothesis, list[PmwAnswers], int]:
+    """Answer a stream whose queries are all fixed: hypothesis, answers to each batch, number of updates.
+
+    The queries are parameters of the release, as in any batch release. Retry: the same key, counts, prior and batches
+    give the same answers.
+    """
+    pmw = _FixedStream(counts, params, key, prior=prior)
+    answers = [pmw.answer(work) for work in batches]
+    return pmw.finish(), answers, pmw.updates

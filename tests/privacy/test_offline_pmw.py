@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hushgram.accounting.zcdp import rho_for, zcdp_delta
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import (
     GRID,
     MEASURED,
@@ -191,7 +191,7 @@ def test_after_an_online_run_all_its_queries_are_answered_again():
     counts = rng.multinomial(100_000, rng.dirichlet(np.full(64, 0.3)))
     queries = Workload.of(rng.random((300, 64)))
     truth = queries.exact(counts)
-    online = OnlinePMW(counts, PmwParams(1, max_updates=20, queries=300), KEY)
+    online = OnlinePMW(counts, PmwParams(1, max_updates=20, queries=300), InteractiveKey(bytes(range(32))))
     first = [online.answer(Workload(queries.grid[i : i + 100])) for i in (0, 100, 200)]
     params = OfflineParams(1, rounds=40, total=online.total)
     again = offline_after(online, params, ReleaseKey(bytes(32)))

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import GRID, OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
 from hushgram.pmw.expected import expected_errors, made_up_counts
 
@@ -37,7 +37,10 @@ def test_the_prediction_is_right_on_other_data():
         whole = OfflineParams(1, rounds=min(200, count), total=100_000)
         key = ReleaseKey(bytes(range(32)))
         measured = {
-            "online": np.abs(OnlinePMW(counts, stream, key).answer(queries).scaled - truth).max() / GRID,
+            "online": np.abs(
+                OnlinePMW(counts, stream, InteractiveKey(bytes(range(32)))).answer(queries).scaled - truth
+            ).max()
+            / GRID,
             "offline": np.abs(OfflinePMW(counts, whole, key).answer(queries).scaled - truth).max() / GRID,
             "laplace": predicted.laplace,
         }
