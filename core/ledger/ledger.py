@@ -350,14 +350,11 @@ class Ledger:
             raise LedgerError(
                 f"{label(row)} was abandoned at {found.finished}, and its charge kept; use another id"
             )
+        if found.status in ("reserved", "running"):  # what is prepared may be visible, and is then committed
+            refuse_without_key(row)
         refuse_if_changed(found, request)
         if found.status != "committed":
             refuse_if_alive(row, self.store.clock(connection))
-        if found.status in (
-            "reserved",
-            "running",
-        ):  # one that is prepared may be visible, and is then committed
-            refuse_without_key(row)
         return found
 
     def _refuse_taken_target(self, connection: sa.Connection, request: Request) -> None:

@@ -29,11 +29,9 @@ def recover(ledger: Ledger, dataset: str) -> Release | None:
         known = seen_of(account, "", lasting=True)
         shared = known if known.count < seen.count else None  # else it has gone another way
         sums = {relation: seen.beyond(shared, relation) for relation in RELATIONS}
-        missing = [
-            Event("restored", *lost, {"releases": str(seen.count)}, relation=relation)
-            for relation, lost in sums.items()
-            if any(lost) or relation == "user"
-        ]
+        lost = {relation: cost for relation, cost in sums.items() if any(cost)} or {"user": (0, 0)}
+        about = {"releases": str(seen.count)}
+        missing = [Event("restored", *cost, about, relation=relation) for relation, cost in lost.items()]
         name = f"restored after {known.count} of {seen.count} at {now()}"
         ended = {"status": "committed", "digest": "", "secret": None, "owner": None, "lease": None}
         values = {**values_of(Request(dataset, name, missing, "recover"), 1), **ended, "finished": now()}

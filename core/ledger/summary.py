@@ -88,7 +88,7 @@ class Summary:
             )
         for name, one in self.apart.items():
             cost = f"ε = {brief(one['spent_epsilon'])}, δ = {brief(one['spent_delta'])}"
-            lines.append(f"apart, for one {name}: {cost}; {_APART[name]}")
+            lines.append(f"apart, for one {name}: {cost}; {_APART.get(name, 'it is not added to the above')}")
         lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(

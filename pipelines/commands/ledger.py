@@ -142,8 +142,13 @@ def recover_lost(dataset: str, url: str | None) -> None:
     if charged is None:
         click.echo(f"nothing of {dataset} is missing")
         return
-    cost = f"ε = {show(charged.epsilon)}" + (f", δ = {show(charged.delta)}" if charged.delta else "")
-    click.echo(f"{dataset} was charged {cost} for what it had spent and lost; releases can go on")
+    costs = " and ".join(
+        f"ε = {show(event.epsilon)}"
+        + (f", δ = {show(event.delta)}" if event.delta else "")
+        + ("" if event.relation == "user" else f" (for one {event.relation})")
+        for event in charged.events
+    )
+    click.echo(f"{dataset} was charged {costs} for what it had spent and lost; releases can go on")
 
 
 @command.command(name="seal")
@@ -235,6 +240,7 @@ def _as_json(release: Release) -> dict[str, Any]:
                 "version": event.version,
                 "epsilon": show(event.epsilon),
                 "delta": show(event.delta),
+                "relation": event.relation,
                 "details": dict(event.details),
                 "meaning": event.meaning,
             }

@@ -252,3 +252,19 @@ def test_metrics_file(tmp_path: Path) -> None:
 def test_metrics_that_cannot_be_written_are_an_error() -> None:
     result = CliRunner().invoke(_job, ["--metrics", "/no/such/folder/x.prom"])
     assert isinstance(result.exception, OutputError)
+
+
+def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "10")
+    call("backup", "copy.db")
+    release("survey", Event("rr", "2", relation="secret bit"))
+    (tmp_path / "copy.db").replace(tmp_path / "hushgram-ledger.db")
+    said = call("recover", "pageviews").output
+    assert "was charged ε = 2 (for one secret bit) for" in said
+    shown = call("show", "pageviews").output
+    assert re.search(r"spent\s+0\s+0\s", shown)
+    assert "apart, for one secret bit: ε = 2" in shown
+    [row] = json.loads(call("history", "pageviews", "--format", "json").output)
+    assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
+        ("secret bit", "2"),
+    ]
