@@ -20,8 +20,7 @@ from hushgram.domains import FiniteDomain
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pmw import OfflineParams, OfflinePMW, PmwParams, Workload
-from hushgram.pmw.mechanism import answer_fixed
-from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
+from hushgram.pmw.synthetic import LinearQuery, Outcome, answer_fixed, outcome_of, workloads
 from hushgram.transforms.shuffle.vectors import SumParts
 
 __all__ = ["AnswerLinear"]
@@ -69,7 +68,7 @@ def _answer(
 ) -> Outcome:
     batches = workloads(queries, domain)
     if isinstance(params, PmwParams):
-        return outcome_of(*answer_fixed(counts, params, release_key, batches, prior=prior))
+        return answer_fixed(counts, params, release_key, batches, prior=prior)
     pmw = OfflinePMW(counts, params, release_key, prior=prior)
     answers = pmw.answer(Workload(np.concatenate([work.grid for work in batches])))
     return outcome_of(pmw.finish(), [answers], pmw.updates)

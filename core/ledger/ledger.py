@@ -40,8 +40,10 @@ from hushgram.ledger.rows import (
     event_rows,
     history_of,
     label,
+    refundable,
     refuse_if_alive,
     refuse_if_changed,
+    refuse_to_start,
     refuse_without_key,
     seen_of,
     values_of,
@@ -170,10 +172,8 @@ class Ledger:
             if fits := limits.allowed(dataset.budget, spent, request.events, request.users):
                 attempt = 1 if row is None else row["attempt"] + 1
                 reservation, link = self._insert(connection, account, request, owner, attempt)
-        if not fits:
-            raise limits.exceeded(
-                dataset, spent, request.events, request.users
-            )  # what would fit takes a while
+        if not fits:  # what would fit takes a while
+            raise limits.exceeded(dataset, spent, request.events, request.users)
         self.witness.note(seen_of(account, link, request.events))
         return reservation
 
@@ -181,13 +181,7 @@ class Ledger:
         """Hands out the key. From here on noise may exist: the charge stays, whatever happens."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            refuse_without_key(row)
-            if not row["resumable"] and row["status"] != "reserved":
-                raise LedgerError(
-                    f"{label(row)} answers questions as they come and was begun before: under the same key other "
-                    "questions would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
-                    "release under another id"
-                )
+            refuse_to_start(row)
             secret = unwrap(row["secret"], context(row["dataset"], row["name"], row["attempt"]))
             if row["status"] == "reserved":
                 self._chain.update(connection, row, status="running")
@@ -226,7 +220,7 @@ class Ledger:
         with self.store.write() as connection:
             self.account(connection, reservation.release.dataset, lock=True)
             row = self._mine(connection, reservation, _OPEN)
-            if not self._refundable(row):
+            if not refundable(row, self.witness):
                 return False
             self._chain.update(connection, row, status="abandoned", charged=0, **closed())
         return True
@@ -250,7 +244,7 @@ class Ledger:
                     f"{label(row)} is {row['status']} since {row['finished']}; nothing to abandon"
                 )
             refuse_if_alive(row, self.store.clock(connection))
-            charged = 0 if self._refundable(row) else 1
+            charged = int(not refundable(row, self.witness))
             after = self._chain.update(connection, row, status="abandoned", charged=charged, **closed())
             return Release.from_row(after, account.events.get(row["id"], ()))
 
@@ -379,15 +373,6 @@ class Ledger:
         found, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
         if not limits.allowed(found.budget, spent, wanted.events, wanted.users):
             raise limits.exceeded(found, spent, wanted.events, wanted.users)
-
-    def _refundable(self, row: Row) -> bool:
-        """Whether the key of this release was certainly never handed out.
-
-        An old copy of the ledger does not know what became of a reservation: a backup has no keys, and whatever else is
-        put back is older than the witness, which is told of every key before it is handed out.
-        """
-        unused = row["status"] == "reserved" and row["secret"] is not None
-        return unused and not self.witness.saw_start(row["link"])
 
     def _refuse_if_behind(self, account: Account) -> None:
         if problem := self.behind(account):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from hushgram.accounting import RELATIONS, Event
 from hushgram.errors import LedgerError
 from hushgram.ledger.chain import Chain
@@ -29,7 +31,9 @@ def recover(ledger: Ledger, dataset: str) -> Release | None:
         known = seen_of(account, "", lasting=True)
         shared = known if known.count < seen.count else None  # else it has gone another way
         sums = {relation: seen.beyond(shared, relation) for relation in RELATIONS}
-        lost = {relation: cost for relation, cost in sums.items() if any(cost)} or {"user": (0, 0)}
+        lost = {relation: cost for relation, cost in sums.items() if any(cost)} or {
+            "user": (Fraction(0), Fraction(0))
+        }
         about = {"releases": str(seen.count)}
         missing = [Event("restored", *cost, about, relation=relation) for relation, cost in lost.items()]
         name = f"restored after {known.count} of {seen.count} at {now()}"

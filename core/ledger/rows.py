@@ -15,7 +15,7 @@ from hushgram.ledger.chain import Account
 from hushgram.ledger.records import Dataset, Release, Request, differences
 from hushgram.ledger.seals import Row
 from hushgram.ledger.tables import now
-from hushgram.ledger.witness import Seen
+from hushgram.ledger.witness import Seen, Witness
 from hushgram.processes import Owner
 
 __all__ = [
@@ -26,8 +26,10 @@ __all__ = [
     "event_rows",
     "history_of",
     "label",
+    "refundable",
     "refuse_if_alive",
     "refuse_if_changed",
+    "refuse_to_start",
     "refuse_without_key",
     "same_target",
     "seen_of",
@@ -73,6 +75,27 @@ def refuse_without_key(row: Row) -> None:
             f"{label(row)}: its key is not here (the ledger was restored from a backup, which holds no keys); "
             "`hushgram ledger abandon` it (its charge stays) and release under another id"
         )
+
+
+def refuse_to_start(row: Row) -> None:
+    """Refuses to hand out a key that is gone, or that was handed out once and must not be again."""
+    refuse_without_key(row)
+    if not row["resumable"] and row["status"] != "reserved":
+        raise LedgerError(
+            f"{label(row)} answers questions as they come and was begun before: under the same key other "
+            "questions would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
+            "release under another id"
+        )
+
+
+def refundable(row: Row, witness: Witness) -> bool:
+    """Whether the key of this release was certainly never handed out.
+
+    An old copy of the ledger does not know what became of a reservation: a backup has no keys, and whatever else is
+    put back is older than the witness, which is told of every key before it is handed out.
+    """
+    unused = row["status"] == "reserved" and row["secret"] is not None
+    return unused and not witness.saw_start(row["link"])
 
 
 def same_target(one: str, other: str) -> bool:

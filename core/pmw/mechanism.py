@@ -29,7 +29,6 @@ parameters, the prior and all queries so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -57,7 +56,6 @@ __all__ = [
     "PmwAnswers",
     "PmwParams",
     "Workload",
-    "answer_fixed",
     "prior_weights",
 ]
 
@@ -278,7 +276,7 @@ class OnlinePMW(PrivateWeights[PmwParams]):
 
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()``
     for all answers and the hypothesis together. The key is an `InteractiveKey`, which this object takes; a stream whose
-    queries are all fixed beforehand is a batch release, and has a ``ReleaseKey``: `answer_fixed`.
+    queries are all fixed beforehand is a batch release, and has a ``ReleaseKey``: `synthetic.answer_fixed`.
 
     >>> from hushgram.noise.entropy import InteractiveKey
     >>> pmw = OnlinePMW(np.array([900, 50, 50]), PmwParams(20, max_updates=5), InteractiveKey(bytes(32)))
@@ -376,27 +374,3 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self.hypothesis.learn(row, answer, replay=params.replay, rate=float(params.eta), sign=sign)
         if self.halted:
             self.hypothesis.replay(LAST_REPLAY)
-
-
-class _FixedStream(OnlinePMW):
-    """A stream that is asked what was fixed beforehand, and nothing else."""
-
-    _take = PrivateWeights._take
-
-
-def answer_fixed(
-    counts: NDArray[np.int64],
-    params: PmwParams,
-    key: ReleaseKey,
-    batches: Iterable[Workload],
-    *,
-    prior: NDArray[np.int64] | None = None,
-) -> tuple[Hypothesis, list[PmwAnswers], int]:
-    """Answer a stream whose queries are all fixed: hypothesis, answers to each batch, number of updates.
-
-    The queries are parameters of the release, as in any batch release. Retry: the same key, counts, prior and batches
-    give the same answers.
-    """
-    pmw = _FixedStream(counts, params, key, prior=prior)
-    answers = [pmw.answer(work) for work in batches]
-    return pmw.finish(), answers, pmw.updates

@@ -18,7 +18,7 @@ from hushgram.pmw import (
     Workload,
     prior_weights,
 )
-from hushgram.pmw.mechanism import answer_fixed
+from hushgram.pmw.synthetic import answer_fixed
 
 SECRET = bytes(range(32))
 CELLS, RECORDS, QUERIES = 256, 1_000_000, 4000
@@ -206,8 +206,8 @@ def test_a_fixed_stream_is_answered_as_it_comes_in_and_may_be_run_again():
     expected = [stream.answer(one).scaled.tolist() for one in batches]
     learnt = stream.finish().units.tolist()
     for _ in range(2):
-        hypothesis, answers, updates = answer_fixed(counts, params, ReleaseKey(SECRET), batches)
-        assert [one.scaled.tolist() for one in answers] == expected
-        assert (updates, hypothesis.units.tolist()) == (stream.updates, learnt)
+        outcome = answer_fixed(counts, params, ReleaseKey(SECRET), batches)
+        assert outcome.answers.scaled.tolist() == [one for part in expected for one in part]
+        assert (outcome.updates, outcome.units.tolist()) == (stream.updates, learnt)
     with pytest.raises(ParameterError, match="needs a ReleaseKey, got InteractiveKey"):
         answer_fixed(counts, params, InteractiveKey(SECRET), batches)
