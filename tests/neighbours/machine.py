@@ -1,7 +1,7 @@
 """Neighbouring data through the exact half of every job, up to the mechanisms.
 
 One try draws a job from the config models, hostile data, and one privacy unit to leave out. The job's own stages run on
-both data sets (`tests.neighbours.eager`), with bundles, batches, blocks and shards cut at random, until exact values are
+both data sets (`tests.neighbours.eager`), with bundles, batches, blocks and shards cut at random, until values are
 admitted by mechanisms (`Exact.admit`); noise and files are left out. Then
 
 * what the mechanisms admitted must differ by no more than its stated sensitivity, in every norm;
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -332,8 +332,8 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
             observed.accepted.update(_rows(batch))
         return found
 
-    from hushgram.pipelines.jobs import stages
     from hushgram.pipelines import plan_input
+    from hushgram.pipelines.jobs import stages
 
     records = stages.records
     nothing = partial(_nothing_listed)
@@ -373,7 +373,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (bound_contributions, "_ROWS_PENDING"): rng.choice((0, 2, 10, 1000)),
         (merge_histograms, "_KEYS_PENDING"): rng.choice((0, 2, 1000)),
         (plan_input, "Source"): partial(
-            Source, block_bytes=rng.choice((1, 60, 300, 10_000)), item_bytes=rng.choice((1, 300, 10_000, 10_000))
+            Source,
+            block_bytes=rng.choice((1, 60, 300, 10_000)),
+            item_bytes=rng.choice((1, 300, 10_000, 10_000)),
         ),
     }
     with ExitStack() as stack:
