@@ -146,7 +146,7 @@ class Histogram(Exact):
 
     def reduced(self, domain_bits: int) -> Histogram:
         """The histogram over the first ``domain_bits`` bits of the fingerprints: the cells of the domain."""
-        if domain_bits == 64 or not len(self):
+        if domain_bits == 64:
             return self
         # Keys of one unit may share a cell, and whoever knows the hash can make them.
         cells = self.fingerprints >> np.uint64(64 - domain_bits)
