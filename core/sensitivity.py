@@ -148,7 +148,7 @@ class ExactVector(Exact):
         if not isinstance(value, cls):
             raise ParameterError(
                 f"{owner}: takes exact values with their sensitivity, got {type(value).__name__}; "
-                "state it: hushgram.exact(values, max_contributions=8)"
+                "state it: hushgram.sensitivity.exact(values, max_contributions=8)"
             )
         return value
 

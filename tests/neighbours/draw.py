@@ -133,7 +133,11 @@ CHOICES: dict[str, Any] = {
     "at_least": (1, 200),
     "public": (["url"], ["url", "status"]),
     **{job.replace("-", "_"): ("drawn",) for job in JOBS},
-    **{f"{group}.{name}": () for group in ("SplitConfig", "ClipSplit") for name in ("size", "bound", "sum", "count")},
+    **{
+        f"{group}.{name}": ()
+        for group in ("SplitConfig", "ClipSplit")
+        for name in ("size", "bound", "sum", "count")
+    },
 }
 
 
@@ -214,7 +218,10 @@ class _Drawing:
         into[name] = value
         if name == "value":
             into_privacy = fields["privacy"]
-            into_privacy |= {"max_value": self.rng.choice((1, 4)), "unit": self.rng.choice((Fraction(1, 4), 1))}
+            into_privacy |= {
+                "max_value": self.rng.choice((1, 4)),
+                "unit": self.rng.choice((Fraction(1, 4), 1)),
+            }
         try:
             self._job(fields)
         except (HushgramError, ValueError):
@@ -297,8 +304,17 @@ class _Drawing:
         """Shares that add up to 1, by one of their names."""
         word = self.rng.choice(("encoding", "alp", "buckets"))
         if self.rng.random() < 0.3:
-            return {"size": Fraction(1, 10), "threshold": Fraction(3, 10), word: Fraction(1, 2), "contributions": Fraction(1, 10)}
-        return {"size": self.rng.choice((0, Fraction(1, 10))), "threshold": Fraction(1, 2), word: Fraction(2, 5)}
+            return {
+                "size": Fraction(1, 10),
+                "threshold": Fraction(3, 10),
+                word: Fraction(1, 2),
+                "contributions": Fraction(1, 10),
+            }
+        return {
+            "size": self.rng.choice((0, Fraction(1, 10))),
+            "threshold": Fraction(1, 2),
+            word: Fraction(2, 5),
+        }
 
     def metrics(self) -> dict[str, Any]:
         """One or more metrics, counts beside sums."""

@@ -91,7 +91,9 @@ VALUES = st.lists(st.tuples(st.sampled_from("uvw"), st.integers(-5, 300)), max_s
 
 def tally(rows, params):
     if not rows:
-        return Tally.of_vector(ExactVector(np.zeros(3 * (len(params.bounds) + 1), np.int64), CONSTANT), params)
+        return Tally.of_vector(
+            ExactVector(np.zeros(3 * (len(params.bounds) + 1), np.int64), CONSTANT), params
+        )
     schema = pa.schema([("v", pa.int64())])
     values = pa.table({"v": pa.array([row[1] for row in rows], pa.int64())})
     most = params.max_contributions
