@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import integer
 
 __all__ = [
     "ANY", "CONSTANT", "ONE_RECORD", "UNBOUNDED", "UNITS", "Exact", "ExactVector", "Sensitivity", "Unit", "exact",
@@ -38,6 +39,8 @@ UNITS: tuple[Unit, ...] = ("user", "record")
 
 #: A bound for mechanisms whose noise does not depend on it.
 ANY = 1 << 62
+# Above what any mechanism admits, and as large as bounds get: what is derived from no bound is no bound.
+_NONE = 2 * ANY
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Sensitivity:
     unit: Unit = "user"
     monotone: bool = True
     classes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_contributions", "max_per_key"):
+            object.__setattr__(self, name, min(getattr(self, name), _NONE))
 
     @property
     def l0(self) -> int:
@@ -109,7 +116,7 @@ ONE_RECORD = Sensitivity(1, 1, "record")
 #: Of a value that no unit moves, such as an empty histogram.
 CONSTANT = Sensitivity(0, 0)
 #: Of a value that nobody bounded: no mechanism admits it.
-UNBOUNDED = Sensitivity(2 * ANY, 2 * ANY, monotone=False)
+UNBOUNDED = Sensitivity(_NONE, _NONE, monotone=False)
 
 
 class Exact:
@@ -173,5 +180,8 @@ def exact(
     numbers = np.asarray(values)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ParameterError(f"exact: values must be a list of whole numbers, got {numbers.dtype}")
-    per_key = max_contributions if max_per_key is None else max_per_key
-    return ExactVector(numbers, Sensitivity(max_contributions, per_key, unit))
+    if unit not in UNITS:
+        raise ParameterError(f"exact: unit must be {' or '.join(UNITS)}, got {unit!r:.60}")
+    most = integer(max_contributions, "max_contributions", "exact", low=1, high=ANY)
+    per_key = most if max_per_key is None else integer(max_per_key, "max_per_key", "exact", low=1, high=ANY)
+    return ExactVector(numbers, Sensitivity(most, per_key, unit))

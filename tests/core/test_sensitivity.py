@@ -226,6 +226,36 @@ def test_exact_takes_whole_numbers_alone(values):
         exact(values, max_contributions=1)
 
 
+@pytest.mark.parametrize(
+    ("promise", "told"),
+    [
+        ({"max_contributions": 0}, "exact: max_contributions must be from 1"),
+        ({"max_contributions": -1}, "exact: max_contributions must be from 1"),
+        ({"max_contributions": 0.5}, "exact: max_contributions must be a whole number"),
+        ({"max_contributions": 8, "max_per_key": 0}, "exact: max_per_key must be from 1"),
+        ({"max_contributions": 8, "unit": "users"}, "exact: unit must be user or record, got 'users'"),
+    ],
+)
+def test_a_promise_that_means_nothing_is_refused(promise, told):
+    with pytest.raises(ParameterError, match=told):
+        exact([1], **promise)
+
+
+def test_whatever_is_derived_from_no_bound_has_no_bound():
+    """And it still goes from worker to worker, to be refused where noise would be drawn."""
+    for derived in (
+        UNBOUNDED.times(1 << 20),
+        UNBOUNDED.added_up(),
+        of_sizes(UNBOUNDED),
+        of_sizes(UNBOUNDED.times(3)),
+    ):
+        assert derived == UNBOUNDED
+    survey = Survey.of([(0, Histogram.of_counts(["x"], np.array([3]), texts=False))])
+    back = SurveyCoder().decode(SurveyCoder().encode(survey))
+    with pytest.raises(ParameterError, match="Survey: the value is not bounded"):
+        release_sizes(back, Fraction(1), Sensitivity(ANY, ANY), KEY)
+
+
 # --- the code that bounds states what it did ----------------------------------------------------------------------
 
 

@@ -217,7 +217,11 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     with Ledger("sqlite:///ledger.db") as ledger:
         (entry,) = ledger.history("views")
         spent = {event.kind: event.epsilon for event in entry.events}
-    assert spent == {"laplace": Fraction(1, 20), "sizing": Fraction(1, 50), "gaussian": Fraction(93, 100)}
+    assert spent == {
+        "contributions": Fraction(1, 20),
+        "sizing": Fraction(1, 50),
+        "gaussian": Fraction(93, 100),
+    }
 
 
 def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> None:
