@@ -22,6 +22,11 @@ class HushgramError(Exception):
 
     exit_code = 1
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The message as it is printed: one line, or for a config with several problems one for each."""
+        return (str(self),)
+
 
 class ParameterError(HushgramError):
     """A parameter or a line of a config is wrong; exit code 2."""

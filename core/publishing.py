@@ -13,10 +13,12 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from hushgram.errors import OutputError
+from hushgram.noise.entropy import os_entropy
 from hushgram.processes import Owner
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
 
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def check_free(path: str | Path) -> Path:
@@ -108,16 +111,31 @@ def publish(source: str | Path, target: str | Path) -> None:
         _sync(target.parent)
 
 
-def put_file(path: str | Path, content: bytes) -> None:
-    """Writes a file that readers see whole: an earlier one, or this one, on disk. Trouble is an OSError."""
+def put_file(path: str | Path, content: bytes | None, *, private: bool = False) -> None:
+    """Writes a file that readers see whole: an earlier one, or this one, on disk. Trouble is an OSError.
+
+    The draft beside it has a name that nobody can guess and is never a file or a link that was there before. With
+    `private` the file is for its owner alone until somebody widens that, which the next one keeps. Content None only
+    tries, and leaves no trace.
+    """
     path = Path(path)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not os.path.lexists(path.parent):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    draft = path.with_name(f".{os_entropy().take(16).tobytes().hex()}.part")
+    handle = os.open(draft, _NEW_FILE, 0o600 if private else 0o666)
     try:
-        with open(draft, "wb") as file:
-            file.write(content)
+        with open(handle, "wb") as file:
+            if private and os.path.lexists(path) and stat.S_ISREG(mode := os.lstat(path).st_mode):
+                os.fchmod(handle, mode & 0o777)
+            file.write(content or b"")
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+            os.fsync(handle)
+        if content is None:
+            draft.unlink()
+        else:
+            os.replace(draft, path)
     except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink()

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import click
-
 from hushgram.inputs import InputPlan
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
+from hushgram.pipelines.console import say
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.logs import check_writable
 from hushgram.pipelines.run_directory import temporary_files_of_a_run
@@ -49,7 +48,7 @@ def check_job(
         lines = [*_about(job), ("ledger", told), *job.check_lines(), *_input_lines(job.source)]
         print_lines(lines, style, output)
     if style == "table":
-        click.echo("ok: nothing was run and no budget was spent")
+        say("ok: nothing was run and no budget was spent")
 
 
 def _about(job: Job[Any]) -> Iterator[Line]:

@@ -7,6 +7,7 @@ with its traceback.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -19,8 +20,10 @@ import click
 
 from hushgram import __version__
 from hushgram.errors import HushgramError, ParameterError
+from hushgram.names import printable
 from hushgram.pipelines.commands.examples import with_examples
 from hushgram.pipelines.commands.job import job_command
+from hushgram.pipelines.console import EscapingFormatter, say
 from hushgram.pipelines.jobs import JOBS
 
 __all__ = ["cli", "main", "run"]
@@ -105,17 +108,21 @@ class _NoPandas(MetaPathFinder):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and ends the process with its exit code."""
     signals = _end_as_by_ctrl_c()
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(EscapingFormatter())
     try:
         code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
         sys.stdout.flush()
     except HushgramError as error:
-        click.echo(f"error: {error}", err=True)
+        for number, line in enumerate(error.lines):
+            say(line if number else f"error: {line}", err=True)
         sys.exit(error.exit_code)
     except click.ClickException as error:
+        error.message = printable(error.message)  # type: ignore[misc]  # click declares it final
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
         sys.exit(128 + (signals or [signal.SIGINT])[0])
     except BrokenPipeError:  # the reader of our output (head, less) has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -48,9 +48,7 @@ def explain(problem: ValidationError, document: Document, model: type[BaseModel]
     lines = list(dict.fromkeys(_line(error, document, model) for error in problem.errors(include_url=False)))
     if len(lines) == 1:
         return ConfigError(lines[0])
-    return ConfigError(
-        f"{document.source}: {len(lines)} problems\n" + "\n".join(f"  {line}" for line in lines)
-    )
+    return ConfigError(f"{document.source}: {len(lines)} problems", *(f"  {line}" for line in lines))
 
 
 def _line(error: Any, document: Document, model: type[BaseModel]) -> str:

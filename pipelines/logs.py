@@ -16,10 +16,7 @@ same walls as the data. A release key is never logged: its text form shows nothi
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -32,6 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hushgram.errors import HushgramError, OutputError
+from hushgram.pipelines.console import json_text, say
+from hushgram.publishing import put_file
 
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
@@ -84,7 +83,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return json_text(fields)
 
 
 class JobLog:
@@ -134,9 +133,8 @@ class JobLog:
         if self._mode == "json":
             names = {name: value for name, value in self._names.items() if value is not None}
             line = {"time": _now(), "level": level, "event": event, **names, "message": message, **fields}
-            click.echo(json.dumps(line, ensure_ascii=False, default=str), err=True)
-        else:
-            click.echo(message, err=True)
+            message = json_text(line)
+        say(message, err=True)
 
     def notes(self, notes: Iterable[str]) -> None:
         """The notes of a `Run`."""
@@ -228,24 +226,8 @@ def check_writable(option: str, path: str | Path | None) -> None:
 
 
 def _replace(path: Path, text: str | None, option: str = "--metrics") -> None:
-    """Writes a file that a reader sees old or new, never half; without a text, tries and leaves no trace.
-
-    It is for its owner alone until an operator widens that, which the next run keeps.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes a file that is for its owner alone until an operator widens that; without a text, only tries."""
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(handle, path.stat().st_mode & 0o777)
-            file.write(text or "")
-        if text is None:
-            draft.unlink()
-        else:
-            draft.replace(path)
+        put_file(path, None if text is None else text.encode(), private=True)
     except OSError as problem:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise OutputError(f"{option} {path} cannot be written: {problem.strerror}") from None

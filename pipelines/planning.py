@@ -141,13 +141,14 @@ def worth_lines(
         f" among them, and {_about(found.missed_keys)} keys with such a {what} are missed; all others are answered by"
         " the encoding",
     )
+    error, width = (",.1f", ",.0f") if per >= 1 else (",.3g", ",.3g")
     for at in found.at:
         if at.count > population.records:  # which no key can have
             continue
         yield (
             "error",
-            f"at a {what} of {at.count * per:,.10g}: {at.error * per:,.1f} (root mean square), intervals"
-            f" {at.width * per:,.0f} wide",
+            f"at a {what} of {at.count * per:,.10g}: {at.error * per:{error}} (root mean square), intervals"
+            f" {at.width * per:{width}} wide",
         )
     for total in found.totals:
         yield (

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import hushgram.errors as errors
+from hushgram.pipelines.console import say
 from hushgram.pipelines.run_directory import active_directory
 from hushgram.pipelines.runners import is_local
 from hushgram.pipelines.table_output import human_bytes
@@ -141,7 +142,7 @@ class Progress:
             if time.monotonic() - self._said >= _PLAIN_SECONDS:
                 self._said = time.monotonic()
                 self.collect()
-                print(self.line(), file=self._file, flush=True)
+                say(self.line(), file=self._file)
 
     def _show_live(self) -> None:
         from rich.console import Console
@@ -214,12 +215,12 @@ def _submitted(pipeline: Any, options: Any) -> Any:
 def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:
     """Link and state of a remote job, a line for each change."""
 
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         if not quiet:
-            print(f"{title}: {text}", file=sys.stderr, flush=True)
+            say(f"{title}: {text}", err=True)
 
     link = job_link(result, options)
-    say(f"submitted to {_runner_name(options)}" + (f" · {link}" if link else ""))
+    tell(f"submitted to {_runner_name(options)}" + (f" · {link}" if link else ""))
     outcome: list[BaseException] = []
     waiter = threading.Thread(target=_wait, args=(result, outcome), daemon=True)
     waiter.start()
@@ -227,7 +228,7 @@ def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:
     while waiter.is_alive():
         now = str(result.state)
         if now != state:
-            say(now.lower())
+            tell(now.lower())
             state = now
         waiter.join(_POLL_SECONDS)
     if outcome:
@@ -236,7 +237,7 @@ def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:
         raise errors.HushgramError(
             f"{title}: the job ended as {result.state}; see the runner's log. Nothing was published"
         )
-    say(str(result.state).lower())
+    tell(str(result.state).lower())
 
 
 def _wait(result: Any, outcome: list[BaseException]) -> None:

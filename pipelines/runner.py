@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.console import say
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.pipelines.logs import JobLog, check_writable
@@ -223,4 +222,4 @@ def _closing(job: Job[Any], finished: Finished) -> Iterator[Line]:
     try:
         yield from list(job.closing_lines(path))
     except HushgramError as problem:
-        click.echo(f"warning: the result was written but cannot be opened here: {problem}", err=True)
+        say(f"warning: the result was written but cannot be opened here: {problem}", err=True)

@@ -34,6 +34,14 @@ _MAX_VALUES, _MAX_DEPTH = 100_000, 40  # aliases can repeat values without end
 class ConfigError(ParameterError):
     """A config file or an override is wrong; the message names place, field, value and remedy."""
 
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self._lines = lines
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._lines
+
 
 class _Loader(yaml.SafeLoader):
     """Composes nodes only, with the scalar rules of YAML 1.2's core schema."""

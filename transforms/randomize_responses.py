@@ -3,90 +3,61 @@
 In:  an `InputPlan` (files that hold records with secret and public columns).
 Out: Parquet parts of the released table, and one element: what the manifest needs to know of them.
 
-A part is read, flipped and written by one step on one worker: exact bits are in no collection, no shuffle
-and no checkpoint. **Noise.** A part is a position (work item of the plan, batch within it), which is a
-function of the files alone and never of bundles or workers. Its noise comes from
+    read a batch ─► flip its secret bits ─► released rows     one step, on one worker
+    all rows ─► sum by row ─► cut into parts ─► write         (`hushgram.randomized_response.rows`)
+
+Exact bits are in no collection, no shuffle and no checkpoint; what is shuffled is released. **Noise.** A batch has a
+place (work item of the plan, batch within it), which is a function of the files alone and never of bundles or workers.
+Its noise comes from
 
     key.source("rr", item, digest(ε of a bit, name, batch, exact bits, digest of all exact bits))
 
-so a retry writes the same bytes, two equal batches at different places get independent noise, and any change
+so a retry flips the same bits, two equal batches at different places get independent noise, and any change
 of a secret changes the noise of the whole table. The digest of all exact bits costs a first reading of the
 input; what leaves it are keyed digests of batches.
+
+**Nothing but the noisy bits depends on a secret.** Secret columns are read as `Source.secrets`: their values decide
+neither which records are read nor how other values are. Where a batch ends does depend on the bytes of the input, so on
+how secrets are spelled; but it decides only which draws a record gets, and all draws are independent and alike. The
+table is a function of the multiset of released rows, whatever batches they came in. So the released multiset has the
+distribution of randomized response on each record by itself, and everything else about the table (how many rows, their
+order, how many parts, how many rows each) is a function of that multiset and of a key that is independent of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
-from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, InputPlan, Limits, Tally, WorkItem, read_item
-from hushgram.inputs.condition_values import numbers_in, text_bytes
-from hushgram.inputs.conditions import Condition, bind
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
+from hushgram.randomized_response.rows import Rows, from_bytes, to_bytes
+from hushgram.randomized_response.secret_bits import Secret, check_columns
 from hushgram.transforms.files import open_file
 from hushgram.transforms.shuffle.checking import CheckTallies
 from hushgram.transforms.shuffle.digests import DigestAll
+from hushgram.transforms.shuffle.sharding import shards_for
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A secret bit of each record: a column of booleans (or numbers, which count unless they are 0), or a condition.
-
-    A missing value is the bit 0: to leave such records out would tell who they are.
-    """
-
-    name: str
-    column: str = ""
-    equals: str | None = None
-    at_least: float | None = None
-    where: Condition | None = None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that hold or decide the bit."""
-        return (self.column,) if self.where is None else self.where.columns
-
-    def bits(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """The exact bits of a batch: private."""
-        if self.where is not None:
-            return bind(self.where, batch.schema).matches(batch)
-        column = batch.column(self.column)
-        if self.equals is not None:
-            found = pc.equal(text_bytes(column), pa.scalar(self.equals.encode(), pa.large_binary()))
-        elif self.at_least is not None:
-            found = pc.greater_equal(numbers_in(column), self.at_least)
-        elif pa.types.is_boolean(column.type):
-            found = column
-        else:
-            words = pc.match_substring_regex(text_bytes(column), "^(true|yes|t|y)$", ignore_case=True)
-            found = pc.or_(words, pc.fill_null(pc.not_equal(numbers_in(column), 0), False))
-        return np.asarray(pc.fill_null(found, False), dtype=np.bool_)
 
 
 class RandomizeResponses(beam.PTransform):
     """Files of records → a released table of randomized responses under ``path``.
 
-    ``params.secrets`` must be the number of ``secrets``: they share each record's ε. Input beyond ``limits`` is refused
-    before anything is written. Columns named in
-    ``public`` are published as they are. The result is one element, {part: {bytes, sha256}}, for the
-    manifest.
+    ``params.secrets`` must be the number of ``secrets``: they share each record's ε. The plan must read their
+    columns as `Source.secrets`. Input beyond ``limits`` is refused before anything is written. Columns named in
+    ``public`` are published as they are. The result is one element, {part: {bytes, sha256}}, for the manifest.
     """
 
     def __init__(
@@ -106,16 +77,16 @@ class RandomizeResponses(beam.PTransform):
             raise ParameterError(
                 f"RandomizeResponses: epsilon is split for {params.secrets} secrets, got {len(secrets)}"
             )
-        exposed = {column for secret in secrets for column in secret.columns} & set(public)
-        if exposed:
+        unguarded = {column for secret in secrets for column in secret.columns} - set(plan.source.secrets)
+        if unguarded:
             raise ParameterError(
-                f"RandomizeResponses: column {min(exposed)!r} is secret and cannot be public"
+                f"RandomizeResponses: column {min(unguarded)!r} is secret; name it in Source(secrets=…) of the plan"
             )
-        for secret in secrets:
-            if secret.where is not None:
-                bind(secret.where, plan.schema)  # a mistake shows before anything is read
+        check_columns(plan.schema, secrets, public)  # a mistake shows before anything is read
         self._plan, self._params, self._path = plan, params, path
-        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, path, release_key)
+        # How many there are has no effect on the result: they are ranges of one order.
+        groups = shards_for(plan.bytes).groups
+        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, release_key, groups)
 
     def expand(self, begin: Any) -> Any:
         items = sorted(self._plan.items, key=lambda item: (item.path, item.start, item.groups))
@@ -123,12 +94,24 @@ class RandomizeResponses(beam.PTransform):
         read = listed | "DigestBits" >> beam.FlatMap(self._step.digests).with_outputs("tally", main="digests")
         release = read.digests | "AllBits" >> DigestAll()
         checked = read.tally | "CheckRead" >> CheckTallies(self._check)
+        rows = listed | "Randomize" >> beam.ParDo(
+            self._step, beam.pvalue.AsSingleton(release), beam.pvalue.AsList(checked)
+        ).with_output_types(tuple[int, Rows])  # (group, released rows)
+        sums = (
+            rows
+            | "GroupRows" >> beam.GroupByKey()
+            | "SumRows" >> beam.MapTuple(lambda group, parts: (group, Rows.merge(parts)))
+        )
+        sizes = (
+            sums
+            | "CountRows" >> beam.MapTuple(lambda group, held: (group, int(held.counts.sum())))
+            | "Sizes" >> beam.combiners.ToDict()
+        )
         return (
-            listed
-            | "Randomize"
-            >> beam.ParDo(
-                self._step, beam.pvalue.AsSingleton(release), beam.pvalue.AsList(checked)
-            )  # (part, {bytes, sha256})
+            sums
+            | "CutParts" >> beam.FlatMap(_cut, beam.pvalue.AsSingleton(sizes))  # (part, (position, rows))
+            | "GroupParts" >> beam.GroupByKey()
+            | "WriteParts" >> beam.Map(_write_part, self._path)  # (name, {bytes, sha256})
             | "Parts" >> beam.combiners.ToDict()
         )
 
@@ -137,7 +120,7 @@ class RandomizeResponses(beam.PTransform):
 
 
 class _Randomize(beam.DoFn):
-    """(number, work item) → parts written, with their sizes."""
+    """(number, work item) → (group, released rows)."""
 
     def __init__(
         self,
@@ -145,11 +128,11 @@ class _Randomize(beam.DoFn):
         secrets: tuple[Secret, ...],
         public: tuple[str, ...],
         params: RandomizedResponseParams,
-        path: str,
         release_key: ReleaseKey,
+        groups: int,
     ) -> None:
         self._plan, self._secrets, self._public = plan, secrets, public
-        self._params, self._path, self._release_key = params, path, release_key
+        self._params, self._release_key, self._groups = params, release_key, groups
 
     def setup(self) -> None:
         self._rows = Metrics.counter("hushgram", "rows")
@@ -170,8 +153,9 @@ class _Randomize(beam.DoFn):
 
     def process(
         self, numbered: tuple[int, WorkItem], release: bytes, _checked: list[bool]
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    ) -> Iterator[tuple[int, Rows]]:
         number, item = numbered
+        order = self._release_key.subkey("order of released rows")
         for batch, records in self._batches(item, Tally()):
             self._rows.inc(records.num_rows)
             table = randomize_batch(
@@ -184,12 +168,23 @@ class _Randomize(beam.DoFn):
                 number=batch,
                 release=release,
             )
-            sink = io.BytesIO()
-            pq.write_table(table, sink, compression="zstd")
-            name = f"part-{number:05d}-{batch:05d}.parquet"
-            with FileSystems.create(FileSystems.join(self._path, name)) as file:
-                file.write(sink.getvalue())
-            yield name, {"bytes": len(sink.getvalue()), "sha256": hashlib.sha256(sink.getvalue()).hexdigest()}
+            yield from Rows.of(table, order).split(self._groups)
+
+
+def _cut(numbered: tuple[int, Rows], sizes: dict[int, int]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    group, rows = numbered
+    before = sum(size for other, size in sizes.items() if other < group)
+    return ((part, (at, to_bytes(held))) for part, at, held in rows.cut(before))
+
+
+def _write_part(numbered: tuple[int, Iterable[tuple[int, bytes]]], path: str) -> tuple[str, dict[str, Any]]:
+    (part, pieces), sink = numbered, io.BytesIO()
+    table = pa.concat_tables(from_bytes(content) for _, content in sorted(pieces))
+    pq.write_table(table.combine_chunks(), sink, compression="zstd")
+    name, content = f"part-{part:05d}.parquet", sink.getvalue()
+    with FileSystems.create(FileSystems.join(path, name)) as file:
+        file.write(content)
+    return name, {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def randomize_batch(

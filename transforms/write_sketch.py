@@ -25,6 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
+from hushgram.names import check_name
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.publishing import check_free, clear_dead, output_errors, publish, put_file, work_name
 from hushgram.sketch.heavy import heavy_bytes
@@ -82,7 +83,8 @@ class WriteSketch(beam.PTransform):
 
     def __init__(self, target: Target, release_key: ReleaseKey, name: str = "", recipe: str = "") -> None:
         super().__init__()
-        self._target, self._release_key, self._said = target, release_key, (name, recipe)
+        self._target, self._release_key = target, release_key
+        self._said = (check_name(name, "the name of a release"), recipe)
 
     def expand(self, parts: dict[str, Any]) -> Any:
         heavy = (

@@ -7,6 +7,8 @@ that distribution: nothing need be assumed. A model gives its shape, and the buc
 * model: the noise, plus a compound Poisson sum of keys that are not listed, under the fitted prior (and, where
   another listed key was subtracted, that key's noise);
 * correction: in windows of values that hold enough buckets, the model is scaled to the buckets that were seen.
+  Where it has far less than was seen there, it has no shape to give either (a false key that was subtracted
+  leaves values that no noise explains): a share of the seen values themselves, smoothed, is part of the model.
 
 Listed keys are known, so each bucket's value is taken less the mean counts of the listed keys in it.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hushgram.decoding.constants import BACKGROUND_CELLS, BACKGROUND_SURE, BACKGROUND_WINDOW
+from hushgram.decoding.constants import BACKGROUND_CELLS, BACKGROUND_SEEN, BACKGROUND_SURE, BACKGROUND_WINDOW
 from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Floats, Ints, Released
 from hushgram.noise.laws import NoiseLaw
@@ -26,14 +28,18 @@ __all__ = ["Background", "model_masses"]
 class Background:
     """The distribution of one kind of bucket (nobody else in it is listed, or somebody is), on a grid of counts."""
 
-    def __init__(self, unit: int, masses: Floats, seen: Ints, step: int) -> None:
-        """``masses``: the model on cells of ``unit`` counts, 0 first, negative ones last; ``seen``: released values."""
+    def __init__(self, unit: int, masses: Floats, seen: Ints, step: int, noise: NoiseLaw) -> None:
+        """``masses``: the model on cells of ``unit`` counts, 0 first, negative ones last; ``seen``: released values.
+
+        ``noise``: what the seen values are smoothed by.
+        """
         shift = len(masses) // 4
         self.unit = unit
         self.first = -shift * unit - unit / 2.0  # where the first cell begins
         mass = np.roll(masses, shift)
         self._set(mass / mass.sum())
         if len(seen):
+            self._set((1.0 - BACKGROUND_SEEN) * self.mass + BACKGROUND_SEEN * self._smoothed(seen, noise))
             self._set(self._corrected(seen, step))
         middle = self.first + (np.arange(len(mass)) + 0.5) * unit
         rounding = (step**2 - 1) / 12.0
@@ -56,6 +62,14 @@ class Background:
             self.first + self.unit * np.interp(share, self.cumulated, np.arange(len(self.cumulated)))
         )
 
+    def _smoothed(self, seen: Ints, noise: NoiseLaw) -> Floats:
+        """The values that were seen, each spread by the noise."""
+        cells = len(self.mass)
+        at = np.clip(np.floor((seen - self.first) / self.unit).astype(np.int64), 0, cells - 1)
+        found = np.bincount(at, minlength=cells) / len(seen)
+        spread = np.fft.rfft(found) * np.fft.rfft(_noise_cells(noise, self.unit))
+        return np.maximum(np.fft.irfft(spread, cells), 0.0)
+
     def _corrected(self, seen: Ints, step: int) -> Floats:
         """The model scaled, window by window, to the values that were seen; those beyond it count at its ends."""
         step *= max(1, self.unit // step)  # finer than the model's cells nothing is told apart
@@ -65,9 +79,11 @@ class Background:
         found = np.histogram(seen, edges)[0].astype(np.float64)
         expected = len(seen) * np.diff(self.below(edges))
         whole = np.cumsum(np.minimum(found + expected, 1e300)) / 2.0
-        window = np.unique(np.floor(whole / BACKGROUND_WINDOW), return_inverse=True)[1]
-        few = 1.0 + np.bincount(window, expected)
-        ratio = (1.0 + np.bincount(window, found)) / few
+        last = max(
+            np.floor(whole[-1] / BACKGROUND_WINDOW) - 1.0, 0.0
+        )  # what is left joins the last full window
+        window = np.unique(np.minimum(whole // BACKGROUND_WINDOW, last), return_inverse=True)[1]
+        ratio = np.maximum(np.bincount(window, found), 1.0) / np.maximum(np.bincount(window, expected), 1e-9)
         middle = self.first + (np.arange(len(self.mass)) + 0.5) * self.unit
         cell = np.clip(np.floor((middle - edges[0]) / step).astype(np.int64), 0, len(found) - 1)
         mass = self.mass * ratio[window[cell]]

@@ -117,7 +117,8 @@ class BucketEvidence(Evidence):
         unit, alone, beside = model_masses(self.released, self.prior, self.noise, self.size, top)
         seen = values[number == 0], values[number > 0]
         kinds = [
-            Background(unit, mass, part, self.step) for mass, part in zip((alone, beside), seen, strict=True)
+            Background(unit, mass, part, self.step, self.noise)
+            for mass, part in zip((alone, beside), seen, strict=True)
         ]
         if len(self.sample) < self.size:  # the mean of all buckets is known
             whole = (self.total * self.step - float(self._known[1].sum())) / self.size
@@ -261,7 +262,7 @@ class BucketEvidence(Evidence):
 
     def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
         low, high = np.empty(len(values)), np.empty(len(values))
-        for part, at, weight in self._far_weights(symbols, values):
+        for part, at, weight in self._far_weights(symbols, values, self.released.noise.radius(level)):
             held = np.cumsum(weight, axis=1)
             least = (held <= (1.0 - level) / 2.0).sum(axis=1)
             most = (held < 1.0 - (1.0 - level) / 2.0).sum(axis=1)
@@ -269,11 +270,11 @@ class BucketEvidence(Evidence):
             high[part] = values[part] - at[np.minimum(least, len(at) - 1)]
         return low, high
 
-    def _far_weights(self, symbols: Ints, values: Ints) -> Any:
-        """Slices of the keys with the weights of z, (keys, z), each row adding up to 1."""
+    def _far_weights(self, symbols: Ints, values: Ints, radius: int = 0) -> Any:
+        """Slices of the keys with the weights of z, (keys, z), each row adding up to 1; z to ``radius`` at least."""
         noise = self.released.noise
         wide = max(1, int(noise.scale / 8.0))
-        last = int(NEAR * noise.scale) // wide
+        last = max(int(NEAR * noise.scale), radius) // wide
         at = np.asarray(np.arange(-last, last + 1) * wide, np.float64)
         chance = noise.pmf(at)
         for start in range(0, len(values), max(1, CHUNK // len(at))):

@@ -7,6 +7,24 @@ x)/P(outcome), the order that makes intervals short on average (Pratt 1961); the
 mixes the fitted prior with one that is flat in ln x, so that intervals stay short where the prior has
 no mass.
 
+That is for one key, chosen without looking at the release. For a key that was picked out of N by looking, all
+of the N intervals must hold at once: each misses with (1 − level)/N at most (Bonferroni). At δ = 0 a key shares its
+cell with another one with probability k/d, which is nothing for one key and much for many: 0.3 of the missing
+coverage is for keys that share the cell of one of the J = 0.3·(1 − level)·d/N largest listed values (N keys do with
+N·J/d at most), and intervals of other listed values go down to 0; outcomes of keys that are not listed are
+those of mixtures, with k/d for another key in the cell.
+
+**Listed keys** ★ are picked by the release itself, out of all keys (δ > 0) or all cells of the domain (δ = 0). Let
+R be how many are listed, and α = 1 − level. A count x rejects listed outcomes only up to
+
+    max(0.9·α/R·P(listed | x), 0.05·α/K)        K: the cells, or the keys at most (but for 0.05·α)
+
+and what it rejects is a tail of one order, so the union of two sets: one with P(· | x, listed) ≤ 0.9·α/R, one with
+P(· | x) ≤ 0.05·α/K. *Proof that all R intervals hold at once with at least 1 − α.* Noise is independent between
+cells, so given which cells are listed each listed cell is in its first set with at most 0.9·α/R, and any of the R
+with at most 0.9·α. Whether listed or not, any of K is in its second set with at most 0.05·α. An empty cell that is
+listed is such a cell with x = 0: its interval holds 0.
+
 Outcomes are those of `OutcomeTable`, whose probabilities are exact.
 """
 
@@ -15,7 +33,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding.constants import FINE, LONELY, RANGES
+from hushgram.decoding.constants import COLLIDING, FINE, LISTED_SHARE, LONELY, RANGES
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.outcomes import OutcomeTable
 from hushgram.decoding.posterior import Outcomes
@@ -30,21 +48,45 @@ class Confidence:
     """Intervals for distinct outcomes at one level; the table is built once, from public numbers."""
 
     def __init__(
-        self, released: Released, evidence: Evidence, prior: Prior, level: float, zero: bool
+        self,
+        released: Released,
+        evidence: Evidence,
+        prior: Prior,
+        level: float,
+        zero: bool,
+        among: int = 1,
+        listed: bool = False,
     ) -> None:
-        self.table = table = OutcomeTable(released, evidence)
-        self.evidence, self.level = evidence, level
-        self.radius = released.noise.radius(level)
+        """Intervals that hold at once for ``among`` keys; ``listed``: for all listed keys, which are so many."""
+        noise, missed = released.noise, 1.0 - level
+        shared = among > 1 and not listed and released.cells is not None
+        miss = missed / among * (LISTED_SHARE if listed else 1.0 - COLLIDING if shared else 1.0)
+        self.least = 0.0 if zero else 1.0
+        self.clear = _clear(released, COLLIDING * missed / among) if shared else -1
+        self.evidence, self.level = evidence, 1.0 - miss
+        self.radius = noise.radius(self.level)
+        self.table = table = OutcomeTable(released, evidence, self.radius + 1)
         edges = atom_edges(released, evidence.grain, 2 * table.top - released.bound, FINE)
         low, high = edges[:-1], edges[1:] - 1
-        if np.any(high > low):  # ranges of counts are judged by their middle
-            level += RANGES * (1.0 - level)
+        if np.any(high > low):  # ranges of counts are judged by their middle, half a range away
+            away = self.radius + np.array([0.0, noise.scale / (2.0 * FINE)])
+            miss *= min(1.0 - RANGES, float(np.divide(*noise.tail(away)[::-1])))
         if zero:
             low, high = np.append(0, low), np.append(0, high)
         self.counts = counts = (low + high) / 2.0
         self.chance = chance = table.chances(counts)
         far = np.arange(chance.shape[1]) >= table.open_end  # values there are far from the table's counts
-        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, level)
+        misses = np.full(len(counts), miss)
+        if shared:
+            hidden = chance[:, : table.hidden]
+            hidden += _beside(prior, low, high) @ hidden * (prior.keys / float(released.cells or np.inf))
+        if listed:
+            chance[:, : table.hidden] = 0.0
+            rest = (1.0 - LISTED_SHARE) * missed / 2.0
+            misses = np.maximum(
+                miss * chance.sum(axis=1), rest / (released.cells or released.most_keys(rest))
+            )
+        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, misses)
         self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
         self.low = low[accepted.argmax(axis=0)].astype(np.float64)
         self.high = high[len(high) - 1 - accepted[::-1].argmax(axis=0)].astype(np.float64)
@@ -60,6 +102,7 @@ class Confidence:
         alone = ~self.anywhere[index[above]]
         low[above] = np.where(alone, np.maximum(least, top + 1), low[above])
         high[above] = np.maximum(most, np.where(alone, 0.0, high[above]))
+        low[(value >= 0) & (value <= self.clear)] = self.least
         return low, high
 
     def half_widths(self) -> tuple[Floats, Floats]:
@@ -79,10 +122,27 @@ def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
     return np.asarray(fitted / max(fitted.sum(), 1e-300) + flat / flat.sum()) / 2.0
 
 
+def _beside(prior: Prior, low: Ints, high: Ints) -> Floats:
+    """(X, X): probabilities of what a cell holds, if a key of each count shares it with a key of the data."""
+    total = np.append(0.0, np.cumsum(prior.mass))
+    ends = np.append(prior.support.low, prior.support.high[-1] + 1)
+    first, last = (np.subtract.outer(at, (low + high) / 2.0).T for at in (low, high + 1.0))
+    return np.asarray(np.interp(last, ends, total) - np.interp(first, ends, total))
+
+
+def _clear(released: Released, miss: float) -> int:
+    """The largest value but for the J that a key shares the cell of one of with at most ``miss``; −1: no other."""
+    number = int(miss * float(released.cells or 0.0))
+    if number >= len(released.listed):
+        return -1
+    return int(np.partition(released.listed, -1 - number)[-1 - number])
+
+
 def _accept(
-    chance: Floats, weight: Floats, far: NDArray[np.bool_], near: NDArray[np.bool_], level: float
+    chance: Floats, weight: Floats, far: NDArray[np.bool_], near: NDArray[np.bool_], misses: Floats
 ) -> NDArray[np.bool_]:
-    """(X, outcomes): what each ``near`` count accepts, in falling order of likelihood over marginal.
+    """(X, outcomes): what each ``near`` count accepts: all but the last, in falling order of likelihood over marginal,
+    whose probability is at most the count's ``misses``. It is summed from the small end, so that no digit is lost.
 
     Outcomes that no count accepts go to the counts that favour them nearly as much as the one that favours them
     most, unless they are ``far``.
@@ -90,10 +150,9 @@ def _accept(
     ratio = chance / np.maximum(weight @ chance, 1e-300)
     ratio[:, far] = -1.0
     order = np.argsort(-ratio, axis=1, kind="stable")
-    sorted_chance = np.take_along_axis(chance, order, axis=1)
-    before = np.cumsum(sorted_chance, axis=1) - sorted_chance
+    left = np.cumsum(np.take_along_axis(chance, order, axis=1)[:, ::-1], axis=1)[:, ::-1]
     accepted = np.zeros(chance.shape, dtype=bool)
-    np.put_along_axis(accepted, order, before < level - 1e-12, axis=1)
+    np.put_along_axis(accepted, order, left > misses[:, None] * (1.0 + 1e-9), axis=1)
     accepted[:, far] = False
     accepted[~near] = False  # these stand in the marginal only; the radius serves them
     best = ratio.argmax(axis=0)

@@ -41,13 +41,17 @@ ENUMERATE           15      columns up to which all 2^m patterns are listed     
 GROUPS              4       groups of columns beyond that (3 beyond 40 columns)                   time
 HIDDEN_CLASSES      64      outcomes of the encoding for a key that is not listed                 doubling: 1 % shorter
 LISTED_CLASSES      8       the same for a listed key                                             doubling: no change
-RANGES              0.06    share of the missing coverage that ranges of counts add to be safe    worst case, test
+RANGES              0.06    share of the missing coverage that ranges of counts add, at least     worst case, test
 FINE                8       candidate counts and ranges of values: at most 1/8 noise scale        doubling: no change
+COLLIDING           0.3     share of it for keys that share a cell, where several are looked at       0.1 to 0.5: little
+LISTED_SHARE        0.9     share of the missing coverage for listed keys, given that they are listed     any near 1
 LONELY              0.15    counts that favour an outcome that none accepts, as a share of the most   e^−1.92: 95 %
 TOP                 12      candidate counts end so many noise scales above the threshold         e^−12 is nothing
+LEAST_MISS          1e−12   least probability that an interval misses, over all keys it is for    digits of a double
 **buckets (background.py, buckets.py)**
 BACKGROUND_CELLS    2^15    cells of the background's distribution                                time
 BACKGROUND_WINDOW   60      buckets in a window that scales the model                             tuned
+BACKGROUND_SEEN     0.2     share of the seen values, smoothed by the noise, in the model         coverage, test
 BACKGROUND_SURE     30      buckets from which on their mean is taken for the background's        a mean needs some
 BUCKET_REACH        40      noise scales that the grid goes on above the prior's support          e^−40 is nothing
 BUCKET_CLASSES      250     classes of values of keys that are not listed                         doubling: no change
@@ -112,11 +116,15 @@ HIDDEN_CLASSES: Final = 64
 LISTED_CLASSES: Final = 8
 RANGES: Final = 0.06
 FINE: Final = 8
+COLLIDING: Final = 0.3
+LISTED_SHARE: Final = 0.9
+LEAST_MISS: Final = 1e-12
 LONELY: Final = 0.15
 TOP: Final = 12.0
 
 BACKGROUND_CELLS: Final = 1 << 15
 BACKGROUND_WINDOW: Final = 60.0
+BACKGROUND_SEEN: Final = 0.2
 BACKGROUND_SURE: Final = 30
 BUCKET_REACH: Final = 40.0
 BUCKET_CLASSES: Final = 250

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hushgram.decoding.confidence import Confidence
-from hushgram.decoding.constants import INSIDE, MODEL, PRESENT, TABLES
+from hushgram.decoding.constants import INSIDE, LEAST_MISS, MODEL, PRESENT, TABLES
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
@@ -20,7 +20,7 @@ from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
 
-__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution"]
+__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among"]
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
@@ -81,7 +81,7 @@ class Decoder:
         self.released = released
         self.evidence = evidence
         self._posteriors: dict[float, Posterior] = {}
-        self._confidence: dict[tuple[float, bool], Confidence] = {}
+        self._confidence: dict[tuple[float, bool, int, bool], Confidence] = {}
         self._asked: _Lookups | None = None
 
     @property
@@ -104,18 +104,21 @@ class Decoder:
         interval: str | None = "confidence",
         level: float = 0.95,
         present: float | None = None,
+        among: int = 1,
     ) -> tuple[Floats, Floats, Floats]:
         """Estimate and interval of each looked-up key.
 
         ``found`` is what the encoding finds for them (`Evidence.symbols`); ``values`` is read where ``listed``.
         ``present`` is the probability that a looked-up key is in the data at all. Where it is not given, confidence
-        intervals hold for any count including 0, and everything else takes PRESENT for it. Without an interval,
-        low and high are NaN.
+        intervals hold for any count including 0, and everything else takes PRESENT for it. ``among``: confidence
+        intervals hold at once for so many keys, of which these may be chosen by looking at the release. Without an
+        interval, low and high are NaN.
         """
         _check(estimator, ESTIMATORS, "estimator")
         if interval is not None:
             _check(interval, INTERVALS, "interval")
         _check_share(level, "level", open_end=True)
+        check_among(among, level, interval)
         present = PRESENT if present is None else present
         _check_share(present, "present", open_end=False)
         asked = self._lookups(found, values, listed)
@@ -131,17 +134,25 @@ class Decoder:
         if interval is None:
             nothing = np.full(len(symbols), np.nan)
             return estimate, nothing, nothing.copy()
-        low, high = self._interval(interval, outcomes, level, present)
-        low, high = low[place], high[place]
         if interval == "confidence":
-            low[far], high[far] = self._interval(interval, Outcomes(symbols[far], value[far]), level, present)
+            low, high = _all_of(self._intervals(level, present < 1.0, among), asked)
         else:
+            low, high = (end[place] for end in self._posterior(present).interval(outcomes, level))
             low[far], high[far] = self.evidence.far_interval(symbols[far], value[far], level)
-        high = np.maximum(np.minimum(high, self.released.whole), low)
+        if among == 1:
+            high = np.maximum(np.minimum(high, self.released.whole), low)
         if estimator == "unbiased":
             return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
         estimate = np.minimum(estimate, np.maximum(self.released.whole, low))
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+
+    def listed(self, found: Any, values: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
+        """Intervals of all listed keys, which hold at once: none of them has to be chosen before the release."""
+        _check_share(level, "level", open_end=True)
+        number = max(len(found), 1)
+        check_among(number, level)
+        asked = self._lookups(found, values, np.ones(len(found), np.bool_))
+        return _all_of(self._intervals(level, True, number, listed=True), asked)
 
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
         """The probability that each listed key is one of the data, and not an empty cell with large noise (δ = 0)."""
@@ -154,7 +165,7 @@ class Decoder:
 
     def resolution(self, level: float = 0.95) -> Resolution:
         """From which count on single keys are resolved, and how many keys there are."""
-        counts, half = self._intervals(level, zero=True).half_widths()
+        counts, half = self._intervals(level, True).half_widths()
         poor = np.flatnonzero(half > counts / 2.0)
         far = self.released.bound + 10**6 + np.zeros(1, np.int64)
         low, high = self.evidence.far_interval(self.evidence.far_symbol(far), far, level)
@@ -166,13 +177,14 @@ class Decoder:
         beyond = int(np.count_nonzero(self.released.listed > max(prior.support.high[-1], least)))
         return Resolution(least, above + beyond, wide)
 
-    def above_zero(self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95) -> Flags:
+    def above_zero(
+        self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95, among: int = 1
+    ) -> Flags:
         """Whether each key's count is told apart from 0: whether its confidence interval leaves 0 out."""
         _check_share(level, "level", open_end=True)
+        check_among(among, level)
         asked = self._lookups(found, values, listed)
-        outcomes, place = asked.distinct
-        low = self._intervals(level, zero=True).interval(outcomes)[0][place]
-        return asked.far | (low > 0.0)
+        return _all_of(self._intervals(level, True, among), asked)[0] > 0.0
 
     def total(
         self,
@@ -254,23 +266,43 @@ class Decoder:
             self._posteriors[present] = Posterior(self.released, self.evidence, self.prior, present)
         return self._posteriors[present]
 
-    def _interval(self, kind: str, outcomes: Outcomes, level: float, present: float) -> tuple[Floats, Floats]:
-        if kind == "credible":
-            return self._posterior(present).interval(outcomes, level)
-        return self._intervals(level, zero=present < 1.0).interval(outcomes)
-
-    def _intervals(self, level: float, *, zero: bool) -> Confidence:
-        key = (level, zero)
+    def _intervals(self, level: float, zero: bool, among: int = 1, listed: bool = False) -> Confidence:
+        key = (level, zero, among, listed)
         if key not in self._confidence:
             _make_room(self._confidence)
-            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, level, zero)
+            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, *key)
         return self._confidence[key]
+
+
+def _all_of(intervals: Confidence, asked: _Lookups) -> tuple[Floats, Floats]:
+    """Low and high of each key; those far above the threshold stand in no outcome."""
+    outcomes, place = asked.distinct
+    low, high = (end[place] for end in intervals.interval(outcomes))
+    far = asked.far
+    low[far], high[far] = intervals.interval(Outcomes(asked.symbols[far], asked.values[far]))
+    return low, high
 
 
 def _make_room(tables: dict[Any, Any]) -> None:
     """Forget the oldest table: whoever may ask for any level gets no more memory for it."""
     if len(tables) >= TABLES:
         del tables[next(iter(tables))]
+
+
+def check_among(among: int, level: float, interval: str | None = "confidence") -> None:
+    """Refuse a number of keys for which intervals cannot hold at once."""
+    if isinstance(among, bool) or not isinstance(among, int | np.integer) or among < 1:
+        raise ParameterError(f"among must be a whole number of keys, at least 1, got {among!r}")
+    if (1.0 - level) / among < LEAST_MISS:
+        raise ParameterError(
+            f"among {among} at level {level:g}: an interval would miss with less than {LEAST_MISS:g}, which cannot be "
+            "computed; look among fewer keys, or lower the level"
+        )
+    if among > 1 and interval == "credible":
+        raise ParameterError(
+            "credible intervals are right on average over keys, which keys that were chosen by looking are not; "
+            "with among, ask for confidence intervals"
+        )
 
 
 def _check(value: str, allowed: tuple[str, ...], field: str) -> None:

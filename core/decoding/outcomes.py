@@ -2,7 +2,7 @@
 
 An outcome is a class of the encoding's symbols beside "not listed" or beside a range of listed values. Its
 probability given a count is the sum over its parts, so whatever is built on outcomes stays exact however coarse
-they are.
+they are. Probabilities keep their digits however small they are: each range is a difference of the nearer tail.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ __all__ = ["OutcomeTable"]
 
 
 class OutcomeTable:
-    """Outcomes of one release, in ranges of values of 1/FINE noise scale up to twice TOP scales above the bound."""
+    """Outcomes of one release, in ranges of values of 1/FINE noise scale up to twice the reach above the bound.
 
-    def __init__(self, released: Released, evidence: Evidence) -> None:
+    The reach is TOP noise scales, or ``least`` where that is more.
+    """
+
+    def __init__(self, released: Released, evidence: Evidence, least: int = 0) -> None:
         self.released, self.evidence = released, evidence
-        reach = int(np.ceil(TOP * released.noise.scale))
+        reach = max(int(np.ceil(TOP * released.noise.scale)), least)
         self.top = released.bound + reach
         self.step = max(1, int(released.noise.scale / FINE))
         # Ranges of values; the last one is open.
@@ -31,8 +34,11 @@ class OutcomeTable:
     def chances(self, counts: Floats) -> Floats:
         """(X,) counts → (X, outcomes) probabilities."""
         released, cuts = self.released, self.cuts.astype(np.float64)
-        over = np.stack([released.noise.tail(np.ceil(cut - counts)) for cut in cuts], axis=1)
-        ranges = over - np.append(over[:, 1:], np.zeros((len(counts), 1)), axis=1)  # (X, V)
+        at = np.ceil(cuts - counts[:, None])
+        over, under = released.noise.tail(at), released.noise.tail(1.0 - at)  # P(Z ≥ at), P(Z < at)
+        ranges = np.where(
+            at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0)
+        )  # (X, V)
         if released.cells is None:
             ranges[counts <= 0] = 0.0
         hidden = self.evidence.hidden_classes(counts) * released.hidden(counts)[:, None]

@@ -70,9 +70,15 @@ class Released:
             return np.inf
         return max(self.records, 0.0) + LaplaceLaw(self.profile_noise).radius(WHOLE)
 
+    def most_keys(self, miss: float) -> float:
+        """What the number of keys exceeds with a probability of at most ``miss``; as stated where it was stated."""
+        if not len(self.profile_at):
+            return max(self.keys, 1.0)
+        return max(self.keys, 1.0) + LaplaceLaw(self.profile_noise).radius(1.0 - miss)
+
     def hidden(self, counts: Floats) -> Floats:
         """P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
-        chance = 1.0 - self.noise.tail(np.ceil(self.bound - counts))
+        chance = self.noise.tail(1.0 - np.ceil(self.bound - counts))  # P(Z < c) = P(Z ≥ 1 − c), to all digits
         return chance if self.cells is not None else np.where(counts > 0, chance, 1.0)
 
     def value(self, values: Floats, counts: Floats) -> Floats:

@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["ACCEPTED", "id_type", "one_array", "spelled", "to_id"]
+__all__ = ["ACCEPTED", "decoded", "id_type", "is_text", "one_array", "plain_type", "spelled", "to_id"]
 
 ACCEPTED = "text, bytes, whole numbers, dates or booleans"
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values, also where they are coded by a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """A column without its dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
 def id_type(kind: pa.DataType) -> pa.DataType | None:
     """The type in which an identifier of type `kind` travels, or None where it has no canonical bytes."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = plain_type(kind)
     if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
         return pa.uint64()
     if pa.types.is_integer(kind):
@@ -35,27 +44,48 @@ def id_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An identifier column as `kind` (see `id_type`, `common_type`)."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    """A column as `kind` (see `id_type`, `common_type`): each value by itself, and none of them fails.
+
+    What is no text becomes its text where `kind` is text; numbers are rounded where a float cannot hold them.
+    """
+    column = decoded(column)
     if column.type == kind:
         return column
     if pa.types.is_date64(column.type):
         column = column.cast(pa.date32())
-    if pa.types.is_integer(column.type) and not pa.types.is_integer(kind):
-        column = column.cast(pa.string())
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
-    return column.cast(kind)
+    if is_text(kind) and not is_text(column.type):
+        column = column.cast(pa.string())
+    return column.cast(kind, safe=False)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are text or bytes."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column without its chunks."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # no chunks, or too large for one
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    try:
+        whole = column.combine_chunks()
+    except (
+        pa.ArrowInvalid
+    ):  # dictionaries with nulls, or with more values together than their codes can number
+        return one_array(pa.chunked_array([decoded(chunk) for chunk in column.chunks]))
+    if isinstance(whole, pa.ChunkedArray):  # more text than 32-bit offsets reach
+        wide = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
+        whole = column.cast(wide).combine_chunks()
+    return whole
 
 
 def spelled(column: pa.Array) -> pa.Array | None:

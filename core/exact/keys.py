@@ -74,20 +74,21 @@ def array_of(column: Any, what: str) -> pa.Array | pa.ChunkedArray:
             column, "to_arrow", None
         )  # a polars series: its own buffers, which of objects are addresses
         return pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
-    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError) as error:
-        raise InputError(
-            f"{what}: values must be all text, all bytes or all whole numbers ({_first_line(error)})"
-        ) from None
+    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError):
+        # what went wrong quotes a value, which no message may
+        raise InputError(f"{what}: values must be all text, all bytes or all whole numbers") from None
 
 
 def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:
     """The canonical value of each row; a null is an error that names its row."""
     array = _no_nulls(as_column(column, what), what)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_integer(array.type):
-        array = array.cast(pa.string())
-    return array.cast(pa.large_binary())
+    if pa.types.is_dictionary(array.type):  # its rows together may be more text than 32-bit offsets reach
+        return _bytes(array.dictionary).take(array.indices)
+    return _bytes(array)
+
+
+def _bytes(array: pa.Array) -> pa.LargeBinaryArray:
+    return (array.cast(pa.string()) if pa.types.is_integer(array.type) else array).cast(pa.large_binary())
 
 
 def _no_nulls(array: pa.Array, what: str) -> pa.Array:
@@ -105,10 +106,7 @@ def encode(column: Any, what: str = "keys") -> Encoded:
     given = pa.types.is_dictionary(array.type)
     if not given:
         array = array.dictionary_encode()
-    values = array.dictionary
-    if pa.types.is_integer(values.type):
-        values = values.cast(pa.string())
-    values = values.cast(pa.large_binary())
+    values = _bytes(array.dictionary)
     codes = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     if given:  # a dictionary that came from outside may repeat itself or hold unused values
         again = values.dictionary_encode()
@@ -188,7 +186,3 @@ def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArr
 
 def _permute(ecb: Any, blocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.frombuffer(ecb.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape).copy()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:120] if str(error) else type(error).__name__

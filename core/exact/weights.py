@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.exact.hashing import mix
-from hushgram.exact.identifiers import one_array
+from hushgram.exact.identifiers import decoded, one_array, plain_type
 from hushgram.exact.keys import array_of
 from hushgram.numbers import Number, rational, show
 
@@ -155,34 +156,46 @@ def bounds_in_values(values: dict[str, Any]) -> dict[str, Any]:
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether values of this type can be added up."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    kind = plain_type(kind)
+    if pa.types.is_decimal(kind):
+        return bool(kind.scale >= 0)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def wrong_values(values: pa.Array, name: str) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """(reason, rows that are good), for each reason for which there are bad ones. A null adds nothing."""
-    if pa.types.is_integer(values.type):
-        ends = pc.min_max(values).as_py()
-        if (ends["min"] or 0) >= 0 and (ends["max"] or 0) < MOST_VALUE:
-            return
-    reals = values.cast(pa.float64(), safe=False)
-    within = pc.and_(pc.greater_equal(reals, 0.0), pc.less(reals, float(MOST_VALUE)))  # no NaN is
-    if pc.all(within, min_count=0).as_py():
-        return
-    tests = (
-        ("is not a number", pc.is_nan),
-        ("is infinite", pc.is_inf),
-        ("is negative", lambda column: pc.less(column, 0.0)),
-        ("is too large", lambda column: pc.greater_equal(column, float(MOST_VALUE))),
-    )
-    for reason, test in tests:
-        bad = pc.fill_null(test(reals), False)
-        if pc.any(bad).as_py():
-            yield f"{name} {reason}", pc.invert(bad).to_numpy(zero_copy_only=False)
+    """(reason, rows that are good), for each reason for which there are bad ones. A null adds nothing.
+
+    Values are compared in their own type, so that a record's fate follows from its own value.
+    """
+    if pa.types.is_floating(values.type):
+        values = values.cast(pa.float64())
+        least = pa.scalar(float(MOST_VALUE))  # a power of 2: exact
+        tests = [("is not a number", pc.is_nan(values)), ("is infinite", pc.is_inf(values))]
+    else:
+        least, tests = _most_value(values.type), []
+    tests.append(("is negative", pc.less(values, pa.scalar(0, values.type))))
+    if least is not None:
+        tests.append(("is too large", pc.greater_equal(values, least)))
+    for reason, wrong in tests:
+        if pc.any(wrong).as_py():
+            yield f"{name} {reason}", pc.invert(pc.fill_null(wrong, False)).to_numpy(zero_copy_only=False)
+
+
+def _most_value(kind: pa.DataType) -> pa.Scalar | None:
+    """`MOST_VALUE` as a whole number or decimal of this type; None where all of its values are smaller."""
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(MOST_VALUE), kind) if 10 ** _digits(kind) > MOST_VALUE else None
+    return pa.scalar(MOST_VALUE, kind) if kind.bit_width == 64 else None
+
+
+def _digits(kind: pa.DataType) -> int:
+    """Digits before the point."""
+    return int(kind.precision - kind.scale)
 
 
 def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
     """A caller's column of values, of which none may be wrong; an `InputError` says what is."""
-    column = one_array(array_of(values, what))
+    column = decoded(one_array(array_of(values, what)))
     if pa.types.is_null(column.type):  # an empty list, or nothing but missing values
         column = column.cast(pa.int64())
     if not is_number(column.type):
@@ -197,28 +210,38 @@ def checked_values(values: object, rows: int, what: str = "values") -> pa.Array:
 def checked_sums(sums: object, rows: int, unit: Fraction) -> pa.Array:
     """A caller's column of sums of many users, each below `MOST_SUM` units."""
     column = checked_values(sums, rows, "counts")
-    if rows and Fraction(pc.max(column).as_py()) >= MOST_SUM * unit:
+    if rows and Fraction(pc.max(column).as_py() or 0) >= MOST_SUM * unit:
         raise InputError(f"counts must be below 2^40 units of {show(unit)}; raise unit")
     return column
 
 
 def _integers(values: pa.Array, unit: Fraction, limit: int) -> tuple[I64, int]:
-    """(n, b) with values n/b, such that the numerator of b units is below the limit."""
+    """(n, b) with values n/b, such that the numerator of b units is below the limit.
+
+    b follows from the type and the unit alone; what is finer than 1/b is cut from a value.
+    """
     kind = values.type
     if pa.types.is_integer(kind):
         return values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), 1
-    if pa.types.is_decimal128(kind) and kind.precision <= 18 and kind.scale >= 0:
-        b = 10**kind.scale
-        if (b * unit).numerator < limit:
-            limbs = np.frombuffer(
-                values.buffers()[1], "<i8"
-            )  # low limb first; below 10^18 the other one is 0
-            return limbs[2 * values.offset : 2 * (values.offset + len(values)) : 2].copy(), b
-    floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    whole = floats.astype(np.int64)
-    if (whole == floats).all():  # the same grains as below, with smaller numbers
-        return whole, 1
+    if pa.types.is_decimal(kind):
+        return _decimals(values, unit, limit)
     b = 1
     while (2 * b * unit).numerator < limit and b < 1 << 60:
         b *= 2
+    floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return np.floor(np.minimum(floats * b, 2.0**63 - 1024)).astype(np.int64), b  # times a power of 2: exact
+
+
+def _decimals(values: pa.Array, unit: Fraction, limit: int) -> tuple[I64, int]:
+    """The same for decimals, of any width."""
+    scale = 0
+    while scale < values.type.scale and (10 ** (scale + 1) * unit).numerator < limit:
+        scale += 1
+    b = 10**scale
+    last = ((1 << 63) - 1) // b  # a larger value is above every bound
+    if last < min(MOST_VALUE, 10 ** _digits(values.type)):
+        top = pa.scalar(Decimal(last), values.type)
+        values = pc.if_else(pc.greater(values, top), top, values)
+    limbs = values.cast(pa.decimal128(38, scale), safe=False)  # cut, not rounded
+    low = np.frombuffer(limbs.buffers()[1], "<i8")  # low limb first; the other one is 0
+    return low[2 * limbs.offset : 2 * (limbs.offset + len(limbs)) : 2].copy(), b

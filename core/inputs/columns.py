@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hushgram.exact.identifiers import to_id
 from hushgram.exact.weights import wrong_values
 from hushgram.inputs.conditions import bind
 from hushgram.inputs.shaping import bound_record
@@ -63,6 +64,12 @@ def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:
         return np.fromiter((value is None or _decodes(value) for value in raw.to_pylist()), bool, len(raw))
 
 
+def _text_or_null(column: pa.Array) -> pa.Array:
+    """The column, with null in place of text that is not UTF-8."""
+    good = valid_text(column)
+    return column if good is None else pc.if_else(pa.array(good), column, pa.scalar(None, column.type))
+
+
 def is_utf8(data: bytes) -> bool:
     """Whether a block is UTF-8 as a whole: one pass in C++, several gigabytes a second."""
     offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
@@ -93,6 +100,11 @@ def keep_good(
     `arrays` follow plan.raw; `decoded` says that all text is known to be UTF-8.
     """
     source = plan.source
+    if not decoded:
+        arrays = [
+            _text_or_null(a) if n in source.secrets else a
+            for n, a in zip(plan.raw.names, arrays, strict=True)
+        ]
     if plan.constants:
         arrays, plan = _with_constants(arrays, plan)
     if source.where is not None:
@@ -109,6 +121,7 @@ def keep_good(
             fresh = np.flatnonzero(~rows if good is None else ~rows & good)
             _set_aside(arrays, plan.schema, rejects, reason, fresh, places)
             good = rows if good is None else good & rows
+    arrays = [to_id(column, field.type) for column, field in zip(arrays, plan.schema, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
 
@@ -117,10 +130,9 @@ def _wrong(
     name: str, column: pa.Array, source: Source, decoded: bool
 ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """(reason, rows that are good) of what makes records bad in this column."""
-    if name not in source.ids and name not in source.values:
-        return
     if name in source.values:
         yield from wrong_values(column, name)
+    if name not in source.ids:
         return
     if (there := _not_null(column)) is not None:
         yield f"{name} is null", there
@@ -143,9 +155,7 @@ def _readable(
     for name in plan.source.texts:
         column = arrays[plan.raw.names.index(name)]
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-            column = pa.Array.from_buffers(
-                pa.large_string(), len(column), column.cast(pa.large_binary()).buffers()
-            )
+            column = column.cast(pa.large_binary()).view(pa.large_string())
         good = valid_text(column)
         if good is not None:
             _set_aside(arrays, plan.raw, rejects, f"{name} is not UTF-8", np.flatnonzero(~good), places)
@@ -208,11 +218,17 @@ def _set_aside(
     if len(shown) and callable(places):  # a pass over the block: only where a place is shown
         places = places()
     for row in shown:
-        record = {name: _plain(column[int(row)]) for name, column in zip(schema.names, arrays, strict=True)}
+        record = "" if not rejects.keep else _shown(schema.names, arrays, int(row))
         at = places if isinstance(places, int) else int(places[row])  # type: ignore[index]
-        rejects.add(reason, at, json.dumps(record, ensure_ascii=False, default=str))
+        rejects.add(reason, at, record)
     if len(rows) > len(shown):
         rejects.add(reason, -1, count=len(rows) - len(shown))
+
+
+def _shown(names: list[str], arrays: list[pa.Array], row: int) -> str:
+    """A record as JSON, for the operator."""
+    record = {name: _plain(column[row]) for name, column in zip(names, arrays, strict=True)}
+    return json.dumps(record, ensure_ascii=False, default=str)
 
 
 def _plain(value: pa.Scalar) -> Any:
@@ -220,6 +236,8 @@ def _plain(value: pa.Scalar) -> Any:
         plain = value.as_py()
     except UnicodeDecodeError:
         plain = value.cast(pa.binary()).as_py()
+    except (ValueError, OverflowError):  # a moment that Python has no object for
+        plain = value.cast(pa.string()).as_py()
     return plain.decode("utf-8", "surrogateescape") if isinstance(plain, bytes) else plain
 
 
@@ -251,13 +269,15 @@ class Texts:
         self._records.append((at, record))
 
     def arrays(self, rejects: Rejects) -> list[pa.Array]:
-        """The columns; a record with a value that is not of its column's type is set aside."""
+        """The columns; a record with a value that is not of its column's type is set aside, but for secrets."""
         parts = [
             _converted(values, field.type, self._convert)
             for values, field in zip(self._columns, self._plan.raw, strict=True)
         ]
         good = np.ones(len(self._records), bool)
         for field, (_, wrong) in zip(self._plan.raw, parts, strict=True):
+            if field.name in self._plan.source.secrets:
+                continue  # null instead
             spelling = "UTF-8" if _is_text(field.type) else str(field.type)
             for row in wrong:
                 if good[row]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hushgram.exact.identifiers import one_array
+from hushgram.exact.identifiers import is_text, one_array
 
 __all__ = ["Value", "always", "is_text", "numbers_in", "of_distinct", "text_bytes", "typed_value"]
 
@@ -73,15 +73,6 @@ def _moment(value: str, kind: pa.DataType) -> pa.Scalar:
         zoned = pa.types.is_timestamp(kind) and kind.tz
         example = "09:30:00" if pa.types.is_time(kind) else "2026-11-16" + ("T00:00:00Z" if zoned else "")
         raise ValueError(f"{value!r} is not a {kind} such as {example}") from None
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def text_bytes(column: pa.Array) -> pa.Array:

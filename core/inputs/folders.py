@@ -26,6 +26,11 @@ def folder_columns(path: str, source: Source) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for folder in path.split("/")[:-1] if source.folders else ():
         name, sign, value = (_decoded(part, path) for part in folder.partition("="))
+        if sign and name in source.secrets:
+            raise InputError(
+                f"input.path: a folder gives the secret column {name!r}, and its name tells the secret; write it "
+                "into the files, or set input.folder_columns to false to read the files'"
+            )
         if sign and name in source.names:
             if name in found:
                 raise InputError(f"{path}: two of its folders give column {name!r}; rename one")
@@ -68,10 +73,16 @@ def add_folders(path: str, plan: FilePlan, given: dict[str, str | None], source:
 
 
 def in_the_file(item: WorkItem, plan: InputPlan) -> InputPlan:
-    """The plan for the format that reads the item: without columns of folders, which `keep_good` adds."""
-    if not item.folders:
-        return plan
-    given = dict(item.folders)
-    constants = tuple((field, given[field.name]) for field in plan.raw if field.name in given)
-    raw = pa.schema([field for field in plan.raw if field.name not in given])
-    return dataclasses.replace(plan, raw=raw, constants=constants)
+    """The plan for the format that reads the item: the file's types, without columns of folders (`keep_good` adds)."""
+    given, types = dict(item.folders), dict(item.types)
+    own = pa.schema([(field.name, types.get(field.name, field.type)) for field in plan.raw])
+    values = {name: own.field(name).type for name in plan.source.values if name not in plan.source.ids}
+    return dataclasses.replace(
+        plan,
+        schema=pa.schema(
+            [(field.name, values.get(field.name, field.type)) for field in plan.schema],
+            metadata=plan.schema.metadata,
+        ),
+        raw=pa.schema([field for field in own if field.name not in given]),
+        constants=tuple((field, given[field.name]) for field in own if field.name in given),
+    )

@@ -6,23 +6,23 @@ or lacks a column, is an `InputError` that names the file and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 
-from hushgram.errors import InputError
-from hushgram.exact.identifiers import ACCEPTED, id_type
+from hushgram.errors import InputError, ParameterError
+from hushgram.exact.identifiers import ACCEPTED, id_type, is_text, plain_type
 from hushgram.exact.weights import NUMBERS, is_number
 from hushgram.inputs.blocks import COMPRESSIONS
 from hushgram.inputs.columns import common_type, no_column
-from hushgram.inputs.conditions import bind
+from hushgram.inputs.conditions import Condition, bind
 from hushgram.inputs.folders import add_folders, folder_columns
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.shaping import SHAPED, with_rows_per_record
-from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, open_local
+from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, WorkItem, open_local
 
 __all__ = ["format_of", "plan_inputs"]
 
@@ -36,14 +36,21 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
         raise InputError("input.path matches no file")
     with ThreadPoolExecutor(min(_THREADS, len(listed))) as pool:
         formats, plans = zip(*pool.map(lambda file: _plan_file(file, source, opener), listed), strict=True)
-    full = [plan for plan in plans if not plan.empty] or plans
-    types = {name: _column_type(name, source, listed, plans, full) for name in source.names}
+    by_path = dict(zip((file.path for file in listed), plans, strict=True))
+    read = {name: _read_types(name, source, by_path) for name in source.names}
     rows = [plan.rows for plan in plans]
-    raw = pa.schema(list(types.items()))
-    out = [(name, SHAPED if name in source.recipes else types[name]) for name in source.ids]
-    out += [(name, types[name]) for name in source.columns if name not in source.ids]
+    known = {
+        name: [k for k in dict.fromkeys(kinds.values()) if k is not None] for name, kinds in read.items()
+    }
+    raw = pa.schema([(name, _one_type(name, source, known[name])) for name in source.names])
+    out = [(name, SHAPED if name in source.recipes else raw.field(name).type) for name in source.ids]
+    out += [(name, raw.field(name).type) for name in source.columns if name not in source.ids]
+    mixed = {name for name, kinds in known.items() if _family(kinds) is None}
+    own = {path: _own_types(path, read, raw, mixed) for path in by_path}
     if source.where is not None:
-        bind(source.where, raw)
+        schemas = {schema: path for path, schema in own.items()}
+        for schema, path in schemas.items():
+            _bind(path, source.where, schema, several=len(schemas) > 1)
         rows = [None]  # how many of them are left out is not known
     schema = pa.schema(dict(out))
     if any(recipe.several for recipe in source.recipes.values()):
@@ -53,7 +60,10 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
         schema=schema,
         raw=raw,
         items=tuple(
-            sorted((i for plan in plans for i in plan.items), key=lambda i: (-i.size, i.path, i.start))
+            sorted(
+                (_typed(item, own[item.path], raw) for plan in plans for item in plan.items),
+                key=lambda i: (-i.size, i.path, i.start),
+            )
         ),
         files=listed,
         formats=tuple(dict.fromkeys(formats)),
@@ -97,39 +107,93 @@ def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, Fi
     return format.name, plan
 
 
-def _column_type(
-    name: str, source: Source, files: Sequence[InputFile], plans: Sequence[FilePlan], full: Sequence[FilePlan]
-) -> pa.DataType:
+# --- types: a file is read in its own, so that no file decides how the records of another are taken ---------
+
+
+def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dict[str, pa.DataType | None]:
+    """The type in which each file has the column, None where it tells none: it is empty, or all values are null."""
+    found: dict[str, pa.DataType | None] = {}
+    for path, plan in files.items():
+        kind = plain_type(plan.types.get(name, pa.string()))
+        if plan.empty or pa.types.is_null(kind):
+            found[path] = None
+            continue
+        if name in source.values and not is_number(kind):
+            raise InputError(f"{path}: column {name!r} is {kind}; values must be {NUMBERS}")
+        found[path] = _id_type(name, kind, path, source) if name in source.texts else _plain(kind)
+    return found
+
+
+def _id_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and name not in source.ids:
+        return pa.string()  # shaped to an hour, a day or a week
+    found = id_type(kind)
+    if found is None:
+        raise InputError(
+            f"{path}: column {name!r} is {kind}; a user or key must be {ACCEPTED}: cast it to text first"
+        )
+    return found
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type that conditions know, for one that they do not."""
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    odd = pa.types.is_fixed_size_binary(kind) or str(kind) in ("string_view", "binary_view")
+    return (id_type(kind) or kind) if odd else kind
+
+
+def _one_type(name: str, source: Source, known: list[pa.DataType]) -> pa.DataType:
+    """The type of a column in the records that come out."""
+    if not known:
+        return pa.float64() if name in source.values else pa.string()
+    if len(known) == 1:
+        return known[0]
     if name in source.texts:
-        kinds = []
-        for file, plan in zip(files, plans, strict=True):
-            found = plan.types.get(name, pa.string())
-            kind = id_type(found)
-            if kind is None and pa.types.is_timestamp(found) and name not in source.ids:
-                kind = pa.string()  # shaped to an hour, a day or a week
-            if kind is None:
-                raise InputError(
-                    f"{file.path}: column {name!r} is {found}; a user or key must be {ACCEPTED}: cast it to text first"
-                )
-            kinds.append(kind)
-        return common_type(kinds)
-    kinds = list(dict.fromkeys(plan.types.get(name, pa.string()) for plan in full))
-    if name in source.values:
-        if all(plan.empty for plan in full):  # that there is nothing is said elsewhere
-            return pa.float64()
-        found = next((kind for kind in kinds if not is_number(kind)), None)
-        if found is not None:
-            raise InputError(f"{files[0].path}: column {name!r} is {found}; values must be {NUMBERS}")
-        return kinds[0] if len(kinds) == 1 else pa.float64()
-    return _widest(kinds)
-
-
-def _widest(kinds: list[pa.DataType]) -> pa.DataType:
-    """One type for values of several files: numbers widen, anything else becomes text."""
-    if len(kinds) == 1:
-        return kinds[0].value_type if pa.types.is_dictionary(kinds[0]) else kinds[0]
-    if all(pa.types.is_integer(kind) for kind in kinds):
+        return common_type(known)
+    if any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in known):
+        return pa.large_binary()
+    if all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in known):
         return pa.int64()
-    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+    if _family(known) == "numbers":
         return pa.float64()
-    return pa.string()
+    return pa.large_string() if pa.large_string() in known else pa.string()
+
+
+def _own_types(
+    path: str, read: Mapping[str, Mapping[str, pa.DataType | None]], raw: pa.Schema, mixed: Set[str]
+) -> pa.Schema:
+    """The types in which a file is read: its own; numbers, times and booleans as text where others have text."""
+    own = []
+    for name, kinds in read.items():
+        kind = kinds[path]
+        if kind is None:
+            kind = raw.field(name).type
+        elif name in mixed and not is_text(kind):
+            kind = pa.string()
+        own.append((name, kind))
+    return pa.schema(own)
+
+
+def _family(kinds: Sequence[pa.DataType]) -> str | None:
+    """What types have in common, so that a condition may hold for all of them; None where they have nothing."""
+    families: dict[str, Callable[[pa.DataType], bool]] = {
+        "numbers": is_number,
+        "text": is_text,
+        "times": pa.types.is_temporal,
+        "one type": lambda kind: kind == kinds[0],
+    }
+    return next((family for family, has in families.items() if all(map(has, kinds))), None)
+
+
+def _typed(item: WorkItem, own: pa.Schema, raw: pa.Schema) -> WorkItem:
+    """An item with the types of its file, as far as they are not those of all."""
+    return replace(item, types=tuple((f.name, f.type) for f in own if f.type != raw.field(f.name).type))
+
+
+def _bind(path: str, where: Condition, schema: pa.Schema, *, several: bool) -> None:
+    """Checks a condition against the types of a file, which is named where files differ."""
+    try:
+        bind(where, schema)
+    except ParameterError as problem:
+        raise ParameterError(f"{path}: {problem}" if several else str(problem)) from None

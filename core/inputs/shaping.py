@@ -15,7 +15,7 @@ r"""Keys and users made from columns: a recipe, applied to each record by itself
 | `ip_prefix N [M]` | the network of N bits of an IPv4 address (M of IPv6, 48 if left out), such as 10.1.2.0/24 |
 | `substring A B` | characters A up to B, from 0 |
 | `words` | its runs of letters and digits: a record then gives one key for each |
-| `ngrams N` | every N characters in a row: likewise |
+| `ngrams N` | every N characters in a row: likewise; of texts of up to 2^20 characters |
 
 A text of which a step cannot be made is a missing value, and its record is set aside. `raw_keys` does the same to keys
 that are looked up; one that is shaped already, or cannot be, is taken as it is.
@@ -48,6 +48,8 @@ __all__ = [
 #: the type of identifiers that are made from columns
 SHAPED = pa.dictionary(pa.int32(), pa.string())
 
+# A longer text gives no n-grams: 100 times as long as it, they may be more than one array can hold.
+_MOST_CHARACTERS = 1 << 20
 _SCHEME = r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//"
 _NONE = pa.scalar(None, pa.string())
 
@@ -136,8 +138,10 @@ def _words(column: pa.Array) -> pa.Array:
 
 
 def _ngrams(column: pa.Array, length: int) -> pa.Array:
-    texts = column.to_pylist()
-    found = [None if t is None else [t[i : i + length] for i in range(len(t) - length + 1)] for t in texts]
+    found = []
+    for t in column.to_pylist():
+        starts = range(0 if t is None or len(t) > _MOST_CHARACTERS else len(t) - length + 1)
+        found.append([t[i : i + length] for i in starts])
     return pa.array(found, pa.list_(pa.string()))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ __all__ = [
     "Source",
     "WorkItem",
     "open_local",
+    "overlapping",
 ]
 
 T = TypeVar("T")
@@ -59,6 +60,9 @@ class Source:
     `columns` are read as they are, nulls included; those of them in `values` are numbers to be added up, and a record
     with a number that cannot be is set aside (a null adds nothing). Records for which `where` is not true are left out
     before anything else is asked of them; in files of text its columns are of the kind that it compares them with.
+
+    `secrets` are those of `columns` whose values must decide nothing: whether a record is read, how others are read, or
+    whether reading fails. A value that cannot be read is null, and its record stays.
     """
 
     ids: tuple[str, ...]
@@ -69,9 +73,9 @@ class Source:
     where: Condition | None = None
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of columns of text files, where their use tells
     keep_bad: bool = False
-    record: tuple[int, int] | None = (
-        None  # without users: keys of one record that count, and how often one of them
-    )
+    #: without users: how many keys of one record count, and how often one of them
+    record: tuple[int, int] | None = None
+    secrets: tuple[str, ...] = ()
     folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.folders`)
     given: tuple[str, ...] = ()  # columns that are not looked for in a file, since its folders give them
     block_bytes: int = BLOCK_BYTES
@@ -82,6 +86,11 @@ class Source:
             raise ParameterError("Source: ids and columns are both empty; name at least one column to read")
         if any(recipe.several and name != self.ids[-1] for name, recipe in self.recipes.items()):
             raise ParameterError("Source: only a key may have a step that gives several for one record")
+        deciding = (*self.texts, *self.values, *(() if self.where is None else self.where.columns))
+        if (told := overlapping(deciding, self.secrets)) is not None:
+            raise ParameterError(
+                f"Source: column {told!r} is secret, and must not decide which records are read"
+            )
         if self.block_bytes < 1 or self.item_bytes < 1:
             raise ParameterError("Source: block_bytes and item_bytes must be at least 1")
 
@@ -115,6 +124,15 @@ class Source:
         return next((given for given in self.options if isinstance(given, kind)), None) or kind()
 
 
+def overlapping(names: Iterable[str], secrets: Iterable[str]) -> str | None:
+    """The first of `names` that is a secret column, holds one, or is a field of one, as request and request.url."""
+    held = [f"{secret}." for secret in secrets]
+    return next(
+        (name for name in names if any(f"{name}.".startswith(h) or h.startswith(f"{name}.") for h in held)),
+        None,
+    )
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file as the file system lists it."""
@@ -137,6 +155,7 @@ class WorkItem:
     header: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()  # fields that JSON writes as whole numbers, as far as the first lines tell
     folders: tuple[tuple[str, str | None], ...] = ()  # columns that the folders above the file give
+    types: tuple[tuple[str, pa.DataType], ...] = ()  # in which the file is read, where not that of plan.raw
 
 
 @dataclass(frozen=True)
@@ -144,7 +163,7 @@ class InputPlan:
     """All work, checked. `rows` is exact where Parquet tells it: for the operator's eyes, never published."""
 
     source: Source
-    schema: pa.Schema  # of the records that come out
+    schema: pa.Schema  # of the records that come out; `values` keep the type of their file
     raw: pa.Schema  # of the columns that are read
     items: tuple[WorkItem, ...]
     files: tuple[InputFile, ...]

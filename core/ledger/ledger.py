@@ -81,8 +81,8 @@ class Ledger:
 
     def add_dataset(self, name: str, budget: Budget) -> bool:
         """Sets the budget of a data set, once and for all; False where it is there with the same one."""
-        if not name.strip() or len(name) > 200:
-            raise LedgerError(f"a data set's name must have 1 to 200 characters, got {name!r:.60}")
+        if not name.strip() or len(name) > 200 or not name.isprintable():
+            raise LedgerError(f"a data set's name must have 1 to 200 printable characters, got {name!r:.60}")
         with self.store.write() as connection:
             self._lock_datasets(connection)
             found = [row for row in self._chain.datasets(connection) if row["name"] == name]

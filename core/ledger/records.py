@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from hushgram.accounting import RELATIONS, Budget, Event, Spending
 from hushgram.errors import ParameterError
 from hushgram.exact.partition import UserPart
+from hushgram.names import is_name
 
 __all__ = [
     "Charge",
@@ -55,9 +56,9 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("dataset", "release"):
             text = getattr(self, name)
-            if not isinstance(text, str) or not text.strip() or len(text) > _NAME_LIMIT:
+            if not is_name(text) or not text.strip() or len(text) > _NAME_LIMIT:
                 raise ParameterError(
-                    f"Request: {name} must be a text of 1 to {_NAME_LIMIT} characters, got {text!r:.60}"
+                    f"Request: {name} must be 1 to {_NAME_LIMIT} printable characters, got {text!r:.60}"
                 )
         if not self.events:
             raise ParameterError("Request: events must name what the release spends, got none")

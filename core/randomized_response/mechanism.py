@@ -10,6 +10,18 @@ Neighbours here are tables that differ in the secret bits of one record. That a 
 there are, and every column that is published beside the bits are **not** hidden.
 Source: Wang, Lecture 3, §3.4.
 
+Why it holds for the whole table, and not for its bits alone: let r_i be the public columns of record i and x_i its
+secret bits. The table is f(k, {(r_1, Y_1), …, (r_n, Y_n)}), a function of the multiset of released rows and of a key k
+that is independent of the records (`rows`). So for every k
+
+    P[table | x] = Σ Π_i P[Y_i = y_i | x_i]     over all (y_1, …, y_n) that f maps to this table:
+
+a sum of products of randomized responses, in which x_i stands in one factor. Changing it changes each term, and so the
+sum, by a factor of at most e^ε. This needs two things of the readers (`Source.secrets`, `secret_bits`): which
+records there are and their r_i do not follow from any x_j, and x_i follows from the secret columns of record i alone,
+whatever they hold. `randomize` by itself keeps the order of its bits; who publishes its result in that order publishes
+the order, which must not follow from secrets.
+
 Answers (post-processing, free): x̂_i = (Y_i − p)/(1 − 2p) is unbiased, so Σ w_i·x̂_i is for Σ w_i·x_i. By
 Hoeffding's inequality, as w_i·x̂_i lies in an interval of length w_i/(1 − 2p),
 

@@ -2,7 +2,7 @@
 
     table/
       manifest.json           last: parameters, guarantee, columns, parts with sizes and SHA-256
-      part-00000-00000.parquet …   public columns as they are, secret columns flipped; one for each batch read
+      part-00000.parquet …    public columns as they are, secret bits flipped, in an order that tells nothing (`rows`)
 
 Everything here is public and reading it costs nothing.
 """

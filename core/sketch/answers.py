@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.decoding import Decoder, Released
-from hushgram.decoding.decoder import Resolution
+from hushgram.decoding.decoder import Resolution, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import ParameterError
 from hushgram.exact.keys import Encoded, encode, hash_bytes
@@ -111,33 +111,52 @@ class Answers:
         interval: str | None = "confidence",
         level: float = _LEVEL,
         present: float | None = None,
+        among: int = 1,
     ) -> pa.Table:
-        """key, estimate, low, high, above_zero and source ("threshold", or the word of the encoding) of each key.
+        """Return key, estimate, low, high, above_zero, source and among of each key.
 
-        ``above_zero``: whether the count is told apart from 0 at this level. ``present``: the probability that a
-        looked-up key is in the data at all. By default nothing is assumed: confidence intervals hold for any count
-        including 0, and the posterior takes a half. ``present=1`` is for keys that are known to be in the data.
+        ``source``: "threshold" for a listed key, or the word of the encoding. ``above_zero``: whether the count is told
+        apart from 0 at this level. ``present``: the probability that a looked-up key is in the data at all. By default
+        nothing is assumed: confidence intervals hold for any count including 0, and the posterior takes a half.
+        ``present=1`` is for keys that are known to be in the data.
         Repeated keys are decoded once; a single text, number or date is one key.
+
+        An interval holds at ``level`` for a key that was chosen without looking at the release. For keys that were
+        picked out of N by looking (the largest estimates, say), ask with ``among=N``: at ``level`` all N intervals
+        hold at once, so those that were picked do.
         """
         encoded = self._encode(keys)
+        check_among(among, level, interval)
+        if 1 < among < len(encoded.values):
+            raise ParameterError(
+                f"among must be at least the number of keys that are asked for, {len(encoded.values)}, got {among}"
+            )
         prints, texts = hash_bytes(encoded.values), encoded.values
         if self.plan.space is None:
-            columns = self._estimate_public(prints, texts, level)
+            columns = self._estimate_public(prints, texts, 1.0 - (1.0 - level) / among)
         else:
             values, heavy, found = self._look_up(prints, texts)
             estimate, low, high = self.decoder.estimate(
-                found, values, heavy, estimator=estimator, interval=interval, level=level, present=present
+                found,
+                values,
+                heavy,
+                estimator=estimator,
+                interval=interval,
+                level=level,
+                present=present,
+                among=among,
             )
-            above = self.decoder.above_zero(found, values, heavy, level)
+            above = self.decoder.above_zero(found, values, heavy, level, among)
             word = encoding_of(self.plan.space.encoding).word
             columns = [estimate, low, high, above, np.where(heavy, "threshold", word)]
         columns[:3] = self._in_values(*columns[:3])
-        names = ["key", "estimate", "low", "high", "above_zero", "source"]
+        names = ["key", "estimate", "low", "high", "above_zero", "source", "among"]
         rows = [
             pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
         ]
         text = _as_text(encoded.values).take(pa.array(encoded.codes))
-        return pa.table([text, *rows[:4], rows[4].cast(pa.string())], names=names)
+        number = pa.array(np.full(len(text), among, np.int64))
+        return pa.table([text, *rows[:4], rows[4].cast(pa.string()), number], names=names)
 
     def total(
         self, keys: Any, level: float = _LEVEL, present: float | None = None, estimator: str = "any"
@@ -147,7 +166,7 @@ class Answers:
         ``any`` holds for any fixed set: rare keys, heavy keys, absent keys, a mixture. ``posterior`` is sharper, and
         holds for sets that are like the data alone: neither chosen by their counts, nor with absent keys in them
         (pages of one site that are known to have been visited, a random sample). ``unbiased`` is the plain sum of
-        unbiased estimates, which may be negative.
+        unbiased estimates, which may be negative. Fixed: chosen without looking at the release.
         """
         encoded = self._encode(keys)
         count = len(encoded.values)
@@ -167,8 +186,10 @@ class Answers:
         )
 
     def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
-        """The threshold part: fingerprint, value, low, high, real, and key where its text is known.
+        """The threshold part: fingerprint, value, low, high, real, among, and key where its text is known.
 
+        All intervals of the list, shown or not, hold at once at ``level``, those of empty fingerprints with 0 in them:
+        ``among``, the number of listed keys, is how many they are.
         At δ = 0 empty fingerprints are listed too, where their noise was large; ``real`` is the probability that a
         listed one is not. Shown are those of at least `REAL`, or ``all``; `expected_false` says how many of them
         are false nevertheless. Texts are those of the release (δ > 0, public lists), or those of ``keys``, candidates
@@ -177,7 +198,10 @@ class Answers:
         prints, values, texts = self._heavy
         low, high, real = self._judge_heavy(level)
         value, low, high = self._in_values(values, low, high)
-        columns = {"fingerprint": prints, "value": value, "low": low, "high": high, "real": real}
+        among = np.full(len(prints), len(prints), np.int64)
+        columns = {
+            "fingerprint": prints, "value": value, "low": low, "high": high, "real": real, "among": among
+        }  # fmt: skip
         shown = np.ones(len(prints), np.bool_) if all else real >= REAL
         table = pa.table({name: pa.array(column) for name, column in columns.items()})
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
@@ -230,10 +254,10 @@ class Answers:
             return f"{sizes.keys:,} public keys"
         of, per = "as the sum of" if self.sums_values else "records of", self.per_count
         if not sizes.scale:
-            return f"{sizes.records * per:,} {of} {sizes.keys:,} keys (as stated in the config)"
+            return f"{sizes.records * per:,.15g} {of} {sizes.keys:,} keys (as stated in the config)"
         half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
         records, found = (
-            f"{max(number, 0) * each:,} ± {half * each:,}"
+            f"{max(number, 0) * each:,.15g} ± {half * each:,.15g}"
             for number, each in ((sizes.records, per), (sizes.keys, 1))
         )
         return f"{records} {of} {found} keys, after bounding"
@@ -295,15 +319,15 @@ class Answers:
         return [estimate, low, high, low > 0.0, np.where(listed, "laplace", "not listed")]
 
     def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Interval of each listed key, and the probability that it is real."""
+        """Interval of each listed key, which hold at once, and the probability that it is real."""
         prints, values, _ = self._heavy
         if self.plan.space is None:
-            half = self._noise.interval(level)
+            check_among(max(len(values), 1), level)
+            half = self._noise.interval(1.0 - (1.0 - level) / max(len(values), 1))
             return values - half, values + half, np.ones(len(values))
-        listed = np.ones(len(prints), np.bool_)
         found = self.plan.space.look_up(prints, self.manifest.seeds, self._block)
-        _, low, high = self.decoder.estimate(found, values, listed, estimator="argmax", level=level)
-        return low, high, self.decoder.real(found, values, listed)
+        low, high = self.decoder.listed(found, values, level)
+        return low, high, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
 
     def _name(self, prints: Prints, keys: Any) -> pa.Array:
         """The candidate with each fingerprint, or null."""

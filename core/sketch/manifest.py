@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hushgram.encodings import HOMES as ENCODINGS
 from hushgram.errors import FormatError, HushgramError
 from hushgram.inputs.shaping import parse_recipe
+from hushgram.names import check_name, is_name
 from hushgram.numbers import integer, show
 from hushgram.sketch import version1
 from hushgram.sparse_histogram.plan import Plan
@@ -53,6 +54,7 @@ LARGEST_MANIFEST = 4 << 20
 _LARGEST_FILE = 1 << 50
 _SUM = 1 << 62
 _HEX = re.compile(r"[0-9a-f]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def blocks_name(index: int) -> str:
@@ -86,6 +88,9 @@ class Manifest:
     release: str = ""
     version: int = VERSION
     recipe: str = ""  # how keys were made from columns; empty where a column was taken as it is
+
+    def __post_init__(self) -> None:
+        check_name(self.release, "the name of a release")
 
     def to_bytes(self) -> bytes:
         """The file's content: canonical JSON with a checksum of itself."""
@@ -163,8 +168,8 @@ class Manifest:
         plan = Plan.from_text(body["plan"])
         space = plan.space
         release = body["release"]
-        if not isinstance(release, str):
-            raise FormatError(f"{where}: manifest field 'release' must be text")
+        if not is_name(release):
+            raise FormatError(f"{where}: manifest field 'release' must be a name of printable characters")
         recipe = body.get("hashing", {}).get("recipe", "")
         if not isinstance(recipe, str) or (recipe and parse_recipe(recipe) is None):
             raise FormatError(f"{where}: manifest field 'hashing.recipe' is no recipe; update hushgram")
@@ -225,8 +230,8 @@ def _sums(numbers: Any, count: int) -> tuple[int, ...]:
 
 def _entry(file: Mapping[str, Any]) -> FileEntry:
     name, sha256 = file["name"], file["sha256"]
-    if not isinstance(name, str) or not isinstance(sha256, str):
-        raise ValueError("'files': names and digests are text")
+    if not isinstance(name, str) or not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ValueError("'files': names are text, digests 64 hexadecimal digits")
     return FileEntry(name, integer(file["size"], "size", "files", low=0, high=_LARGEST_FILE), sha256)
 
 

@@ -120,10 +120,11 @@ class UserTotals:
 
     def in_words(self, chosen: int, per_count: int | float = 1) -> str:
         """What was chosen, and what the cut is likely to have taken; a count stands for ``per_count``."""
+        lost = float(self.lost(chosen)) * per_count
         return (
-            f"at most {chosen * per_count:,} of a user, chosen from the data; about {self.cut_share(chosen):.0%} of"
-            f" what users add was cut, and up to about {float(self.lost(chosen)) * per_count:,.0f}"
-            " from any key"
+            f"at most {chosen * per_count:,.10g} of a user, chosen from the data; about"
+            f" {self.cut_share(chosen):.0%} of what users add was cut, and up to about"
+            f" {lost:{',.0f' if per_count >= 1 else ',.3g'}} from any key"
         )
 
     def _cells(self) -> list[tuple[int, Fraction]]:

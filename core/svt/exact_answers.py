@@ -198,7 +198,7 @@ def _from_bytes(text: Any, kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_string(kind):
         text = pc.replace_substring(text, pattern=_ESCAPE + b"S", replacement=_SEPARATOR)
         text = pc.replace_substring(text, pattern=_ESCAPE + b"E", replacement=_ESCAPE)
-        return text.cast(kind)
+        return text.cast(kind, safe=False)  # text of a record need not be UTF-8
     plain = text.cast(pa.large_string())
     if pa.types.is_temporal(kind):
         return plain.cast(storage_type(kind)).cast(kind)

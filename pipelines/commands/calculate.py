@@ -13,6 +13,7 @@ import click
 import pyarrow as pa
 
 from hushgram.calculators import CALCULATORS, Calculation
+from hushgram.pipelines.console import say
 from hushgram.pipelines.table_output import format_options, print_table
 
 __all__ = ["command"]
@@ -51,11 +52,11 @@ def _show(found: Calculation, style: str, output: str | None) -> None:
     rows = [(found.what, found.bound), *((one.what, one.value) for one in (found.exact, *found.others))]
     width = max(len(what) for what, _ in rows)
     (what, bound), *beside = rows
-    click.echo(f"{what:<{width}}  {bound:,.6g}")
-    click.echo(f"  = {found.formula}")
-    click.echo(f"  {found.theorem}")
+    say(f"{what:<{width}}  {bound:,.6g}")
+    say(f"  = {found.formula}")
+    say(f"  {found.theorem}")
     for what, value in beside:
-        click.echo(f"{what:<{width}}  {value:,.6g}")
+        say(f"{what:<{width}}  {value:,.6g}")
 
 
 for _name, _function in CALCULATORS.items():

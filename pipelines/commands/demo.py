@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hushgram.pipelines.console import say
 from hushgram.private_directory import PrivateDirectory
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ def command(
         import_beam()
         from hushgram.pipelines.demo import run_demo
 
-        result = run_demo(views, params, folder, workers=workers, say=click.echo)
+        result = run_demo(views, params, folder, workers=workers, say=say)
         _show(result)
         if keep:
-            click.echo(f"\nkept: try  hushgram query {folder / 'urls.sketch'} {result.lookups[0].key}")
+            say()
+            say(f"kept: try  hushgram query {folder / 'urls.sketch'} {result.lookups[0].key}")
 
 
 @contextlib.contextmanager
@@ -69,9 +71,8 @@ def _folder(keep: str | None) -> Iterator[Path]:
 
 
 def _show(result: DemoResult) -> None:
-    click.echo(
-        f"3. asked in {result.asked:.1f} s; 'counted' is the truth after each user was held to the bound\n"
-    )
+    say(f"3. asked in {result.asked:.1f} s; 'counted' is the truth after each user was held to the bound")
+    say()
     header = ("key", "views", "counted", "estimate", "95 % interval", "from", "", "with buckets")
     rows = [
         (
@@ -82,7 +83,7 @@ def _show(result: DemoResult) -> None:
         for line in result.lookups
     ]  # fmt: skip
     _table(header, rows)
-    click.echo("")
+    say()
     head = ("total over", "keys", "views", "counted", "estimate", "95 % interval", "")
     sums = [
         (
@@ -94,7 +95,8 @@ def _show(result: DemoResult) -> None:
     _table(head, sums)
     told = [line.covered for line in result.lookups if line.covered is not None]
     if told:
-        click.echo(f"\n{sum(told)} of {len(told)} intervals hold the counted number (95 % are meant to)")
+        say()
+        say(f"{sum(told)} of {len(told)} intervals hold the counted number (95 % are meant to)")
 
 
 def _with_buckets(line: Line) -> str:
@@ -114,4 +116,4 @@ def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
         cells = [row[0].ljust(widths[0])] + [
             cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())

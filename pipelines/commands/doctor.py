@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import click
 
+from hushgram.pipelines.console import say
+
 __all__ = ["command", "findings"]
 
 # package → what it is for, and how to get it
@@ -49,7 +51,7 @@ def command() -> None:
     width = max(len(finding.name) for finding in found)
     for finding in found:
         mark = "ok     " if finding.good else "MISSING" if finding.needed else "no     "
-        click.echo(f"{mark}  {finding.name.ljust(width)}  {finding.told}")
+        say(f"{mark}  {finding.name.ljust(width)}  {finding.told}")
     if any(finding.needed and not finding.good for finding in found):
         raise click.exceptions.Exit(1)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from hushgram.publishing import output_errors
+from hushgram.pipelines.console import say
+from hushgram.publishing import output_errors, put_file
 
 __all__ = ["EXAMPLES", "command"]
 
@@ -23,7 +24,7 @@ def _page_views(rows: int) -> list[str]:
     views = PageViews(rows=rows)
     write_page_views(views, Path("data/pageviews"))
     listed = views.url_texts(np.arange(min(200, views.url_count))).to_pylist()
-    Path("pages.txt").write_text("".join(f"{url}\n" for url in listed), encoding="utf-8")
+    put_file("pages.txt", "".join(f"{url}\n" for url in listed).encode())
     return ["data/pageviews", "pages.txt"]
 
 
@@ -109,5 +110,5 @@ def command(name: str, rows: int) -> None:
     make, then = EXAMPLES[name]
     with output_errors("data"):
         made = make(rows)
-    click.echo(f"made up  {', '.join(made)}: {rows:,} records")
-    click.echo(f"next     {then}")
+    say(f"made up  {', '.join(made)}: {rows:,} records")
+    say(f"next     {then}")

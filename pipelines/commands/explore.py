@@ -6,6 +6,8 @@ import socket
 
 import click
 
+from hushgram.pipelines.console import say
+
 __all__ = ["command"]
 
 
@@ -26,9 +28,8 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     from hushgram.sketch.reader import Sketch
 
     try:
-        import uvicorn
-
         from hushgram.pipelines.pages.explore import make_app
+        from hushgram.pipelines.pages.server import serve
     except ImportError:
         raise ParameterError("pages need extra packages; pip install 'hushgram[pages]'") from None
 
@@ -46,10 +47,6 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     listener.listen(64)  # from here on the address answers
     number = int(listener.getsockname()[1])
     token = os_entropy().take(16).tobytes().hex()
-    click.echo(f"http://127.0.0.1:{number}/{token}/")
-    click.echo("Ctrl-C ends it. Whoever has this address can ask; it reaches this machine alone.", err=True)
-    app = make_app(opened, token, number)
-    config = uvicorn.Config(
-        app, log_level="error", access_log=False, server_header=False, limit_concurrency=64
-    )
-    uvicorn.Server(config).run(sockets=[listener])
+    say(f"http://127.0.0.1:{number}/{token}/")
+    say("Ctrl-C ends it. Whoever has this address can ask; it reaches this machine alone.", err=True)
+    serve(make_app(opened, token, number), token, listener)

@@ -27,6 +27,9 @@ def command(
 
     At delta = 0 keys are fingerprints: to publish the text of a key would not be pure differential privacy. Empty
     fingerprints get noise too, and some of it is large: shown are keys that are real with at least 95 %.
+
+    The intervals of all listed keys hold at once with 95 %, those of empty fingerprints with 0 in them: they are longer
+    than those of query, which are for a key that was chosen without looking.
     """
     from hushgram.sketch.reader import Sketch
 
@@ -34,12 +37,14 @@ def command(
     names = read_keys((), keys_file) if keys_file else None
     table = opened.heavy(all=every, keys=names)
     order = [("value", "descending"), ("fingerprint", "ascending")]
-    print_table(_with_hex(table.sort_by(order).slice(0, limit)), style, output)
+    shown_table = _with_hex(table.sort_by(order).slice(0, limit))
+    print_table(shown_table.drop_columns("among") if style == "table" else shown_table, style, output)
     shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
     print_note(
         f"{min(shown, limit):,} of {shown:,} keys"
         + ("" if every else f" that are real with at least 95 % (of {listed:,})")
-        + f"; about {false:,.1f} of the {shown:,} are false. Counts are after bounding.",
+        + f"; about {false:,.1f} of the {shown:,} are false. Intervals hold for all {listed:,} at once."
+        + " Counts are after bounding.",
         style,
     )
 

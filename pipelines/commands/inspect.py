@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from hushgram.numbers import show
+from hushgram.pipelines.console import json_text
 from hushgram.pipelines.table_output import format_options, print_lines, write_output
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
     scale = f"{float(plan.scale) * opened.per_count:g}"
     if style == "json":
         body = opened.manifest_json
-        write_output(json.dumps({**body, "bytes": opened.size}, ensure_ascii=False) + "\n", output)
+        write_output(json_text({**body, "bytes": opened.size}) + "\n", output)
         return
     lines = [
         ("release", opened.manifest.release or "(no name)"),

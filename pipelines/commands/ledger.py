@@ -13,7 +13,9 @@ from hushgram.accounting import Budget
 from hushgram.accounting.composition import Rule
 from hushgram.ledger import Ledger, Release, Summary, backup, recover, seal, summarise
 from hushgram.ledger.summary import brief
+from hushgram.names import printable
 from hushgram.numbers import show
+from hushgram.pipelines.console import say
 from hushgram.pipelines.table_output import format_options, print_records
 
 __all__ = ["command"]
@@ -55,8 +57,8 @@ def init(dataset: str, epsilon: str, delta: str, composition: Rule, url: str | N
         where = ledger.where
     state = "has" if added else "had already"
     size = f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
-    click.echo(f"{dataset} {state} a budget of {size} in {where}")
-    click.echo(f"now name it in a config:  dataset: {dataset}   ledger: {where}   release: NAME-{{date}}")
+    say(f"{dataset} {state} a budget of {size} in {where}")
+    say(f"now name it in a config:  dataset: {dataset}   ledger: {where}   release: NAME-{{date}}")
 
 
 @command.command(name="show")
@@ -73,7 +75,7 @@ def show_budget(dataset: str | None, url: str | None, style: str, output: str | 
         print_records(out[0] if dataset and style == "json" else out, style, output)
         return
     if not summaries:
-        click.echo("this ledger has no data set yet; hushgram ledger init --dataset NAME --epsilon …")
+        say("this ledger has no data set yet; hushgram ledger init --dataset NAME --epsilon …")
     for one in summaries:
         _print_summary(one)
 
@@ -101,17 +103,17 @@ def abandon(release: str, dataset: str | None, url: str | None) -> None:
     with Ledger(url) as ledger:
         gone = ledger.abandon(release, dataset)
     if _clear(gone):
-        click.echo(
+        say(
             f"WARNING: {gone.target} is the output of {release} and is visible; it stays published, and its charge is "
             "kept for it"
         )
     if gone.charged:
-        click.echo(
+        say(
             f"{release} of {gone.dataset} is abandoned; its charge of ε = {show(gone.epsilon)} stays, "
             "because its noise may have been drawn"
         )
     else:
-        click.echo(
+        say(
             f"{release} of {gone.dataset} is abandoned; nothing had been drawn, and ε = {show(gone.epsilon)} "
             "is given back"
         )
@@ -129,7 +131,7 @@ def back_up(target: str, url: str | None) -> None:
     with Ledger(url) as ledger:
         counts = backup(ledger, target)
     what = ", ".join(f"{count} {table}" for table, count in counts.items())
-    click.echo(f"copied {what} to {target.rpartition('@')[2]}")
+    say(f"copied {what} to {target.rpartition('@')[2]}")
 
 
 @command.command(name="recover")
@@ -140,10 +142,10 @@ def recover_lost(dataset: str, url: str | None) -> None:
     with Ledger(url) as ledger:
         charged = recover(ledger, dataset)
     if charged is None:
-        click.echo(f"nothing of {dataset} is missing")
+        say(f"nothing of {dataset} is missing")
         return
     cost = f"ε = {show(charged.epsilon)}" + (f", δ = {show(charged.delta)}" if charged.delta else "")
-    click.echo(f"{dataset} was charged {cost} for what it had spent and lost; releases can go on")
+    say(f"{dataset} was charged {cost} for what it had spent and lost; releases can go on")
 
 
 @command.command(name="seal")
@@ -151,7 +153,7 @@ def recover_lost(dataset: str, url: str | None) -> None:
 def seal_with_key(url: str | None) -> None:
     """Seal a ledger under the wrapping key that is set now, once, after checking all of its rows."""
     done = seal(url)
-    click.echo("sealed under the wrapping key" if done else "it is sealed under this wrapping key already")
+    say("sealed under the wrapping key" if done else "it is sealed under this wrapping key already")
 
 
 def _console(**options: Any) -> Any:
@@ -168,7 +170,9 @@ def _print_summary(one: Summary) -> None:
     from rich.text import Text
 
     console = _console()
-    table = Table(title=Text(f"data set {one.dataset}"), title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=Text(printable(f"data set {one.dataset}")), title_justify="left", box=None, pad_edge=False
+    )
     for name in ("", "ε", "δ"):
         table.add_column(name, justify="left" if not name else "right")
     table.add_row("budget", brief(one.budget_epsilon), brief(one.budget_delta))
@@ -176,46 +180,41 @@ def _print_summary(one: Summary) -> None:
     table.add_row("left", brief(one.left_epsilon, up=False), brief(one.left_delta, up=False))
     console.print(table)
     if one.warning is not None:
-        console.print(f"  WARNING: {one.warning}", style="bold red")
+        console.print(printable(f"  WARNING: {one.warning}"), style="bold red")
     for line in one.explain():
-        console.print(f"  {line}")
+        console.print(printable(f"  {line}"))
     if one.kinds:
         kinds = Table(box=None, pad_edge=False)
         for name in ("event", "times", "sum of ε", "sum of δ"):
             kinds.add_column(name, justify="left" if name == "event" else "right")
         for kind, row in one.kinds.items():
-            kinds.add_row(kind, str(row["events"]), brief(row["epsilon"]), brief(row["delta"]))
+            kinds.add_row(printable(kind), str(row["events"]), brief(row["epsilon"]), brief(row["delta"]))
         console.print(kinds)
     if one.last_release is not None:
         count = "at least 1,000" if one.more is not None and one.more >= 1000 else one.more
-        console.print(
-            f"  {count} more releases like {one.last_release} (ε = {brief(one.last_epsilon or '0')}) fit; "
-            f"by sums alone {one.more_basic}"
-        )
+        more = f"  {count} more releases like {one.last_release} (ε = {brief(one.last_epsilon or '0')}) fit; "
+        console.print(printable(f"{more}by sums alone {one.more_basic}"))
     states = ", ".join(f"{count} {status}" for status, count in sorted(one.statuses.items()))
-    console.print(f"  releases: {states or 'none yet'}\n")
+    console.print(printable(f"  releases: {states or 'none yet'}"))
+    console.print()
 
 
 def _print_history(dataset: str, found: list[Release]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(f"releases of {dataset}"), title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=Text(printable(f"releases of {dataset}")), title_justify="left", box=None, pad_edge=False
+    )
     for name in ("reserved", "release", "job", "users", "ε", "δ", "status", "finished", "digest"):
         table.add_column(name, justify="right" if name in "εδ" else "left", no_wrap=True)
     for release in found:
         status = release.status if release.charged else f"{release.status} (not charged)"
-        table.add_row(
-            release.reserved,
-            release.name,
-            release.job,
-            release.users or "all",
-            brief(show(release.epsilon)),
-            brief(show(release.delta)),
-            status,
-            release.finished or "",
-            (release.digest or "")[:16],
-        )
+        row = (
+            release.reserved, release.name, release.job, release.users or "all", brief(show(release.epsilon)),
+            brief(show(release.delta)), status, release.finished or "", (release.digest or "")[:16],
+        )  # fmt: skip
+        table.add_row(*map(printable, row))
     _console(width=200).print(table)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import rational
+from hushgram.pipelines.console import say
 from hushgram.pipelines.planning import rows_of, worth_lines
 from hushgram.pipelines.table_output import format_options, print_lines, print_note, print_table
 
@@ -132,7 +133,7 @@ def command(
         made = make_plan_page if ending == ".html" else make_plan_picture
         size = write_page(output, made(population, found, best, why), replace=force)
         _show(population, found, best, why)
-        click.echo(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
+        say(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
     elif style != "table" or output is not None:
         print_table(pa.Table.from_pylist(rows_of(found)), style, output)
     else:
@@ -158,10 +159,13 @@ def _parsed(target: str) -> tuple[float, int]:
 
 def _show(population: Population, found: list[Prediction], best: Prediction, why: str) -> None:
     users = "" if population.users is None else f" of {population.users:,} users"
-    click.echo(
-        f"for         {population.records:,} records{users}, {population.keys:,} different keys; no data were read\n"
+    say(
+        f"for         {population.records:,} records{users}, {population.keys:,} different keys; no data were read"
     )
+    say()
     rows = [{new: row[old] for new, old in _SHOWN.items()} for row in rows_of(found)]
     print_table(pa.Table.from_pylist([{**row, "kept": f"{row['kept']:.0%}"} for row in rows]), "table")
-    click.echo("\nerrors are root mean square, at a true count of so many records\n")
+    say()
+    say("errors are root mean square, at a true count of so many records")
+    say()
     print_lines([("best", why), *worth_lines(best, population)])

@@ -33,6 +33,14 @@ __all__ = ["command"]
     type=click.FloatRange(0, 1),
     help="Probability that a looked-up key is in the data at all; by default nothing is assumed.",
 )
+@click.option(
+    "--among",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="The keys were picked out of N by looking at the release: intervals that hold for all N at once.",
+)
 @format_options
 def command(
     sketch: str,
@@ -42,18 +50,24 @@ def command(
     interval: str,
     level: float,
     present: float | None,
+    among: int,
     style: str,
     output: str | None,
 ) -> None:
     """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
 
-    above_zero says whether a count is told apart from 0. Intervals hold for any count, also of a key that nobody used.
+    above_zero says whether a count is told apart from 0. An interval holds for any count, also of a key that nobody
+    used, if the key was chosen without looking at the release. For keys that were picked out of N by looking, such as
+    the largest of N estimates, use --among N.
     """
     from hushgram.sketch.reader import Sketch
 
     wanted = read_keys(keys, keys_file)
     opened = Sketch.open(sketch)
     kind = None if interval == "none" else interval
-    found = opened.estimate(wanted, estimator=estimator, interval=kind, level=level, present=present)
-    print_table(found, style, output)
-    print_note(f"Counts are after bounding. {opened.resolution(level).sentence().capitalize()}.", style)
+    found = opened.estimate(
+        wanted, estimator=estimator, interval=kind, level=level, present=present, among=among
+    )
+    print_table(found.drop_columns("among") if style == "table" else found, style, output)
+    held = f" Intervals hold for all of {among:,} keys at once." if among > 1 else ""
+    print_note(f"Counts are after bounding.{held} {opened.resolution(level).sentence().capitalize()}.", style)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from hushgram.pipelines.console import say
+
 __all__ = ["command"]
 
 
@@ -29,4 +31,4 @@ def command(sketch: str, output: str, ledger: str | None, dataset: str | None, f
 
         budget = read_budget(ledger, dataset)
     size = write_page(output, make_report(opened, budget), replace=force)
-    click.echo(f"report  {output}, {size:,} bytes; open it in a browser")
+    say(f"report  {output}, {size:,} bytes; open it in a browser")

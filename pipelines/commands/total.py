@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
+from hushgram.pipelines.console import say
 from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
@@ -43,14 +44,15 @@ def command(
 ) -> None:
     """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget.
 
-    The interval holds for any set: rare keys, heavy keys, keys that nobody used.
+    The interval holds for any set: rare keys, heavy keys, keys that nobody used. The set must be chosen without looking
+    at the release: keys that were picked for their estimates have been lucky, and so has their total.
     """
     from hushgram.sketch.reader import Sketch
 
     estimator = "posterior" if assume == "like-the-data" else "any"
     result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, estimator=estimator)
     if style == "table" and output is None:
-        click.echo(
+        say(
             f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
         )
         print_note(f"Counts are after bounding. This assumes {result.assumes} about the keys.", style)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from hushgram.pipelines.console import say
+
 __all__ = ["command"]
 
 
@@ -15,5 +17,5 @@ def command(sketch: str) -> None:
 
     opened = Sketch.open(sketch)
     for entry in opened.verify():
-        click.echo(f"ok  {entry.name}  {entry.size:,} bytes")
-    click.echo(f"{sketch}: complete and unaltered; {opened.guarantee.sentence()}")
+        say(f"ok  {entry.name}  {entry.size:,} bytes")
+    say(f"{sketch}: complete and unaltered; {opened.guarantee.sentence()}")

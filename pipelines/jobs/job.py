@@ -82,6 +82,10 @@ class Job(ABC, Generic[C]):
         """Without users: how many keys of one record count, and how often one of them."""
         return self.config.privacy.contributions, self.config.privacy.max_per_key
 
+    def secret_columns(self) -> Iterable[str]:
+        """Those of `columns` whose values must decide nothing about their records (`Source.secrets`)."""
+        return ()
+
     def column_types(self) -> dict[str, pa.DataType]:
         """Types of columns of text files, from their use: not from first lines, where one record could decide."""
         return {}
@@ -139,8 +143,14 @@ class Job(ABC, Generic[C]):
 
         config = self.config.input
         columns = [name for name in self.columns() if name not in config.columns]
-        record = self.record_bounds() if config.user is None else None
-        plan = plan_config(config, columns, self.column_types(), tuple(self.values()), record)
+        plan = plan_config(
+            config,
+            columns,
+            types=self.column_types(),
+            values=tuple(self.values()),
+            secrets=tuple(self.secret_columns()),
+            record=self.record_bounds() if config.user is None else None,
+        )
         self.check_schema(plan.schema)
         self._check_bad_records([file.path for file in plan.files])
         return plan

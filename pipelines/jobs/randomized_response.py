@@ -1,7 +1,7 @@
 """``hushgram randomized-response randomize``: records in, a released table of randomized responses out.
 
-    read an item ─► flip secret bits ─► write its part      (one step, on the worker that reads)
-    all parts ─► manifest                                   (last)
+    read an item ─► flip secret bits ─► released rows       (one step, on the worker that reads)
+    all rows ─► parts ─► manifest                           (last)
 
 For one release key and one input the table has the same bytes on every runner and worker count.
 """
@@ -17,12 +17,14 @@ from pydantic import Field, field_validator, model_validator
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import Condition, kinds_together, parse
+from hushgram.inputs.source import overlapping
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import write_bytes
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, hoeffding
+from hushgram.randomized_response.secret_bits import Secret, check_columns
 from hushgram.randomized_response.table import ResponseTable, guarantee, manifest_text
 
 if TYPE_CHECKING:
@@ -93,6 +95,11 @@ class SecretConfig(Model):
         condition = self.condition()
         return (self.column,) if condition is None else condition.columns
 
+    def named(self, name: str) -> Secret:
+        """The secret bit under its public name."""
+        least = None if self.at_least is None else float(self.at_least)
+        return Secret(name, self.column, self.equals, least, self.condition())
+
 
 class ResponseConfig(JobConfig):
     """Randomized responses: flip every secret bit where it is read, publish the table."""
@@ -128,9 +135,15 @@ class ResponseConfig(JobConfig):
             raise refuse(
                 ("privacy", "max_contributions"), "must be left out: epsilon holds for each record by itself"
             )
+        tested = () if self.input.where is None else parse(self.input.where).columns
         for name, secret in self.secrets.items():
-            for column in set(secret.columns) & set(self.public):
+            if (column := overlapping(self.public, secret.columns)) is not None:
                 raise refuse(("public",), f"holds {column!r}, which the secret {name!r} is made of")
+            if (column := overlapping(tested, secret.columns)) is not None:
+                raise refuse(
+                    ("input", "where"),
+                    f"tests {column!r}, which the secret {name!r} is made of: the records that are left would tell it",
+                )
             if name in self.public:
                 raise refuse(("secrets",), f"have the name {name!r} of a public column; choose another one")
         try:
@@ -153,14 +166,19 @@ class RandomizedResponse(Job[ResponseConfig]):
 
     def resolve(self) -> None:
         self.params = self.config.params()
+        self.secrets = [held.named(name) for name, held in self.config.secrets.items()]
 
     def columns(self) -> Iterable[str]:
-        secrets = (column for held in self.config.secrets.values() for column in held.columns)
-        return dict.fromkeys([*secrets, *self.config.public])
+        return dict.fromkeys([*self.secret_columns(), *self.config.public])
+
+    def secret_columns(self) -> Iterable[str]:
+        return dict.fromkeys(column for held in self.secrets for column in held.columns)
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        check_columns(schema, self.secrets, self.config.public)
 
     def column_types(self) -> dict[str, pa.DataType]:
-        conditions = (held.condition() for held in self.config.secrets.values())
-        return kinds_together(condition.kinds for condition in conditions if condition is not None)
+        return kinds_together(held.where.kinds for held in self.secrets if held.where is not None)
 
     def events(self) -> list[Event]:
         """One randomized response for each secret bit."""
@@ -177,25 +195,15 @@ class RandomizedResponse(Job[ResponseConfig]):
     ) -> None:
         import apache_beam as beam
 
-        from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
+        from hushgram.transforms.randomize_responses import RandomizeResponses
 
         config, params = self.config, self.params
-        secrets = [
-            Secret(
-                name,
-                held.column,
-                held.equals,
-                None if held.at_least is None else float(held.at_least),
-                held.condition(),
-            )
-            for name, held in config.secrets.items()
-        ]
         _ = (
             pipeline
             | "RandomizeResponses"
             >> RandomizeResponses(
                 self.source,
-                secrets,
+                self.secrets,
                 config.public,
                 params,
                 path=path,

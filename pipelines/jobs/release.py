@@ -114,9 +114,9 @@ class ReleasePrivacy(PrivacyConfig):
     domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
 
     @property
-    def contributions(self) -> int:
+    def contributions(self) -> int | Fraction:  # type: ignore[override]  # in terms of the values
         if self.chooses_contributions:
-            return int(MOST * (self.unit or 1))
+            return MOST * (self.unit or 1)
         return self.max_contributions or 1
 
     @property

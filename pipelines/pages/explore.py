@@ -11,20 +11,20 @@ and answers can neither be framed nor read by others.
 from __future__ import annotations
 
 import hmac
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from hushgram.errors import HushgramError, ParameterError
-from hushgram.pipelines.pages.templating import render
+from hushgram.names import printable
+from hushgram.pipelines.pages.templating import content_policy, render
+from hushgram.pipelines.table_output import csv_bytes
 from hushgram.sketch.reader import Sketch
 
 __all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app"]
@@ -32,8 +32,7 @@ __all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app"]
 LARGEST_REQUEST = 4 << 20
 MOST_KEYS = 20_000
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": content_policy("explore") + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -54,13 +53,14 @@ class _Pages:
     """The one route: whatever is wrong with a request is answered before anything else is looked at."""
 
     def __init__(self, sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> None:
-        self._sketches, self._token = list(sketches), token
+        self._sketches = [(printable(name), sketch) for name, sketch in sketches]
+        self._token = token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         shown = [
             {"name": name, "guarantee": sketch.guarantee.sentence(), "worth": sketch.resolution().sentence()}
             for name, sketch in self._sketches
         ]
-        self._page = render("explore.html", names=[name for name, _ in self._sketches], sketches=shown)
+        self._page = render("explore", names=[name for name, _ in self._sketches], sketches=shown)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         response = await self._answer(Request(scope, receive))
@@ -93,9 +93,10 @@ class _Pages:
 
     def _look_up(self, keys: list[str], level: float) -> tuple[pa.Table, list[dict[str, Any]]]:
         columns: dict[str, Any] = {"key": keys}
+        among = 1 << max(len(set(keys)) - 1, 0).bit_length()  # few tables serve any number of keys
         totals = []
         for name, sketch in self._sketches:
-            found = sketch.estimate(keys, level=level)
+            found = sketch.estimate(keys, level=level, among=among)
             before = f"{name}: " if len(self._sketches) > 1 else ""
             for column in found.column_names[1:]:
                 columns[before + column.replace("_", " ")] = found[column]
@@ -108,7 +109,7 @@ def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str
     try:
         found = sketch.total(keys, level=level)
     except ParameterError as problem:  # keys that are not on a public list
-        return {"sketch": name, "keys": distinct, "error": str(problem)}
+        return {"sketch": name, "keys": distinct, "error": printable(str(problem))}
     return {
         "sketch": name,
         "keys": distinct,
@@ -145,17 +146,19 @@ def _question(body: bytes) -> tuple[list[str], float]:
 
 
 def _no(status: int, error: str) -> JSONResponse:
-    return JSONResponse({"error": error}, status)
+    return JSONResponse({"error": printable(error)}, status)
 
 
 def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
-    """Rows, totals, and for each sketch where its estimate, low and high stand in a row."""
-    columns = [_plain(column) for column in table.columns]
+    """Rows, totals, for how many keys intervals hold at once, and where each sketch's answers stand in a row."""
+    keys, *numbers = table.columns
+    columns = [[printable(key) for key in keys.to_pylist()], *map(_plain, numbers)]
     rows = [list(row) for row in zip(*columns, strict=True)]
     found = [name.rpartition(": ")[2] for name in table.column_names]
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
-    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals})
+    among = rows[0][found.index("among")] if rows else 1
+    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
@@ -163,6 +166,5 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _csv(table: pa.Table) -> Response:
-    sink = io.BytesIO()
-    pa.csv.write_csv(table, sink)
-    return Response(sink.getvalue(), media_type="text/csv")
+    """For spreadsheets: what they would run as a formula has a quote in front; `hushgram query` gives keys exactly."""
+    return Response(csv_bytes(table, safe=True), media_type="text/csv")

@@ -20,7 +20,7 @@ def make_plan_page(population: Population, found: Sequence[Prediction], best: Pr
     """The page as text."""
     users = "" if population.users is None else f" of {population.users:,} users"
     return render(
-        "plan.html",
+        "plan",
         about=f"{population.records:,} records{users} and {population.keys:,} different keys",
         why=why,
         worth=list(worth_lines(best, population)),

@@ -33,7 +33,7 @@ def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[Release]] | None
     body = sketch.manifest_json
     predicted = predict(sketch.plan.params, Population.like(sketch), sets=())
     return render(
-        "report.html",
+        "report",
         name=sketch.manifest.release or sketch.path.name,
         guarantee=sketch.guarantee.sentence(),
         parts=[f"{part.name} ε = {show(part.epsilon)}" for part in sketch.guarantee.parts],

@@ -15,7 +15,7 @@ __all__ = ["Axis", "Band", "Chart", "Line", "as_file", "human"]
 
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
-# The colours of a page (templates/base.html), for a picture without one.
+# The colours of a page (templates/base.css), for a picture without one.
 _FILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img">
 <title>{2}</title>
 <style>

@@ -1,25 +1,62 @@
-"""Templates of the pages: everything is escaped but pictures that the code made itself."""
+"""Templates of the pages: all text is escaped, as markup and for what is not visible, but pictures made here.
+
+A page holds one style and at most one script, each a file beside its template, and its policy names them by their
+SHA-256: a browser runs nothing else, whatever a key or a name may hold.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from pathlib import Path
 from typing import Any
 
 from hushgram import __version__
 from hushgram.errors import ParameterError
+from hushgram.names import printable
 
-__all__ = ["render"]
+__all__ = ["content_policy", "render"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_ASKING = ("explore",)  # pages that ask the server they come from
 
 
-def render(template: str, **values: Any) -> str:
-    """The page of a template; markup in values is escaped unless it is `Markup`."""
+def render(page: str, **values: Any) -> str:
+    """Return the page ``page`` with these values; markup in them is escaped unless it is `Markup`."""
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+        from markupsafe import Markup
     except ImportError:
         raise ParameterError("pages need an extra package; pip install 'hushgram[pages]'") from None
     environment = Environment(
-        loader=PackageLoader("hushgram.pipelines.pages"),
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    return environment.get_template(template).render(version=__version__, **values)
+    style, script = (Markup(text) for text in _inline(page))
+    policy = content_policy(page)
+    return environment.get_template(f"{page}.html").render(
+        version=__version__, style=style, script=script, policy=policy, **values
+    )
+
+
+def content_policy(page: str) -> str:
+    """Return the Content-Security-Policy of a page: its own style and script, and nothing from anywhere."""
+    style, script = (f"'sha256-{_digest(text)}'" if text else "'none'" for text in _inline(page))
+    connect = "'self'" if page in _ASKING else "'none'"
+    return (
+        f"default-src 'none'; style-src {style}; script-src {script}; connect-src {connect}; img-src data:; "
+        "form-action 'none'; base-uri 'none'"
+    )
+
+
+def _inline(page: str) -> tuple[str, str]:
+    """Style and script of a page; a page without a script has an empty one."""
+    script = _TEMPLATES / f"{page}.js"
+    return (_TEMPLATES / "base.css").read_text("utf-8"), script.read_text("utf-8") if script.exists() else ""
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

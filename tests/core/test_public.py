@@ -23,7 +23,7 @@ def test_every_listed_key_has_a_value_and_others_none():
     assert abs(found["estimate"][0].as_py() - 40) < 40
     total = sketch.total(["k0", "k1"])
     assert total.low < 80 < total.high
-    assert sketch.heavy().column_names == ["fingerprint", "value", "low", "high", "real", "key"]
+    assert sketch.heavy().column_names == ["fingerprint", "value", "low", "high", "real", "among", "key"]
     assert sketch.guarantee.epsilon == 1
 
 

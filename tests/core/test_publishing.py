@@ -11,6 +11,7 @@ import pytest
 
 from hushgram import publishing
 from hushgram.errors import OutputError
+from hushgram.noise.entropy import BitSource
 from hushgram.publishing import check_free, make_private, new_directory, output_errors, publish, put_file
 
 
@@ -89,6 +90,55 @@ def test_a_file_is_seen_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_a_draft_is_never_somebody_elses_file_or_link(
+    private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that could be known in advance are not used; one that was guessed all the same is refused."""
+    victim, folder = tmp_path / "victim", tmp_path / "shared"
+    victim.write_bytes(b"precious")
+    folder.mkdir()
+    for known in (f"a.{os.getpid()}.part", f".a.{os.getpid()}"):  # what drafts were called before
+        (folder / known).symlink_to(victim)
+    put_file(folder / "a", b"new", private=private)
+    assert (folder / "a").read_bytes() == b"new"
+    assert not (folder / "a").is_symlink()
+    assert mode(folder / "a") == (0o600 if private else 0o666 & ~publishing._umask())
+
+    drafts = []
+    monkeypatch.setattr(os, "replace", lambda draft, _: drafts.append(Path(draft).name))
+    put_file(folder / "a", b"1", private=private)
+    put_file(folder / "a", b"2", private=private)
+    assert len(set(drafts)) == 2
+    monkeypatch.undo()
+
+    monkeypatch.setattr(publishing, "os_entropy", lambda: BitSource(bytes(32)))
+    guessed = folder / f".{BitSource(bytes(32)).take(16).tobytes().hex()}.part"
+    for plant in (lambda: guessed.symlink_to(victim), lambda: guessed.write_bytes(b"theirs")):
+        guessed.unlink(missing_ok=True)
+        plant()
+        with pytest.raises(FileExistsError):
+            put_file(folder / "a", b"never", private=private)
+        assert os.path.lexists(guessed)
+    assert guessed.read_bytes() == b"theirs"
+    assert victim.read_bytes() == b"precious"
+    assert (folder / "a").read_bytes() == b"new"
+
+
+def test_a_link_in_place_of_the_file_is_replaced_and_lends_no_permissions(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    victim.chmod(0o666)
+    (tmp_path / "m.prom").symlink_to(victim)
+    put_file(tmp_path / "m.prom", b"new", private=True)
+    assert victim.read_bytes() == b"precious"
+    assert not (tmp_path / "m.prom").is_symlink()
+    assert mode(tmp_path / "m.prom") == 0o600
+    (tmp_path / "m.prom").chmod(0o640)
+    put_file(tmp_path / "m.prom", b"newer", private=True)
+    assert mode(tmp_path / "m.prom") == 0o640  # as the operator set it
+
+
 def test_each_trouble_has_its_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     below = tmp_path / "file" / "out"
@@ -102,7 +152,7 @@ def test_each_trouble_has_its_words(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists already"):
         check_free(tmp_path / "file")
     with (
-        pytest.raises(OutputError, match=r"/a\.\d+\.part is not there any more"),
+        pytest.raises(OutputError, match=r"/gone is not there any more"),
         output_errors(tmp_path / "gone"),
     ):
         put_file(tmp_path / "gone" / "a", b"1")

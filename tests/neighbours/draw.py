@@ -184,8 +184,11 @@ class _Drawing:
 
     def draw(self, seen: Counter[str]) -> Drawn:
         """Grow a config: required fields first, then one optional field after another."""
-        while True:
+        for _ in range(50):
             fields, used = self._required(self.config)
+            for name, value in self._start().items():
+                fields[name] = value
+                used.update(_named(self.config, name, value))
             for model, owner, name, into in self._optional(self.config, fields):
                 if self.rng.random() < self._chance(name):
                     self._grow(model, owner, name, into, fields, used)
@@ -195,6 +198,21 @@ class _Drawing:
                 continue
             seen.update(used)
             return Drawn(job, fields, used)
+        raise LookupError(f"{self.job}: no valid config in 50 draws, the last was {fields}")
+
+    def _start(self) -> dict[str, Any]:
+        """What a job needs one way or another."""
+        ways: list[dict[str, Any]] = [{}]
+        if self.job == "top":
+            ways = [{"keys": self.paths["keys"]}, {"sketch": self.rng.choice(self.sketches)}]
+        if self.job == "sparse-vector":
+            svt = {"svt": {"threshold": 1, "cutoff": 2}}
+            ways = [svt | {"stream": self.model_named("StreamConfig")}, svt | {"streams": self.streams()}]
+        if self.job == "answer":
+            kinds = ("keys", "sketch", "buckets", "edges")
+            model = _model_named(self.config, "AnswerDomain")
+            ways = [{"domain": {kind: self._value(model, kind)}} for kind in kinds]
+        return self.rng.choice(ways)
 
     def _chance(self, name: str) -> float:
         """Fields that change which records count are drawn most often."""
@@ -216,6 +234,9 @@ class _Drawing:
             return
         before = dict(into)
         into[name] = value
+        bound = fields["privacy"].get("max_contributions")
+        if name in ("user", "key") and bound is None:
+            fields["privacy"]["max_contributions"] = self.rng.choice(_SMALL)
         if name == "value":
             into_privacy = fields["privacy"]
             into_privacy |= {
@@ -227,6 +248,8 @@ class _Drawing:
         except (HushgramError, ValueError):
             into.clear()
             into.update(before)
+            if bound is None:
+                fields["privacy"].pop("max_contributions", None)
             if name == "value":
                 for extra in ("max_value", "unit"):
                     fields["privacy"].pop(extra, None)
@@ -240,6 +263,9 @@ class _Drawing:
     def _required(self, model: type[BaseModel]) -> tuple[dict[str, Any], set[str]]:
         out: dict[str, Any] = {}
         used: set[str] = set()
+        if model.__name__ in ("StreamConfig", "QueriesFile"):
+            name = self.rng.choice(("path", "queries"))
+            return {name: self._value(model, name)}, {f"{model.__name__}.{name}"}
         for name, info in model.model_fields.items():
             inner = next(_models_in(info.annotation), None)
             if not info.is_required() and name not in ("input", "privacy", "pmw", "grid", "csv"):

@@ -21,6 +21,8 @@ from unittest import mock
 import apache_beam as beam
 from apache_beam import coders
 from apache_beam.internal import pickler
+from apache_beam.runners import common
+from apache_beam.runners.worker import operations  # noqa: F401 (imported before DoFnSignature is replaced)
 from apache_beam.transforms import core, ptransform
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
@@ -76,6 +78,8 @@ def eagerly(rng: random.Random) -> Iterator[Pipeline]:
     with (
         mock.patch.object(ptransform.PTransform, "__ror__", applied),
         mock.patch.object(pickler, "roundtrip", lambda value: value),
+        mock.patch.object(common, "DoFnSignature", lambda fn: None),
+        mock.patch.object(core, "_check_fn_use_yield_and_return", lambda fn: False),
     ):
         yield Pipeline(rng)
 

@@ -42,5 +42,5 @@ def test_every_job_reads_folders_as_columns(job: str, home: Path) -> None:
         for how in (["--check"], ["--quiet", "--set", f"workers={2 if job == 'release' else 1}"]):
             done = call(job, *how, config=written)
             assert done.exit_code == 0, done.exception
-    if job != "randomized-response":  # there a file is a part of the table
+    if job != "randomized-response":  # there noise belongs to a place in a file
         assert contents(home / "out/parts") == contents(home / "out/result")

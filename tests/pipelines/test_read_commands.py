@@ -40,6 +40,41 @@ def test_query_prints_a_table(run):
     assert [line.split()[0] for line in lines[1:]] == ["/page/1", "/page/2"]
 
 
+def test_query_among_says_so_and_is_wider(run):
+    def width(*more):
+        code, out, err = run("query", PURE, "/page/1", "--format", "json", *more)
+        assert code == 0
+        row = json.loads(out)
+        return row["high"] - row["low"], row["among"], err
+
+    assert width()[1] == 1
+    assert width("--among", "1000")[1] == 1000
+    assert width("--among", "1000")[0] > width()[0]
+    assert "among" not in run("query", PURE, "/page/1")[1]
+    assert "for all of 1,000 keys at once" in run("query", PURE, "/page/1", "--among", "1000")[2]
+    _, out, _ = run("query", PURE, "/page/1", "--format", "csv", "--among", "7")
+    assert next(csv.DictReader(io.StringIO(out)))["among"] == "7"
+    code, _, err = run("query", PURE, "a", "b", "c", "--among", "2")
+    assert code == 2
+    assert "Traceback" not in err
+    assert "at least the number of keys" in err
+
+
+def test_heavy_says_among_how_many_keys_its_intervals_hold(run):
+    listed = hg.Sketch.open(TEXT).manifest.heavy_rows
+    _, out, _ = run("heavy", TEXT, "--format", "json")
+    assert {json.loads(line)["among"] for line in out.splitlines()} == {listed}
+    _, out, _ = run("heavy", TEXT, "--format", "csv")
+    assert next(csv.DictReader(io.StringIO(out)))["among"] == str(listed)
+    assert f"for all {listed:,} at once" in run("heavy", TEXT)[2]
+
+
+def test_help_says_for_which_keys_an_interval_holds(run):
+    for command in ("query", "total"):
+        assert "without looking" in " ".join(run(command, "--help")[1].split())
+    assert "hold at once" in " ".join(run("heavy", "--help")[1].split())
+
+
 def test_query_as_csv_json_and_from_a_file(run, tmp_path):
     (tmp_path / "keys").write_bytes(b"/page/1\r\n/page/2\n\n")
     code, out, _ = run(

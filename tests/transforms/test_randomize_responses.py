@@ -58,20 +58,31 @@ def test_broken_twin_noise_from_the_bits_alone_is_linked():
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "in").mkdir()
-    for name in ("a", "b"):  # two equal files
-        pq.write_table(pa.Table.from_batches([batch()]), tmp_path / f"in/{name}.parquet", row_group_size=1000)
+    for number in range(2):  # two equal files, but for the number of each record
+        write(tmp_path, number, batch())
     return tmp_path
 
 
+def write(folder, number, records):
+    table = pa.Table.from_batches([records]).append_column("id", [pa.array(np.arange(ROWS) + number * ROWS)])
+    pq.write_table(table, folder / f"in/{number}.parquet", row_group_size=1000)
+
+
+def released_bits(out):
+    """The released bits by the number of their record."""
+    table = pq.read_table(sorted(out.glob("part-*.parquet"))).sort_by("id")
+    assert table.column("id").to_pylist() == list(range(2 * ROWS))
+    return np.asarray(table.column("sick"))
+
+
 def run(files, name):
-    plan = plan_records(
-        [str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city"), item_bytes=4000)
-    )
+    source = Source(ids=(), columns=("ill", "city", "id"), secrets=("ill",), item_bytes=4000)
+    plan = plan_records([str(files / "in/*.parquet")], source)
     out = files / name
     out.mkdir()
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         parts = pipeline | RandomizeResponses(
-            plan, [SICK], ["city"], RandomizedResponseParams(1), path=str(out), release_key=KEY
+            plan, [SICK], ["city", "id"], RandomizedResponseParams(1), path=str(out), release_key=KEY
         )
         _ = parts | beam.Map(lambda held: (out / "parts").write_text(json.dumps(held, sort_keys=True)))
     return out
@@ -85,26 +96,22 @@ def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):
     stated = json.loads((first / "parts").read_text())
     assert set(stated) == {name for name in names if name != "parts"}
     assert all((first / name).stat().st_size == stated[name]["bytes"] for name in stated)
-    tables = [pq.read_table(first / name) for name in sorted(stated)]
-    assert sum(t.num_rows for t in tables) == 2 * ROWS
-    assert tables[0].column_names == ["city", "sick"]
-    bits = np.concatenate([np.asarray(t.column("sick")) for t in tables])
+    assert pq.read_table(first / names[0]).column_names == ["city", "id", "sick"]
     exact = np.asarray(batch().column("ill"))
-    noise = bits ^ np.concatenate([exact, exact])
+    noise = released_bits(first) ^ np.concatenate([exact, exact])
     assert abs((noise[:ROWS] == noise[ROWS:]).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / ROWS)
     assert abs(noise.mean() - RandomizedResponseParams(1).flip) < 5.5 * np.sqrt(0.2 / (2 * ROWS))
 
 
 def test_a_secret_that_changes_anywhere_changes_the_noise_of_the_whole_table(files):
-    """Under one key, parts without the changed record must not repeat their noise."""
+    """Under one key, batches without the changed record must not repeat their noise."""
     first = run(files, "one")
     flipped = np.asarray(batch()["ill"]).copy()
     flipped[-1] ^= True
     changed = batch().set_column(1, "ill", pa.array(flipped))
-    pq.write_table(pa.Table.from_batches([changed]), files / "in/b.parquet", row_group_size=1000)
+    write(files, 1, changed)
     second = run(files, "two")
-    untouched = sorted(p.name for p in first.iterdir() if p.name != "parts")[0]
-    here, there = (np.asarray(pq.read_table(out / untouched).column("sick")) for out in (first, second))
+    here, there = (released_bits(out)[:1000] for out in (first, second))
     assert abs((here == there).mean() - 0.607) < 5.5 * np.sqrt(0.607 * 0.393 / len(here))
 
 
@@ -134,7 +141,17 @@ def test_bits_of_every_kind_of_column(secret, column, bits):
 
 
 def test_mistakes_show_when_the_pipeline_is_built(files):
-    plan = plan_records([str(files / "in/*.parquet")], Source(ids=(), columns=("ill", "city")))
+    paths, columns = [str(files / "in/*.parquet")], ("ill", "city")
+    with pytest.raises(ParameterError, match="'ill' is secret; name it in Source"):
+        RandomizeResponses(
+            plan_records(paths, Source(ids=(), columns=columns)),
+            [SICK],
+            [],
+            PARAMS,
+            path="x",
+            release_key=KEY,
+        )
+    plan = plan_records(paths, Source(ids=(), columns=columns, secrets=("ill",)))
     with pytest.raises(ParameterError, match="'ill' is secret and cannot be public"):
         RandomizeResponses(plan, [SICK], ["ill"], RandomizedResponseParams(1), path="x", release_key=KEY)
     with pytest.raises(ParameterError, match="split for 2 secrets, got 1"):

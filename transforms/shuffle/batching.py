@@ -56,10 +56,9 @@ class TakeBatches(beam.DoFn):
 
     def setup(self) -> None:
         self._bad = Metrics.counter("hushgram", "bad")
-        self._rows: RowBuffer | None = None
 
     def start_bundle(self) -> None:
-        self._rows = RowBuffer(self._fields, known=self._rows is not None and self._rows.known)
+        self._rows = RowBuffer(self._fields)
         self._held: list[Columns] = []
         self._count = 0
         self._tally = Tally()
@@ -70,7 +69,7 @@ class TakeBatches(beam.DoFn):
             for start in range(0, record.num_rows, _ROWS_MOST):
                 piece = record.slice(start, _ROWS_MOST)
                 yield from self._accept(columns_of(piece, self._fields))
-        elif self._rows is not None and self._rows.add(record):
+        elif self._rows.add(record):
             yield from self._accept(self._rows.take())
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -82,8 +81,7 @@ class TakeBatches(beam.DoFn):
             self._pool.close()
 
     def _last(self) -> Iterator[Any]:
-        if self._rows is not None:
-            yield from self._accept(self._rows.take())
+        yield from self._accept(self._rows.take())
         if self._held:
             yield from self._do()
         for result in self._pool.rest():

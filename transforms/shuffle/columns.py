@@ -2,9 +2,9 @@
 key) pairs.
 
 Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a
-number of rows, so that all later work is on arrays. A record whose user or key is null, or has no canonical
-bytes (a float, a list), is set aside and counted: data never decide whether a release fails. A column that is
-not there is a mistake of the caller.
+number of rows, so that all later work is on arrays. A record that has no user or key, or one without canonical
+bytes (a float, a list), that lacks a field or has another shape, is set aside and counted under a reason that quotes
+no value. Whether they are too many is decided once, over all records (`CheckTallies`), never by a batch or bundle.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hushgram.errors import InputError
-from hushgram.exact.identifiers import ACCEPTED, one_array, spelled
+from hushgram.exact.identifiers import ACCEPTED, decoded, one_array, spelled
 from hushgram.exact.weights import MOST_VALUE, NUMBERS, is_number, wrong_values
 from hushgram.inputs.shaping import rows_per_record
 from hushgram.sensitivity import ONE_RECORD, Sensitivity
@@ -60,10 +61,15 @@ class Columns(NamedTuple):
 
 
 def columns_of(batch: pa.RecordBatch | pa.Table, fields: Fields) -> Columns:
-    """These columns of an Arrow batch or table."""
-    keys = _identifiers(batch, fields.key)
-    users = None if fields.user is None else _identifiers(batch, fields.user)
-    values = tuple(_values(batch, name) for name in fields.values)
+    """These columns of an Arrow batch or table; none of its records where it has no such column."""
+    try:
+        keys = _identifiers(batch, fields.key)
+        users = None if fields.user is None else _identifiers(batch, fields.user)
+        values = tuple(_values(batch, name) for name in fields.values)
+    except _NoColumn as problem:
+        none = pa.array([], pa.large_binary())
+        no_values = tuple(pa.array([], pa.float64()) for _ in fields.values)
+        return Columns(None if fields.user is None else none, none, {str(problem): batch.num_rows}, no_values)
     good, reasons = None, {}
     for reason, rows in _wrong(fields, keys, users, values):
         both = rows if good is None else pc.and_(good, rows)
@@ -87,28 +93,31 @@ def _wrong(
         yield from ((reason, pa.array(rows)) for reason, rows in wrong_values(column, name))
 
 
+class _NoColumn(Exception):
+    """Why no record of a batch can be taken."""
+
+
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
-    if name not in batch.schema.names:
-        raise InputError(
-            f"no column {name!r} in the records; the columns are {', '.join(batch.schema.names)}"
-        )
+    found = batch.schema.names.count(name)
+    if found != 1:
+        raise _NoColumn(f"column {name!r} occurs {found} times" if found else f"no column {name!r}")
     return one_array(batch.column(name))
 
 
 def _values(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     column = _column(batch, name)
+    if pa.types.is_null(column.type):
+        return column.cast(pa.float64())
     if not is_number(column.type):
-        raise InputError(f"column {name!r} is {column.type}; values must be {NUMBERS}")
-    return column
+        raise _NoColumn(f"column {name!r} is {column.type} and values must be {NUMBERS}")
+    return decoded(column)
 
 
 def _identifiers(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     column = _column(batch, name)
     found = spelled(column)
     if found is None:
-        raise InputError(
-            f"column {name!r} is {column.type}; a user or key must be {ACCEPTED}: cast it to text first"
-        )
+        raise _NoColumn(f"column {name!r} is {column.type} and a user or key must be {ACCEPTED}")
     return found
 
 
@@ -121,15 +130,10 @@ def check_fields(kind: Any, fields: Fields) -> None:
 
 
 class RowBuffer:
-    """Collects single records; `take` gives them as columns.
+    """Collects single records; `take` gives them as columns."""
 
-    A record without one of the fields is set aside; a first batch in which none has them is a mistake in a name.
-    `known` says that the fields were seen before.
-    """
-
-    def __init__(self, fields: Fields, known: bool = False) -> None:
-        self._wanted, self.known = fields, known
-        self._other: list[str] = []  # the fields of a record that has not all of them
+    def __init__(self, fields: Fields) -> None:
+        self._wanted = fields
         self._clear()
 
     def _clear(self) -> None:
@@ -141,30 +145,24 @@ class RowBuffer:
 
     def add(self, record: Any) -> bool:
         """Take one record; True when a batch is full."""
-        given = self._fields(record)
-        user = b"" if self._wanted.user is None else _canonical(given[0])
-        key, numbers = _canonical(given[1]), [_number(value) for value in given[2:]]
-        made = [key, user, *numbers]
-        if None in made:
-            at = made.index(None)
-            name = (self._wanted.key, self._wanted.user, *self._wanted.values)[at]
-            reason = f"{name} is {_word((given[1], given[0], *given[2:])[at])}"
-            self._bad[reason] = self._bad.get(reason, 0) + 1
+        try:
+            user, key, *values = self._fields(record)
+            taken = (
+                b"" if self._wanted.user is None else _canonical(user, self._wanted.user),
+                _canonical(key, self._wanted.key),
+                *map(_number, values, self._wanted.values),
+            )
+        except _Bad as problem:
+            self._bad[str(problem)] = self._bad.get(str(problem), 0) + 1
             self._lost += 1
         else:
-            self._keys.append(key)  # type: ignore[arg-type]
-            self._users.append(user)  # type: ignore[arg-type]
-            for column, number in zip(self._values, numbers, strict=True):
-                column.append(number)  # type: ignore[arg-type]
+            columns: list[list[Any]] = [self._users, self._keys, *self._values]
+            for column, value in zip(columns, taken, strict=True):
+                column.append(value)
         return len(self._keys) + self._lost >= ROWS_PER_BATCH
 
     def take(self) -> Columns:
         """What came together since the last call."""
-        if self._bad and not self.known:
-            wanted = " and ".join(map(repr, self._wanted.names))
-            raise InputError(
-                f"no record has the fields {wanted}; a record has {', '.join(self._other) or 'none'}"
-            )
         users = None if self._wanted.user is None else pa.array(self._users, pa.large_binary())
         values = tuple(pa.array(column, pa.float64()) for column in self._values)
         out = Columns(users, pa.array(self._keys, pa.large_binary()), self._bad, values)
@@ -172,64 +170,63 @@ class RowBuffer:
         return out
 
     def _fields(self, record: Any) -> Sequence[Any]:
+        """User, key and values of a record."""
         if isinstance(record, dict):
             return self._named(record)
         if hasattr(record, "_asdict"):
             return self._named(record._asdict())
         if hasattr(record, "as_dict"):
             return self._named(record.as_dict())
-        self.known = True
         if isinstance(record, tuple) and len(record) == 2 + len(self._values):
             return record
         if self._wanted.user is None and not self._values:
             return None, record
-        shape = "(user, key, value) tuples" if self._values else "(user, key) pairs"
-        raise InputError(
-            f"records must be Arrow batches, rows, dicts or {shape}, got {type(record).__name__}; map them first"
-        )
+        shape = "(user, key, value) tuple" if self._values else "(user, key) pair"
+        found = f"tuple of {len(record)}" if isinstance(record, tuple) else type(record).__name__
+        raise _Bad(f"record is {found} in place of an Arrow batch, row, dict or {shape}")
 
     def _named(self, record: dict[str, Any]) -> Sequence[Any]:
+        for name in self._wanted.names:
+            if name not in record:
+                raise _Bad(f"no field {name!r} in the record")
         user, key, names = self._wanted
-        if not self.known:
-            self.known = set(self._wanted.names) <= record.keys()
-            self._other = [str(name) for name in list(record)[:20]]
-        return None if user is None else record.get(user), record.get(key), *map(record.get, names)
+        return None if user is None else record[user], record[key], *(record[name] for name in names)
 
 
-def _word(value: Any) -> str:
-    """What a bad value is, without the value."""
-    if value is None:
-        return "null"
-    return "not from 0 to 2^62" if isinstance(value, float | int) else type(value).__name__
+class _Bad(Exception):
+    """Why a record is set aside, without its values."""
 
 
-def _number(value: Any) -> float | None:
-    """A value that may be added up, or None."""
+def _number(value: Any, name: str) -> float:
+    """A value that may be added up."""
     if value is None:
         return 0.0  # a missing value adds nothing
-    if isinstance(value, bool | str):
-        return None
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if 0 <= number < MOST_VALUE else None
+        number = None if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, ArithmeticError):
+        number = None
+    if number is not None and 0 <= number < MOST_VALUE:
+        return number
+    raise _Bad(
+        f"{name} is {'not from 0 to 2^62' if isinstance(value, float | int) else type(value).__name__}"
+    )
 
 
-def _canonical(value: Any) -> bytes | None:
-    """Canonical bytes as in `hushgram.exact.keys`, or None where a value has none."""
-    if isinstance(value, str):
-        try:
+def _canonical(value: Any, name: str) -> bytes:
+    """Canonical bytes as in `hushgram.exact.keys`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        if isinstance(value, str):
             return value.encode()
-        except UnicodeEncodeError:
-            return None
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, int):
-        return str(value).encode()
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bool):
+            return b"true" if value else b"false"
+        if isinstance(value, int):
+            return str(value).encode()
+    except ValueError:  # half a surrogate pair; more digits than Python writes
+        raise _Bad(f"{name} is {type(value).__name__} that cannot be written") from None
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value.isoformat().encode()
-    item = getattr(value, "item", None)  # a numpy scalar
-    return _canonical(item()) if item is not None and type(value).__module__ == "numpy" else None
+    raise _Bad(f"{name} is {'null' if value is None else type(value).__name__}")

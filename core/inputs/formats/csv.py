@@ -179,7 +179,7 @@ def _parse(
         yield arrays, lambda: _places(block, header, plan)
         return
     records = plan.source.option(CsvOptions).records
-    middle = block.data.find(b"\n", len(block.data) // 2) + 1
+    middle = block.data.find(b"\n", len(block.data) // 2, -1) + 1  # the last newline parts nothing
     if len(block.data) <= _SLOW_BYTES or not middle or (records.spans and records.quote in block.data):
         yield _one_by_one(block, header, plan, rejects)
         return

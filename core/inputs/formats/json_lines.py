@@ -4,6 +4,9 @@ A line is a record if it is UTF-8 and holds one JSON object (RFC 8259, to any de
 numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs twice
 in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them. Fields
 that are not read may hold anything that is JSON.
+
+A secret field (`Source.secrets`) has no say in that: where one is read, strings may hold bytes that are not UTF-8, and
+a secret that occurs twice is missing.
 """
 
 from __future__ import annotations
@@ -52,31 +55,33 @@ class _Object(list[tuple[str, Any]]):
 _DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_int=Int, parse_float=Float, parse_constant=Float)
 
 
-def load(line: bytes, names: Collection[str]) -> dict[str, Any]:
+def load(line: bytes, names: Collection[str], secrets: Collection[str] = ()) -> dict[str, Any]:
     """The fields `names` of the object on a line, as far as they are there; `NoRecord` where there is none.
 
     A name with dots is a way through objects: ``request.url``.
     """
-    fields = parse(line)
+    fields = parse(line, "surrogateescape" if secrets else "strict")
     found: dict[str, Any] = {}
     for name in names:
         value: Any = fields
         for part in name.split("."):
-            value = _field(value, part, name) if isinstance(value, _Object) else None
+            value = _field(value, part, name, name in secrets) if isinstance(value, _Object) else None
         found[name] = NESTED if isinstance(value, list) else value
     return found
 
 
-def parse(line: bytes) -> list[tuple[str, Any]]:
+def parse(line: bytes, errors: str = "strict") -> list[tuple[str, Any]]:
     """The fields of the object on a line, repeated ones too."""
     try:
-        return _fields(line.decode("utf-8"))
+        return _fields(line.decode("utf-8", errors))
     except UnicodeDecodeError:
         raise NoRecord("line is not UTF-8") from None
 
 
-def _field(record: list[tuple[str, Any]], part: str, name: str) -> Any:
+def _field(record: list[tuple[str, Any]], part: str, name: str, secret: bool) -> Any:
     values = [value for field, value in record if field == part]
+    if len(values) > 1 and secret:
+        return None
     if len(values) > 1:
         raise NoRecord(f"{name} occurs twice")
     return values[0] if values else None

@@ -64,14 +64,17 @@ def _seen(head: bytes, source: Source) -> tuple[list[str], tuple[str, ...]]:
     for line in head.split(b"\n")[:_HEAD_LINES]:
         try:
             line = line.removeprefix(BOM)
-            record = load(line, source.names)
-            seen.update(dict.fromkeys(name for name, _ in parse(line)))
+            record = load(line, source.names, source.secrets)
+            fields = parse(line, "surrogateescape" if source.secrets else "strict")
+            seen.update(dict.fromkeys(name for name, _ in fields))
         except NoRecord:
             continue
         for name, value in record.items():
             if value is not None or name in seen:
                 kinds.setdefault(name, set()).add(type(value))
-    columns = [*seen, *(name for name in kinds if name not in seen)]
+    columns = list(
+        dict.fromkeys((*seen, *kinds, *source.secrets))
+    )  # a secret may be missing from all of them
     return columns, tuple(name for name, found in kinds.items() if found - {type(None)} == {Int})
 
 
@@ -105,7 +108,7 @@ def _parse(
     if not block.data.strip(b"\r\n"):
         return
     arrays = _by_arrow(block.data, plan, guess, others)
-    middle = block.data.find(b"\n", len(block.data) // 2) + 1
+    middle = block.data.find(b"\n", len(block.data) // 2, -1) + 1  # the last newline parts nothing
     if arrays is not None:
         yield arrays, lambda: _places(block)
     elif len(block.data) <= _SLOW_BYTES or not middle:
@@ -204,11 +207,11 @@ def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list
         if not line.strip(_BLANKS):
             continue
         try:
-            record = load(line, names)
+            record = load(line, names, plan.source.secrets)
             for name in ids:
                 if isinstance(record.get(name), Float):
                     raise NoRecord(f"{name} is a number with a fraction")
-            texts.add([_text(name, record.get(name), name in written) for name in names], here, line)
+            texts.add([_value(name, record.get(name), name in written, plan) for name in names], here, line)
         except NoRecord as problem:
             rejects.add(str(problem), here, line)
     return texts.arrays(rejects), texts.places
@@ -217,6 +220,16 @@ def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list
 def _written_as_text(plan: InputPlan) -> list[str]:
     """The columns in which a whole number is its text."""
     return [f.name for f in plan.raw if f.name in plan.source.texts or pa.types.is_string(f.type)]
+
+
+def _value(name: str, value: Any, whole: bool, plan: InputPlan) -> bytes | None:
+    """A value as its text; where it has none, `NoRecord`, but a secret is missing."""
+    try:
+        return _text(name, value, whole)
+    except NoRecord:
+        if name in plan.source.secrets:
+            return None
+        raise
 
 
 def _text(name: str, value: Any, whole: bool) -> bytes | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hushgram.errors import ParameterError
+from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Texts, keep_good, valid_text
 from hushgram.inputs.formats.format import FilePlan, Format
@@ -72,6 +72,11 @@ def groups_of(pattern: str) -> list[str]:
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
     options = source.option(LogOptions)
+    if source.secrets:
+        raise InputError(
+            f"{file.path}: column {source.secrets[0]!r} is secret, and whether a line matches a pattern could tell it; "
+            "write the records as CSV, JSON lines or Parquet first"
+        )
     head = read_head(file.path, compression, opener)
     types: dict[str, pa.DataType] = {}
     if options.preset is None:

@@ -84,7 +84,7 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
             batches = file.iter_batches(_batch_rows(file, item, names), row_groups=item.groups, columns=names)
             at = sum(file.metadata.row_group(group).num_rows for group in range(min(item.groups)))
             for batch in batches:
-                yield _chunk(batch, plan, rejects, at, item.size * batch.num_rows // max(rows, 1))
+                yield from _chunks(batch, plan, rejects, at, item.size * batch.num_rows // max(rows, 1))
                 at += batch.num_rows
     except _DAMAGE as problem:
         raise InputError(f"{item.path}: damaged Parquet data: {first_line(problem)}") from None
@@ -104,17 +104,22 @@ def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES // width))
 
 
-def _chunk(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Chunk:
-    arrays = []
-    for field in plan.raw:
-        column = _column(batch, field.name)
-        if field.name in plan.source.texts:
-            column = to_id(column, field.type)
-        elif column.type != field.type:
-            column = column.cast(field.type)
-        arrays.append(column)
-    good = keep_good(arrays, plan, rejects, at + np.arange(batch.num_rows))
-    return Chunk(good, size, *rejects.take())
+def _chunks(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Iterator[Chunk]:
+    """The good records of a batch: in halves where it cannot be converted whole, down to the record that cannot be."""
+    trial = Rejects(rejects.path, rejects.keep)
+    try:
+        arrays = [to_id(_column(batch, field.name), field.type) for field in plan.raw]
+        good = keep_good(arrays, plan, trial, at + np.arange(batch.num_rows))
+    except (pa.ArrowInvalid, pa.ArrowCapacityError):  # such as more text than 32-bit offsets reach
+        half = batch.num_rows // 2
+        if half:
+            yield from _chunks(batch.slice(0, half), plan, rejects, at, size // 2)
+            yield from _chunks(batch.slice(half), plan, rejects, at + half, size - size // 2)
+            return
+        trial, good = Rejects(rejects.path, rejects.keep), plan.empty
+        trial.add("record cannot be converted", at)
+    rejects.merge(trial)
+    yield Chunk(good, size, *rejects.take())
 
 
 FORMAT = Format(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 from hushgram.decoding import AlpEvidence
 from hushgram.decoding.alp import Patterns, pack_bits
 from hushgram.decoding.confidence import Confidence
+from hushgram.decoding.outcomes import OutcomeTable
 from hushgram.decoding.posterior import Outcomes, Posterior
 from hushgram.decoding.prior import fit_prior
+from hushgram.noise.laws import GaussianLaw, LaplaceLaw
 
 from .worlds import made, patterns
 
@@ -88,3 +92,76 @@ def test_credible_intervals_would_not_pass() -> None:
     posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), 1.0)
     held = coverage(alp, lambda outcomes: posterior.interval(outcomes, 0.95), np.arange(1.0, 120.0))
     assert held.min() < 0.9
+
+
+# Intervals of keys that were chosen by looking -------------------------------------------------------------------
+
+
+def misses(alp: AlpEvidence, table: Confidence, counts: np.ndarray, span: int = 400) -> tuple[Any, Any]:
+    """P(interval misses x | x) of keys that are not listed and of listed ones; summed as such, so no digit is lost."""
+    words = pack_bits(patterns(alp.levels))
+    bits = alp.rounding(counts) @ np.exp(alp.log_patterns(words)).T
+    low, high = table.interval(Outcomes(words, np.full(len(words), -1)))
+    outside = (low > counts[:, None]) | (counts[:, None] > high)
+    hidden, listed = (bits * outside).sum(axis=1) * alp.released.hidden(counts), np.zeros(len(counts))
+    for value in range(alp.released.bound, alp.released.bound + span):
+        low, high = table.interval(Outcomes(words, np.full(len(words), value)))
+        outside = (low > counts[:, None]) | (counts[:, None] > high)
+        listed += (bits * outside).sum(axis=1) * alp.released.value(np.array([float(value)]), counts)[0]
+    return hidden, listed
+
+
+@pytest.mark.parametrize("among", [20, 10**4, 10**7, 10**10])
+@pytest.mark.parametrize("cells", [None, 2.0**60])
+def test_among_many_every_count_is_missed_by_at_most_its_share(among: int, cells: float | None) -> None:
+    alp = made(cells=cells)
+    table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True, among)
+    counts = np.arange(0.0, 200.0)
+    assert np.all(np.add(*misses(alp, table, counts)) <= 0.05 / among * (1.0 + 1e-6))
+
+
+@pytest.mark.parametrize("law", [LaplaceLaw(40.0), GaussianLaw(40.0)])
+@pytest.mark.parametrize("among", [1, 1_000, 10**8])
+def test_coarse_counts_keep_their_share_whatever_the_noise(law: Any, among: int) -> None:
+    """Counts and values are taken together in steps of five, over which thin Gaussian tails change most."""
+    coarse = made(bound=300, noise=40.0, width=90.0, listed=[310, 350, 4000], cells=None)
+    released = replace(coarse.released, noise=law)
+    alp = AlpEvidence(released, flip=0.2, width=90.0, sizes=coarse.sizes, ones=coarse.ones)
+    table = Confidence(released, alp, fit_prior(released, alp), 0.95, True, among)
+    counts = np.arange(0.0, 1500.0, 7.0)
+    assert np.all(np.add(*misses(alp, table, counts, span=3_000)) <= 0.05 / among * 1.04)
+
+
+@pytest.mark.parametrize("number", [1, 30, 3_000])
+@pytest.mark.parametrize("cells", [None, 2.0**20])
+def test_intervals_of_listed_keys_hold_at_once(number: int, cells: float | None) -> None:
+    """By the two bounds of the proof: given that the count is listed, or in any case."""
+    alp = made(cells=cells)
+    table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True, number, listed=True)
+    counts = np.arange(0.0 if cells else 1.0, 200.0)
+    shares = 1.0 - alp.released.hidden(counts)
+    most = np.maximum(0.9 * 0.05 / number * shares, 0.0025 / (cells or alp.released.keys))
+    assert np.all(misses(alp, table, counts)[1] <= most * (1.0 + 1e-6))
+
+
+def test_ordinary_intervals_of_false_keys_would_not_pass() -> None:
+    """The broken twin: of listed keys that are empty cells, hardly any ordinary interval holds 0."""
+    alp = made()
+    table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True)
+    zero = np.zeros(1)
+    assert misses(alp, table, zero)[1][0] > 0.9 * (1.0 - alp.released.hidden(zero))[0]
+
+
+@pytest.mark.parametrize("law", [LaplaceLaw(2.0), GaussianLaw(3.0)])
+def test_outcomes_of_unlikely_counts_keep_their_digits(law: Any) -> None:
+    alp = made()
+    released = replace(alp.released, noise=law)
+    table, counts = OutcomeTable(released, alp, 60), np.array([0.0, 18.0, 60.0, 70.0])
+    chances = table.chances(counts)
+    ranges = chances[:, table.hidden :].reshape(len(counts), -1, table.listed).sum(axis=2)
+    wide = np.arange(table.step)
+    exact = law.pmf(table.cuts[:-1, None, None] + wide - counts[:, None]).sum(axis=2).T
+    assert exact[exact > 0].min() < 1e-14
+    assert ranges[:, :-1] == pytest.approx(exact, rel=1e-6, abs=1e-30)
+    below = [math.fsum(law.pmf(np.arange(-400.0, released.bound) - x)) for x in counts]
+    assert released.hidden(counts) == pytest.approx(below, rel=1e-6)

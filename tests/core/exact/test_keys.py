@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.errors import InputError
+from hushgram.exact.identifiers import one_array
 from hushgram.exact.keys import encode, fingerprints, hash_bytes, user_tokens
 
 SECRET = bytes(range(32))
@@ -115,3 +116,12 @@ def test_zero_padding_and_shortening_cannot_be_confused():
 
 def test_hash_bytes_matches_documented_example():
     assert f"{hash_bytes(pa.array([b'hello'], pa.large_binary()))[0]:016x}" == "cbd8a7b341bd9b02"
+
+
+def test_chunks_of_dictionaries_that_do_not_combine_are_decoded():
+    small = pa.dictionary(pa.int8(), pa.string())
+    many = [pa.array([f"{part}{i}" for i in range(100)]).cast(small) for part in "ab"]
+    nulls = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))] * 2
+    for chunks in (many, nulls):
+        column = one_array(pa.chunked_array(chunks))
+        assert column.to_pylist() == [value for chunk in chunks for value in chunk.to_pylist()]

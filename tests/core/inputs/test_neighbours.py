@@ -3,7 +3,8 @@
 Generated files with odd lines, in all formats and through all steps that shape keys (1,500 of them, 10,000 and more by
 `make neighbours`), each with and without the lines of one user: what the others contribute is the same, and the whole
 is what its lines give one by one. For CSV whose values may hold newlines this is promised where every line of the file
-is quoted well; for anything else the damage is bounded.
+is quoted well; for anything else the damage is bounded. Tables of Arrow and Parquet files likewise: users, keys and
+values of every type, at the edges of what the types can hold, cut into any batches and beside files of other types.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import ast
 import bz2
 import csv
+import datetime
+import decimal
 import io
 import json
 import os
@@ -19,19 +22,25 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushgram.errors import InputError
+from hushgram.errors import InputError, ParameterError
 from hushgram.exact.contributions import Bounds, Contributions
+from hushgram.exact.identifiers import decoded, one_array
+from hushgram.exact.keys import as_column, canonical
+from hushgram.exact.weights import Grid, wrong_values
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
 from hushgram.inputs.conditions import parse
-from hushgram.inputs.formats import FORMATS, csv_records
+from hushgram.inputs.formats import FORMATS, csv_records, parquet
 from hushgram.inputs.shaping import STEPS, parse_recipe
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.transforms.shuffle.columns import Fields, columns_of
 from tests.core.inputs.helpers import source_of
 
 FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "1500"))
@@ -460,3 +469,228 @@ def test_lines_that_are_too_long_are_so_in_every_cut(monkeypatch: pytest.MonkeyP
             content = b"\n".join(lines) + rng.choice([b"", b"\n"])
             rows, bad = reader.read(content, rng.randrange(1, 300), rng.randrange(1, 300))
             assert (sum(rows.values()), bad) == (len(lines) - long, long)
+
+
+# --- columns of Arrow: every type, in tables and in Parquet files of different types -------------------------
+
+EDGES = [0, 1, 7, 255, 2**53 - 1, 2**53, 2**53 + 1, *(2**62 + k for k in (-600, -512, -256, -255, -1, 0, 1, 256)),
+         2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]  # fmt: skip
+REALS = [0.0, -0.0, 5e-324, 2.0**-60, 0.1, 0.5, 1.0, 2.0**62, 2.0**62 - 512, 1e308, -1e-300, -1.0,
+         float("nan"), float("inf"), float("-inf")]  # fmt: skip
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+FLOATS = [pa.float16(), pa.float32(), pa.float64()]
+DECIMALS = [
+    *(pa.decimal128(*size) for size in ((5, 2), (18, 0), (19, 0), (38, 0), (38, 18), (38, 38))),
+    pa.decimal256(76, 30),
+]
+IDS = ["a", "b", "é", "", "a\0", "\0", "7", "-1", "x" * 300, "true", "2026-11-16"]
+RAWS = [
+    b"a",
+    b"7",
+    b"\xff",
+    b"a\0b",
+    b"\xed\xa0\x80",
+    b"\xc3",
+]  # not all of them UTF-8: half a surrogate pair, too
+TEXT = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
+
+
+def dictionary(kind: pa.DataType) -> pa.DataType:
+    return pa.dictionary(pa.int32(), kind)
+
+
+VALUES = [*INTEGERS, *FLOATS, *DECIMALS, dictionary(pa.int64()), dictionary(pa.float64()), pa.null()]
+NAMES = [*TEXT, pa.int8(), pa.int64(), pa.uint64(), pa.date32(), pa.bool_(), dictionary(pa.string()),
+         dictionary(pa.int64()), pa.null()]  # fmt: skip
+
+
+def one_value(kind: pa.DataType, rng: random.Random) -> Any:
+    """A value that the type can hold, mostly at the edge of something."""
+    if pa.types.is_null(kind) or rng.random() < 0.1:
+        return None
+    if pa.types.is_dictionary(kind):
+        return one_value(kind.value_type, rng)
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        return rng.choice([n for n in EDGES if limits.min <= n <= limits.max])
+    if pa.types.is_floating(kind):
+        with np.errstate(over="ignore"):
+            return kind.to_pandas_dtype()(rng.choice([*REALS, *map(float, EDGES)]))
+    if pa.types.is_decimal(kind):
+        top = 10**kind.precision - 1
+        edges = [n * 10**kind.scale + extra for n in EDGES for extra in (-1, 0, 1)]
+        digits = rng.choice([n for n in [0, 1, -1, top, -top, rng.randrange(top), *edges] if abs(n) <= top])
+        return decimal.Decimal((int(digits < 0), [int(d) for d in str(abs(digits))], -kind.scale))
+    if pa.types.is_date(kind):
+        return datetime.date(2026, 11, 16)
+    if pa.types.is_boolean(kind):
+        return rng.random() < 0.5
+    text = rng.choice([*IDS, *RAWS])
+    return text.encode() if isinstance(text, str) else text
+
+
+def arrow(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """A column of any type; text need not be UTF-8."""
+    if pa.types.is_dictionary(kind):
+        plain = arrow(values, kind.value_type)
+        codes = pa.array([None if value is None else at for at, value in enumerate(values)], pa.int32())
+        return pa.DictionaryArray.from_arrays(codes, plain)  # repeats itself, and may hold nulls
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        raw = pa.array(values, pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+        return pa.Array.from_buffers(kind, len(raw), raw.buffers())
+    return pa.array(values, kind)
+
+
+Kinds = tuple[pa.DataType, pa.DataType, pa.DataType]
+
+
+def some_kinds(rng: random.Random) -> Kinds:
+    return rng.choice(NAMES), rng.choice(NAMES), rng.choice(VALUES)
+
+
+def some_rows(kinds: Kinds, rng: random.Random) -> list[tuple[Any, ...]]:
+    return [tuple(one_value(kind, rng) for kind in kinds) for _ in range(rng.randrange(1, 9))]
+
+
+def table_of(rows: list[tuple[Any, ...]], kinds: Kinds) -> pa.Table:
+    return pa.table(
+        {
+            name: arrow([row[at] for row in rows], kind)
+            for at, (name, kind) in enumerate(zip(("user", "key", "n"), kinds, strict=True))
+        }
+    )
+
+
+FIELDS = Fields("user", "key", ("n",))
+GRIDS = [Grid(Fraction(1), 1 << 20), Grid(Fraction(1, 1000), 16), Grid(Fraction(10**12), 1 << 20)]
+
+
+def contributed(batch: pa.Table | pa.RecordBatch) -> Counter[Any]:
+    """User, key and grains of each record that is accepted, by their bytes."""
+    taken = columns_of(batch, FIELDS)
+    draws = np.full(len(taken), 1 << 62, np.uint64)
+    grains = [grid.grains(taken.values[0], lambda: draws).tolist() for grid in GRIDS]
+    users, keys = canonical(taken.users).to_pylist(), canonical(taken.keys).to_pylist()
+    found = Counter(zip(users, keys, *grains, strict=True))
+    found["set aside"] = taken.bad
+    return found
+
+
+def test_a_record_of_a_table_is_accepted_and_counted_by_its_own_values() -> None:
+    rng = random.Random(11)
+    for _ in range(FILES // 2):
+        kinds = some_kinds(rng)
+        rows = some_rows(kinds, rng)
+        table = table_of(rows, kinds)
+        alone = sum((contributed(table_of([row], kinds)) for row in rows), Counter())
+        assert contributed(table) + Counter() == alone, (kinds, rows)
+        cut = rng.randrange(len(rows) + 1)
+        parts = [table.slice(0, cut), table.slice(cut)]
+        assert sum(map(contributed, parts), Counter()) == alone, (kinds, rows, cut)
+        chunks = pa.concat_tables([table_of(rows[:cut], kinds), table_of(rows[cut:], kinds)])
+        assert contributed(chunks) + Counter() == alone, (kinds, rows, cut)
+
+
+#: conditions that hold for numbers, and for text; a file whose types do not fit is refused, whatever stands in it
+CONDITIONS = [
+    None, None, "n >= 4611686018427387903", "n = 9007199254740993 OR n < 0.5", "n IS NOT NULL", "key LIKE '_'",
+    "key MATCHES '^.$' OR user > 'a'", "user > 6",
+]  # fmt: skip
+
+
+def read_files(tables: list[pa.Table], rows: int, **options: Any) -> Counter[Any]:
+    """What the records of Parquet files contribute that are planned together."""
+    files = {}
+    for number, table in enumerate(tables):
+        sink = pa.BufferOutputStream()
+        for at, column in enumerate(table.columns):
+            if pa.types.is_dictionary(column.type):  # a file may not have nulls among its values
+                table = table.set_column(
+                    at, table.schema.names[at], decoded(one_array(column)).dictionary_encode()
+                )
+        pq.write_table(table, sink, row_group_size=rows)
+        files[f"{number}.parquet"] = sink.getvalue().to_pybytes()
+    opener = lambda path: pa.BufferReader(files[path])  # noqa: E731
+    source = source_of(**{"columns": ("n",), **options}, values=("n",), item_bytes=1)
+    plan = plan_inputs([InputFile(path, len(data)) for path, data in files.items()], source, opener)
+    found: Counter[Any] = Counter()
+    for item in plan.items:
+        for chunk in read_item(item, plan, opener):
+            found += contributed(pa.table(chunk.batch.columns[:3], ["user", "key", "n"]))
+            found["set aside"] += sum(chunk.rejected.values())
+    return found + Counter()
+
+
+def test_a_record_of_a_file_is_taken_alike_whatever_stands_in_other_rows_and_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 3)
+    rng, compared = random.Random(12), 0
+    for _ in range(FILES // 6):
+        options: dict[str, Any] = {}
+        if rng.random() < 0.3:
+            options["ids"] = ("user | lower", "[key, user]")
+        if (condition := rng.choice(CONDITIONS)) is not None:
+            options["where"] = parse(condition)
+        tables = []
+        for _ in range(rng.randrange(1, 4)):
+            kinds = some_kinds(rng)
+            tables.append(table_of(some_rows(kinds, rng), kinds))
+        single = [table.slice(row, 1) for table in tables for row in range(table.num_rows)]
+        try:
+            alone = [read_files([row], 1, **options) for row in single]
+        except ParameterError:  # the condition does not fit the types of one of them
+            continue
+        together = read_files(tables, rng.randrange(1, 9), **options)
+        assert together == sum(alone, Counter()), (tables, options)
+        compared += 1
+    assert compared > FILES // 30
+
+
+def test_without_one_user_the_records_of_all_others_are_the_same() -> None:
+    rng = random.Random(13)
+    for _ in range(FILES // 8):
+        tables, others = [], []
+        for _ in range(rng.randrange(1, 4)):
+            kinds = some_kinds(rng)
+            rows, own = some_rows(kinds, rng), some_rows(kinds, rng)
+            others.append(table_of(rows, kinds))
+            for row in own:
+                rows.insert(rng.randrange(len(rows) + 1), row)
+            tables.append(table_of(rows, kinds))
+            if rng.random() < 0.2:  # a file with records of this user alone
+                tables.append(table_of(own, kinds))
+        added = read_files(tables, rng.randrange(1, 9))
+        assert not read_files(others, rng.randrange(1, 9)) - added, (tables, others)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.decimal128(38, 0)])
+def test_large_whole_numbers_are_good_beside_a_bad_one(kind: pa.DataType) -> None:
+    """One user with a bad value once moved a sum from 4,000 to 10."""
+    large = [2**62 - 1 - k for k in range(256)]
+    bad = 2**62 if kind == pa.uint64() else -1
+    ((reason, good),) = wrong_values(pa.array([*large, bad, None], kind), "n")
+    assert reason == ("n is too large" if kind == pa.uint64() else "n is negative")
+    assert good.tolist() == [True] * 256 + [False, True]
+
+
+def test_no_message_quotes_a_value_of_a_record(tmp_path: Any) -> None:
+    secret = 9007199254740993
+    tables = [
+        pa.table({"user": ["a"], "key": ["k"], "n": [secret]}),
+        pa.table({"user": ["b"], "key": ["k"], "n": [0.5]}),
+    ]
+    assert sum(read_files(tables, 1).values()) == 2  # it once failed, with the number in its message
+    for column in (["a", secret], [secret, "a"], ["\udc80"], [object()], [1, b"x", "secret"]):
+        with pytest.raises(InputError) as caught:
+            as_column(column)
+        assert str(caught.value) == "keys: values must be all text, all bytes or all whole numbers"
+
+
+def test_a_moment_that_python_has_no_object_for_is_no_reason_to_fail() -> None:
+    far = pa.array([2**40, 1], pa.timestamp("s"))
+    tables = [pa.table({"user": pa.array([None, "a"]), "key": ["k", "k"], "n": [1, 1], "t": far})]
+    for keep in (False, True):
+        found = read_files(tables, 9, keep_bad=keep, columns=("n", "t"))
+        assert found["set aside"] == 1
+        assert sum(found.values()) == 2

@@ -53,6 +53,7 @@ DEFINED: list[tuple[str, str | None, Any]] = [
     ("words", " ,;", []),
     ("ngrams 3", "añbc", ["añb", "ñbc"]),
     ("ngrams 3", "ab", []),
+    ("ngrams 99", "a" * (2**20 + 1), []),
 ]
 
 

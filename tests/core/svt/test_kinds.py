@@ -14,7 +14,7 @@ import pytest
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.sensitivity import exact
-from hushgram.svt.exact_answers import QueryPlan
+from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.svt.kinds import KINDS, Counters, DataShape, QueryKind
 from hushgram.svt.kinds.kind import read_text
 from hushgram.svt.queries import parse_query, read_queries, sensitivity
@@ -95,3 +95,10 @@ def test_every_kind_states_its_fields_and_the_registry_is_by_the_first():
     assert all(kind.fields[0] == lead for lead, kind in KINDS.items())
     fields = [field for kind in KINDS.values() for field in kind.fields]
     assert len(set(fields)) == len(fields)
+
+
+def test_a_queried_text_that_is_not_utf8_is_no_reason_to_fail() -> None:
+    raw = pa.array([b"a", b"\xff", None])
+    table = pa.table({"x": pa.Array.from_buffers(pa.string(), 3, raw.buffers())})
+    found = unpack_records(pack_records(table, table.schema), table.schema)
+    assert found.column("x").cast(pa.binary()).to_pylist() == raw.to_pylist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +126,14 @@ def test_a_bound_without_values_is_refused(here: Path) -> None:
     )
     refused = CliRunner().invoke(cli, ["release", "config.yaml"])
     assert "input.value" in str(refused.exception)
+
+
+def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> None:
+    """max_contributions auto with a tiny unit: what users count at most, what the cut took, what to expect."""
+    privacy = "{epsilon: 1, max_contributions: auto, max_value: 0.001, unit: 0.0001}"
+    checked = run("data.parquet", "--check", privacy=privacy)
+    assert checked.exit_code == 0, checked.exception
+    assert not re.search(r": 0\.0 \(root|intervals 0 wide", checked.stdout)
+    words = " ".join(run("data.parquet", privacy=privacy).stdout.split())
+    assert "where each user counts at most 0.1024 in all and 0.001 for one key" in words
+    assert re.search(r"contributions at most 0\.\d+ of a user, chosen from the data", words)

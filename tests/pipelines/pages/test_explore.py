@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from hushgram.pipelines.pages.explore import LARGEST_REQUEST, MOST_KEYS
+from hushgram.sketch.reader import Sketch
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,21 @@ def ask(url: str, body: Any, **headers: str) -> tuple[int, Any]:
             return answer.status, answer.read()
     except urllib.error.HTTPError as problem:
         return problem.code, problem.read()
+
+
+def test_intervals_hold_for_all_keys_that_are_asked_at_once(address: str, sketches: dict[str, Path]) -> None:
+    keys = [f"/page/{number}" for number in range(100)]
+    status, body = ask(f"{address}ask", {"keys": keys})
+    answer = json.loads(body)
+    assert status == 200
+    assert answer["among"] == 128
+    name, path = next(iter(sketches.items()))
+    held = Sketch.open(path).estimate(keys, among=128)
+    at = answer["pages"][answer["names"].index(name)]
+    assert [row[at[2]] for row in answer["rows"]] == held["high"].to_pylist()
+    assert json.loads(ask(f"{address}ask", {"keys": keys[:1]})[1])["among"] == 1
+    text = ask(f"{address}csv", {"keys": keys})[1].decode()
+    assert f"{name}: among" in text.splitlines()[0]
 
 
 def test_answers_as_one_types(address: str, looked: Any) -> None:
@@ -91,6 +110,60 @@ def test_odd_requests_are_refused_in_a_sentence(address: str, body: Any, said: s
     status, answer = ask(address + "ask", body)
     assert status == 400
     assert said in json.loads(answer)["error"]
+
+
+def half_sent(address: str, start: bytes) -> socket.socket:
+    host, port = address.split("/")[2].split(":")
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.sendall(start)
+    return connection
+
+
+STARTS = {
+    "nothing": b"",
+    "a first line": b"GET / HTTP/1.1\r\n",
+    "headers": b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le",
+    "a body": b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\nabc",
+    "another token": b"POST /" + b"0" * 32 + b"/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_half_sent_requests_without_the_token_do_not_keep_the_owner_out(address: str, start: str) -> None:
+    """200 connections wait with part of a request: the owner is answered among them, and they are closed."""
+    with contextlib.ExitStack() as held:
+        strangers = [held.enter_context(half_sent(address, STARTS[start])) for _ in range(200)]
+        begun = time.monotonic()
+        for _ in range(20):
+            status, answer = ask(address + "ask", {"keys": ["/page/2"]})
+            assert (status, len(json.loads(answer)["rows"])) == (200, 1)
+            strangers.append(held.enter_context(half_sent(address, STARTS[start])))
+        assert time.monotonic() - begun < 10
+        for stranger in strangers:  # closed or reset, well before the time of the socket itself
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                while stranger.recv(1 << 16):
+                    pass
+        assert time.monotonic() - begun < 15
+
+
+def test_a_slow_owner_is_waited_for(address: str) -> None:
+    """Who has shown the token may take its time with the rest."""
+    token = address.rsplit("/", 2)[1]
+    host = address.split("/")[2]
+    body = b'{"keys": ["/page/2"]}'
+    head = f"POST /{token}/ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    with half_sent(address, head.encode()) as owner:
+        time.sleep(3)
+        owner.sendall(f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode())
+        time.sleep(0.5)
+        owner.sendall(body)
+        assert owner.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
+def test_the_downloaded_csv_is_safe_for_spreadsheets(address: str) -> None:
+    status, answer = ask(address + "csv", {"keys": ["=1+1", "@x", "/page/2"]})
+    assert status == 200
+    assert [line.split(b",")[0] for line in answer.splitlines()[1:]] == [b'"\'=1+1"', b'"\'@x"', b'"/page/2"']
 
 
 def test_nothing_asked_is_nothing_found(address: str) -> None:

@@ -96,3 +96,13 @@ def test_a_page_is_not_replaced_unless_asked(sketches: dict[str, Path], tmp_path
         make(sketches["pure"], tmp_path / "report.html")
     make(sketches["pure"], tmp_path / "report.html", "--force")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_intervals_hold_for_all_listed_keys_at_once(sketches: dict[str, Path], tmp_path: Path) -> None:
+    text = make(sketches["text"], tmp_path / "report.html")
+    assert "intervals that hold for all listed keys at once with 95%" in text
+    found = hg.Sketch.open(sketches["text"]).heavy().sort_by([("value", "descending")])
+    alone = hg.Sketch.open(sketches["text"]).estimate(found["key"].to_pylist())
+    widest = found["high"].to_numpy()[0]
+    assert widest > alone["high"].to_numpy()[0]
+    assert f'<td class="n">{widest:,.0f}</td>' in text

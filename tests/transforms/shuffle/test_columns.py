@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -10,9 +12,15 @@ import pytest
 
 from hushgram.errors import InputError
 from hushgram.exact.contributions import Bounds
+from hushgram.inputs import Tally
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.progress import run_pipeline
+from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.shuffle.columns import Fields, RowBuffer, columns_of
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle.batching import TakeBatches
+from hushgram.transforms.shuffle.columns import Columns, Fields, columns_of
 
 
 class View(NamedTuple):
@@ -40,18 +48,71 @@ def test_rows_of_a_schema_are_checked_when_the_pipeline_is_built() -> None:
             rows | "Count" >> CountRecords("uri", texts=True)
 
 
-def test_dicts_without_the_field_fail_with_the_first_batch() -> None:
-    rows = RowBuffer(Fields("user", "uri"))
-    rows.add({"user": "a", "url": "/"})
-    with pytest.raises(InputError, match="no record has the fields 'user' and 'uri'; a record has user, url"):
-        rows.take()
+GOOD = [{"user": str(i), "url": f"/{i % 5}"} for i in range(40)]
+ODD: list[Any] = [
+    {"user": "a"}, {"url": "/"}, {}, None, "text", ("a",), ("a", "b", "c"), 7, [1, 2], {"user": None, "url": "/"},
+    {"user": "a", "url": 1.5}, pa.table({"user": ["a"]}), pa.table({"user": [1.5], "url": ["/"]}),
+]  # fmt: skip
 
 
-def test_a_single_dict_without_the_field_is_set_aside() -> None:
-    rows = RowBuffer(Fields("user", "url"))
-    for record in ({"user": "a"}, {"user": "b", "url": "/"}, {"user": "c", "url": None}):
-        rows.add(record)
-    assert rows.take()[1:3] == (pa.array([b"/"], pa.large_binary()), {"url is null": 2})
-    later = RowBuffer(Fields("user", "url"), known=rows.known)
-    later.add({"user": "a"})
-    assert later.take().bad == 1
+@pytest.mark.parametrize("odd", ODD, ids=lambda record: type(record).__name__)
+def test_one_odd_record_is_set_aside_in_whatever_bundle_it_comes(odd: Any) -> None:
+    fields = Fields("user", "url")
+    alone, beside = _taken([odd], fields), _taken([*GOOD, odd], fields)
+    assert (alone.rows, sum(alone.bad.values())) == (0, 1)
+    assert (beside.rows, beside.bad) == (len(GOOD), alone.bad)
+
+
+def _taken(records: list[Any], fields: Fields) -> Tally:
+    """What one bundle of records is counted as."""
+    step = CountBatches(fields)
+    step.setup()
+    step.start_bundle()
+    for record in records:
+        assert not list(step.process(record))
+    (tally,) = [
+        element.value for element in step.finish_bundle() if isinstance(element, beam.pvalue.TaggedOutput)
+    ]
+    assert isinstance(tally.value, Tally)
+    return tally.value
+
+
+class CountBatches(TakeBatches):
+    """Takes batches, and makes nothing of them."""
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(fields, threads=1)
+
+    def work(self, columns: list[Columns]) -> int:
+        return sum(map(len, columns))
+
+    def send(self, result: int) -> Iterator[int]:
+        return iter(())
+
+
+def test_a_few_odd_records_do_not_stop_a_release(tmp_path: Path) -> None:
+    records = [*GOOD, *ODD]
+    _run(records, tmp_path / "a", max_bad_share="0.5")
+    with pytest.raises(
+        InputError, match=r"more than max_bad_share \(0.05\) of the records would be set aside"
+    ):
+        _run(records, tmp_path / "b")
+
+
+def test_a_field_that_no_record_has_is_refused_at_the_end(tmp_path: Path) -> None:
+    records = [{"user": "a", "uri": "/"}] * 9
+    with pytest.raises(
+        InputError, match="the records: no field 'url' in the record; more than max_bad_share"
+    ):
+        _run(records, tmp_path / "a")
+    tables = [pa.table({"user": ["a"], "uri": ["/"]})] * 9
+    with pytest.raises(InputError, match="the records: no column 'url'; more than max_bad_share"):
+        _run(tables, tmp_path / "b")
+
+
+def _run(records: list[Any], path: Path, **options: Any) -> None:
+    params = ReleaseParams(epsilon="1", max_contributions=2)
+    pipeline = new_pipeline(pipeline_options())
+    created = pipeline | beam.Create(records, reshuffle=False)
+    _ = created | ReleaseSparseHistogram(params, user="user", key="url", path=path, **options)
+    run_pipeline(pipeline, pipeline_options(), title="test", quiet=True)

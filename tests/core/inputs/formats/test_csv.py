@@ -154,3 +154,10 @@ def test_byte_ranges_cover_each_line_once(tmp_path: Path, item_bytes: int) -> No
     rows, rejected, _ = read_all(plan)
     assert sorted(int(row["user"]) for row in rows) == list(range(60))
     assert not rejected
+
+
+def test_a_long_bad_record_behind_a_short_one_is_set_aside(tmp_path: Path) -> None:
+    """A block that pyarrow refuses is halved at a newline; there may be none but the one at its end."""
+    for tail in (b"\n", b""):
+        path = write(tmp_path / "a.csv", b"user,key\nu,k\n\xff," + b"x" * 700_000 + tail)
+        assert read_all(plan_of(path))[:2] == ([{"user": "u", "key": "k"}], {"user is not UTF-8": 1})

@@ -88,3 +88,14 @@ def test_other_columns_have_stated_types_or_are_text(tmp_path: Path) -> None:
     rows, rejected, _ = read_all(plan)
     assert (len(rows), rejected) == (301, {"age is not int64": 1})
     assert {"user": "1", "key": "k", "age": 3, "ok": True, "t": "x"} in rows
+
+
+def test_a_long_bad_line_behind_a_short_one_is_set_aside(tmp_path: Path) -> None:
+    """A block that pyarrow refuses is halved at a newline; there may be none but the one at its end."""
+    good = b'{"user": "u", "key": "k"}\n'
+    for tail in (b"\n", b""):
+        path = write(tmp_path / "a.jsonl", good + b'{"user": "' + b"x" * 700_000 + b'", "key": 1.5}' + tail)
+        assert read_all(plan_of(path))[:2] == (
+            [{"user": "u", "key": "k"}],
+            {"key is a number with a fraction": 1},
+        )

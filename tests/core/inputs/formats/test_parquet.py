@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hushgram.errors import InputError
+from hushgram.errors import InputError, ParameterError
 from hushgram.exact.identifiers import to_id
 from hushgram.exact.keys import fingerprints
 from hushgram.inputs import read_item
+from hushgram.inputs.columns import keep_good
+from hushgram.inputs.conditions import parse
 from tests.core.inputs.helpers import plan_of, read, read_all
 
 ROOT = Path(__file__).parents[4]
@@ -160,3 +162,64 @@ def test_places_of_bad_rows_count_from_the_beginning_of_the_file(tmp_path: Path)
     file = table(tmp_path / "a.parquet", users, pa.array(["k"] * 300), row_group_size=100)
     _, _, bad = read_all(plan_of(file, keep_bad=True, item_bytes=1))
     assert [row["at"] for row in bad] == [250]
+
+
+def test_values_keep_the_type_of_their_file_and_their_exact_number(tmp_path: Path) -> None:
+    columns = [
+        pa.array([2**53 + 1, None]),
+        pa.array([0.5, 2.0]),
+        pa.nulls(2),
+        pa.array([7, 7]).dictionary_encode(),
+    ]
+    files = []
+    for number, column in enumerate(columns):
+        files.append(tmp_path / f"{number}.parquet")
+        pq.write_table(pa.table({"user": ["a", "b"], "key": ["k", "k"], "n": column}), files[-1])
+    plan = plan_of(files, columns=("n",), values=("n",))
+    found = {item.path: next(iter(read_item(item, plan))).batch.column("n") for item in plan.items}
+    assert [found[str(path)].to_pylist() for path in files] == [
+        [2**53 + 1, None],
+        [0.5, 2.0],
+        [None, None],
+        [7, 7],
+    ]
+
+
+def test_text_that_is_not_utf8_is_set_aside_also_beside_a_file_of_bytes(tmp_path: Path) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xc3\xa9", b"\xff"]).buffers())
+    files = [
+        table(tmp_path / "a.parquet", pa.array(["1", "2"]), broken),
+        table(tmp_path / "b.parquet", pa.array(["3"]), pa.array([b"\xff"])),
+    ]
+    assert read(files[0])[1] == {"key is not UTF-8": 1}
+    rows, rejected = read(files)
+    assert (len(rows), rejected) == (2, {"key is not UTF-8": 1})
+    assert len(read(files, where=parse("key LIKE '_'"))[0]) == 2  # one character of text, one of bytes
+
+
+def test_a_record_that_cannot_be_converted_is_set_aside_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As texts do that are together more than one array can hold: the batch is halved, whatever is in it."""
+
+    def small(arrays: list[Any], *rest: Any, **options: Any) -> Any:
+        if len(arrays[0]) > 3 or "7" in arrays[0].to_pylist():
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays, the value is 7")
+        return keep_good(arrays, *rest, **options)
+
+    monkeypatch.setattr("hushgram.inputs.formats.parquet.keep_good", small)
+    users = pa.array([*map(str, range(20)), None])
+    rows, rejected = read(table(tmp_path / "a.parquet", users, pa.array(["k"] * 21)))
+    assert len(rows) == 19
+    assert rejected == {"record cannot be converted": 1, "user is null": 1}
+
+
+def test_a_condition_must_fit_the_types_of_every_file(tmp_path: Path) -> None:
+    moment = datetime.datetime(2026, 11, 15, 10)
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, user, time in ((files[0], 1, moment), (files[1], "x", moment.date())):
+        pq.write_table(pa.table({"user": [user], "key": ["k"], "t": [time]}), path)
+    with pytest.raises(ParameterError, match=r"b\.parquet: where: '2026-11-15T10:00' is not a date32"):
+        plan_of(files, where=parse("t = '2026-11-15T10:00'"))
+    assert len(read(files, where=parse("t >= '2026-11-15'"))[0]) == 2
+    assert len(read(files, where=parse("user = '1'"))[0]) == 1  # whole numbers beside text are their text

@@ -1,0 +1,232 @@
+"""Random hostile data, written twice: with one privacy unit and without it.
+
+Records belong to few users with few keys, so that bounds bite and keys collide. Among them are ties, quotes, line ends,
+other scripts, numbers at the ends of their types, missing and unreadable values, and lines that are no records.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["COLUMNS", "Data", "Files", "World", "draw_data"]
+
+COLUMNS = ("user", "url", "text", "amount", "status", "smokes")
+_USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
+_URLS = (
+    "a", "b", "B", "c", "https://x.org/a?b=1", "https://x.org/a", "https://X.org/a/b#c", "//y/", "\u00e9", "e\u0301",
+    "", " a", "a,b", 'a"b', "x" * 40, None,
+)  # fmt: skip
+_TEXTS = (
+    "a b c",
+    "a a a a",
+    "b",
+    "",
+    "\u00e4 \u00df a-b_c",
+    "one two three four five six seven eight nine ten",
+    None,
+)
+_WHOLE = (0, 0, 1, 1, 2, 3, 7, 100, 2**31, 2**53 + 1, 2**62 - 200, 2**62 - 1, 2**62, 2**63 - 1, -1, None)
+_REAL = (
+    0.0,
+    0.25,
+    0.25,
+    0.1,
+    0.0625,
+    1.0,
+    3.5,
+    1e-9,
+    1e9,
+    2.0**61,
+    2.0**62,
+    -0.0,
+    -1.5,
+    math.nan,
+    math.inf,
+    None,
+)
+_STATUSES = (200, 200, 404, 500, -3, None)
+# Lines that are no records, in files of text.
+_TORN = (
+    b"{",
+    b'"',
+    b"\xff\xfe",
+    b'{"user": ',
+    b",,,,,,,,,,",
+    b'a,"b',
+    b"null",
+    b"[1]",
+    b'""",',
+    b"\x00",
+    b"ann\tb",
+)
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The records of each file, with whatever else decides how they are written."""
+
+    format: str
+    delimiter: str
+    folders: bool
+    kind: str  # of numbers: whole, real or decimal
+    group_rows: int
+    compressed: bool
+
+
+@dataclass(frozen=True)
+class World:
+    """What a config may name: files, key lists, sketches."""
+
+    paths: dict[str, Any]
+    sketches: tuple[str, ...]
+    format: str
+    delimiter: str
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records by file; a record is its fields, or the bytes of a line that is none."""
+
+    files: Files
+    records: tuple[tuple[Record | bytes, ...], ...]
+
+    def without(self, left_out: set[tuple[int, int]]) -> Data:
+        """The same without some records, by file and place."""
+        kept = tuple(
+            tuple(record for place, record in enumerate(file) if (number, place) not in left_out)
+            for number, file in enumerate(self.records)
+        )
+        return Data(self.files, kept)
+
+    def changed(self, at: tuple[int, int], **fields: Any) -> Data:
+        """The same with other values in one record."""
+        files = [list(file) for file in self.records]
+        record = files[at[0]][at[1]]
+        assert isinstance(record, dict)
+        files[at[0]][at[1]] = {**record, **fields}
+        return Data(self.files, tuple(map(tuple, files)))
+
+    def write(self, folder: Path) -> None:
+        """Write all files below ``folder``."""
+        for number, file in enumerate(self.records):
+            place = folder / f"dt=2026-11-{number + 1:02}" if self.files.folders else folder
+            place.mkdir(parents=True, exist_ok=True)
+            _WRITERS[self.files.format](place / f"part-{number}.{self.files.format}", file, self.files)
+
+
+def draw_data(rng: random.Random) -> Data:
+    """Few users, few keys, several files."""
+    format = rng.choice(("parquet", "parquet", "csv", "jsonl", "log"))
+    files = Files(
+        format=format,
+        delimiter=rng.choice(",;\t") if format == "csv" else ",",
+        folders=rng.random() < 0.3,
+        kind=rng.choice(("whole", "real", "decimal")),
+        group_rows=rng.choice((1, 2, 5, 100)),
+        compressed=False,
+    )
+    users = rng.sample(_USERS, rng.randint(2, 6))
+    urls, texts = rng.sample(_URLS, rng.randint(2, 8)), rng.sample(_TEXTS, 3)
+    amounts = rng.sample(_WHOLE if files.kind == "whole" else _REAL, 4)
+    if rng.random() < 0.5:  # bounds are reached by small values too
+        amounts = [0.25, 0.25, 1, 2] if files.kind != "whole" else [1, 1, 2, 3]
+    out = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        file: list[Record | bytes] = []
+        for _ in range(rng.choice((0, 2, 4, 8, 12, 20))):
+            record = {
+                "user": rng.choice(users),
+                "url": rng.choice(urls),
+                "text": rng.choice(texts),
+                "amount": _amount(rng.choice(amounts), files.kind),
+                "status": rng.choice(_STATUSES),
+                "smokes": rng.choice((True, False, False, None)),
+            }
+            torn = format not in ("parquet",) and rng.random() < 0.05
+            file.append(rng.choice(_TORN) if torn else record)
+        out.append(tuple(file))
+    return Data(files, tuple(out))
+
+
+def _amount(value: Any, kind: str) -> Any:
+    if value is None or kind != "decimal":
+        return value
+    return (
+        Decimal("0.25")
+        if not math.isfinite(value) or abs(value) >= 1e9
+        else Decimal(str(round(float(value), 4)))
+    )
+
+
+# --- formats ------------------------------------------------------------------------------------------------------
+
+
+def _write_parquet(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
+    kinds = {"whole": pa.int64(), "real": pa.float64(), "decimal": pa.decimal128(18, 4)}
+    types = (pa.string(), pa.string(), pa.string(), kinds[files.kind], pa.int64(), pa.bool_())
+    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+    pq.write_table(pa.Table.from_pylist(list(records), schema), path, row_group_size=files.group_rows)
+
+
+def _write_csv(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
+    with path.open("wb") as out:
+        out.write(files.delimiter.join(COLUMNS).encode() + b"\n")
+        for record in records:
+            out.write(record if isinstance(record, bytes) else _csv_line(record, files.delimiter))
+            out.write(b"\n")
+
+
+def _csv_line(record: Record, delimiter: str) -> bytes:
+    text = io.StringIO()
+    values = ["" if record[name] is None else _text(record[name]) for name in COLUMNS]
+    csv.writer(text, delimiter=delimiter, lineterminator="").writerow(values)
+    return text.getvalue().encode()
+
+
+def _text(value: Any) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _write_jsonl(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
+    with path.open("wb") as out:
+        for record in records:
+            line = record if isinstance(record, bytes) else json.dumps(record, default=float).encode()
+            out.write(line + b"\n")
+
+
+#: every value between brackets; a value with a bracket in it is no record
+PATTERN = "^" + " ".join(rf"\[(?P<{name}>[^\[\]]*)\]" for name in COLUMNS) + "$"
+
+
+def _write_log(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
+    with path.open("wb") as out:
+        for record in records:
+            line = record if isinstance(record, bytes) else _log_line(record)
+            out.write(line + b"\n")
+
+
+def _log_line(record: Record) -> bytes:
+    return " ".join(f"[{'' if record[name] is None else _text(record[name])}]" for name in COLUMNS).encode()
+
+
+_WRITERS = {"parquet": _write_parquet, "csv": _write_csv, "jsonl": _write_jsonl, "log": _write_log}
