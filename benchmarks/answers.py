@@ -25,7 +25,7 @@ import hushgram as hg
 from benchmarks.bars import Report, best_of
 from benchmarks.selection_bars import max_bars, top_bars
 from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import (
     GRID,
     HALTED,
@@ -42,7 +42,8 @@ from hushgram.randomized_response.mechanism import RandomizedResponseParams, ans
 from hushgram.sensitivity import exact
 from hushgram.svt import ABOVE, NumericSparse
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = ReleaseKey(SECRET)
 CELLS, RECORDS, QUERIES = 1024, 1_000_000, 20_000
 FIGURE = Path("docs/figures/choosing.png")
 
@@ -50,9 +51,14 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 
-def key(number: int) -> ReleaseKey:
+def secret(number: int) -> bytes:
     """One key for each repetition."""
-    return ReleaseKey(number.to_bytes(32, "big"))
+    return number.to_bytes(32, "big")
+
+
+def key(number: int) -> ReleaseKey:
+    """The same for a batch."""
+    return ReleaseKey(secret(number))
 
 
 def zipf(seed: int = 0) -> I64:
@@ -82,14 +88,16 @@ def pmw_bars(report: Report) -> None:
     """Error against Laplace, the update bound, the marks, the time."""
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
-    basic = worst(LaplaceAnswers(1, QUERIES, GRID, KEY).answer(truth, b"basic"), truth)
-    advanced = worst(LaplaceAnswers(1, QUERIES, GRID, KEY, delta="1e-6").answer(truth, b"delta"), truth)
+    basic = worst(LaplaceAnswers(1, QUERIES, GRID, InteractiveKey(SECRET)).answer(truth, b"basic"), truth)
+    advanced = worst(
+        LaplaceAnswers(1, QUERIES, GRID, InteractiveKey(SECRET), delta="1e-6").answer(truth, b"delta"), truth
+    )
     report.note("20,000 queries, epsilon 1: Laplace, basic composition, worst error", f"{basic:.4f}")
     report.note("the same, exact composition at delta 1e-6", f"{advanced:.4f}")
     params = PmwParams(1)
     errors, updates = [], []
     for i in range(5):
-        pmw = OnlinePMW(exact(counts, max_contributions=1), params, key(i))
+        pmw = OnlinePMW(exact(counts, max_contributions=1), params, InteractiveKey(secret(i)))
         answers = pmw.answer(queries)
         errors.append(worst(answers.scaled, truth))
         updates.append(pmw.updates)
@@ -97,10 +105,16 @@ def pmw_bars(report: Report) -> None:
     report.bar("PMW, pure epsilon 1, worst error (worst of 5 runs)", max(errors), basic / 10, at_most=True)
     report.note("PMW, median of 5 runs", f"{np.median(errors):.4f}")
     report.bar("updates (bound 400), most of 5 runs", max(updates), 400, at_most=True)
-    relaxed = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1, delta="1e-6", max_updates=800), KEY)
+    relaxed = OnlinePMW(
+        exact(counts, max_contributions=1),
+        PmwParams(1, delta="1e-6", max_updates=800),
+        InteractiveKey(SECRET),
+    )
     report.note("PMW at delta 1e-6, 800 updates", f"{worst(relaxed.answer(queries).scaled, truth):.4f}")
     subsets = random_queries(QUERIES, subsets=True)
-    harder = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1, max_updates=500), KEY).answer(subsets)
+    harder = OnlinePMW(
+        exact(counts, max_contributions=1), PmwParams(1, max_updates=500), InteractiveKey(SECRET)
+    ).answer(subsets)
     report.note(
         "PMW, random subsets instead, 500 updates", f"{worst(harder.scaled, subsets.exact(counts)):.4f}"
     )
@@ -125,7 +139,7 @@ def _time_bar(report: Report, counts: I64, queries: Workload, params: PmwParams)
         return queries.exact(counts)
 
     def stream() -> OnlinePMW:
-        pmw = OnlinePMW(exact(counts, max_contributions=1), params, KEY)
+        pmw = OnlinePMW(exact(counts, max_contributions=1), params, InteractiveKey(SECRET))
         pmw.answer(Workload(queries.grid))  # anew, so that its digest is computed too
         return pmw
 
@@ -146,7 +160,7 @@ def offline_bars(report: Report) -> None:
     truth = queries.exact(counts)
     online, offline = [], []
     for i in range(3):
-        stream = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), key(i))
+        stream = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), InteractiveKey(secret(i)))
         online.append(worst(stream.answer(queries).scaled, truth))
         offline.append(
             worst(
@@ -177,17 +191,20 @@ def _prediction(report: Report, counts: I64, every: Workload) -> None:
         expected = expected_errors(queries, epsilon=Fraction(1), total=RECORDS)
         stream = PmwParams(1, max_updates=min(400, size), queries=size, total=RECORDS)
         whole = OfflineParams(1, rounds=min(200, size), total=RECORDS)
-        runs: dict[str, Callable[[ReleaseKey], I64]] = {
+        runs: dict[str, Callable[[bytes], I64]] = {
             "online": lambda k, p=stream, q=queries: (
-                OnlinePMW(exact(counts, max_contributions=1), p, k).answer(q).scaled
+                OnlinePMW(exact(counts, max_contributions=1), p, InteractiveKey(k)).answer(q).scaled
             ),
             "offline": lambda k, p=whole, q=queries: (
-                OfflinePMW(exact(counts, max_contributions=1), p, k).answer(q).scaled
+                OfflinePMW(exact(counts, max_contributions=1), p, ReleaseKey(k)).answer(q).scaled
             ),
-            "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, k).answer(t, b"prediction"),
+            "laplace": lambda k, n=size, t=truth: LaplaceAnswers(1, n, GRID, InteractiveKey(k)).answer(
+                t, b"prediction"
+            ),
         }
         measured = {
-            name: float(np.mean([worst(run(key(i)), truth) for i in range(3)])) for name, run in runs.items()
+            name: float(np.mean([worst(run(secret(i)), truth) for i in range(3)]))
+            for name, run in runs.items()
         }
         best = min(measured, key=measured.__getitem__)
         right += measured[expected.best] <= 1.2 * measured[best]
@@ -201,7 +218,7 @@ def prior_bars(report: Report) -> None:
     counts, queries = zipf(), random_queries(QUERIES)
     truth = queries.exact(counts)
     names = [f"bucket-{i}" for i in range(CELLS)]
-    plain = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), KEY)
+    plain = OnlinePMW(exact(counts, max_contributions=1), PmwParams(1), InteractiveKey(SECRET))
     error = worst(plain.answer(queries).scaled, truth)
     report.note("updates from the uniform histogram; worst error", f"{plain.updates}; {error:.4f}")
     for epsilon in ("0.01", "0.1", "1"):
@@ -210,7 +227,10 @@ def prior_bars(report: Report) -> None:
         )
         estimates = sketch.estimate(names, interval=None).column("estimate").to_numpy()
         informed = OnlinePMW(
-            exact(counts, max_contributions=1), PmwParams(1), KEY, prior=prior_weights(estimates)
+            exact(counts, max_contributions=1),
+            PmwParams(1),
+            InteractiveKey(SECRET),
+            prior=prior_weights(estimates),
         )
         error = worst(informed.answer(queries).scaled, truth)
         report.note(
@@ -257,10 +277,17 @@ class People:
         self.counts = rng.binomial(self.sizes, rng.beta(1, 2, CELLS)).astype(np.int64)
 
     def laplace(self, queries: Workload, truth: I64) -> float:
-        return worst(LaplaceAnswers(1, len(queries), GRID, KEY).answer(truth, b"basic"), truth)
+        return worst(
+            LaplaceAnswers(1, len(queries), GRID, InteractiveKey(SECRET)).answer(truth, b"basic"), truth
+        )
 
     def laplace_delta(self, queries: Workload, truth: I64) -> float:
-        return worst(LaplaceAnswers(1, len(queries), GRID, KEY, delta="1e-6").answer(truth, b"delta"), truth)
+        return worst(
+            LaplaceAnswers(1, len(queries), GRID, InteractiveKey(SECRET), delta="1e-6").answer(
+                truth, b"delta"
+            ),
+            truth,
+        )
 
     def histogram(self, queries: Workload, truth: I64) -> float:
         released = release_listed(
@@ -292,7 +319,7 @@ class People:
         pmw = OnlinePMW(
             exact(self.counts, max_contributions=1),
             PmwParams(1, queries=max(len(queries), 2), max_updates=updates),
-            KEY,
+            InteractiveKey(SECRET),
         )
         return worst(pmw.answer(queries).scaled, truth)
 
@@ -366,12 +393,16 @@ def _grouped(report: Report) -> None:
     params = PmwParams(1, queries=count, max_updates=12, replay=10)
     told: dict[str, Callable[[int], I64]] = {
         "PMW, 12 updates": lambda i: (
-            OnlinePMW(exact(counts, max_contributions=1), params, key(i)).answer(queries).scaled
+            OnlinePMW(exact(counts, max_contributions=1), params, InteractiveKey(secret(i)))
+            .answer(queries)
+            .scaled
         ),
         "Laplace histogram": lambda i: queries.exact(
             release_listed(names, exact(counts, max_contributions=1), LaplaceParams(1), key(i)).counts
         ),
-        "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, key(i)).answer(truth, b"grouped"),
+        "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, InteractiveKey(secret(i))).answer(
+            truth, b"grouped"
+        ),
     }
     for name, ask in told.items():
         errors = [float(np.abs(ask(i) - truth).max()) / GRID / records for i in range(5)]

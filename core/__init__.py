@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hushgram.noise import sampling
-    from hushgram.noise.entropy import ReleaseKey, os_entropy
+    from hushgram.noise.entropy import InteractiveKey, ReleaseKey, os_entropy
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
     from hushgram.sketch.reader import Sketch
     from hushgram.sparse_histogram.metrics import Metric
     from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
+    "InteractiveKey",
     "Metric",
     "ReleaseKey",
     "ReleaseParams",
@@ -38,6 +39,7 @@ __version__ = "0.2.0"
 
 # Loaded on first use: `hushgram query` must not wait for what it does not need.
 _HOMES = {
+    "InteractiveKey": "hushgram.noise.entropy",
     "ReleaseKey": "hushgram.noise.entropy",
     "os_entropy": "hushgram.noise.entropy",
     "ReleaseParams": "hushgram.sparse_histogram.params",

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest, take_key
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import ExactVector, Sensitivity, Unit
@@ -202,13 +202,13 @@ class LaplaceAnswers:
     Guarantee: (ε, δ)-DP for the whole stream, queries chosen adaptively. δ = 0: basic composition, scale
     Δk/ε. One query more than stated is refused: it would not be paid for.
 
-    >>> answers = LaplaceAnswers(1, 10, 1, ReleaseKey(bytes(32)))
+    >>> answers = LaplaceAnswers(1, 10, 1, InteractiveKey.generate())
     >>> float(answers.scale)
     10.0
     """
 
     def __init__(
-        self, epsilon: Number, queries: int, sensitivity: int, key: ReleaseKey, *, delta: Number = 0
+        self, epsilon: Number, queries: int, sensitivity: int, key: InteractiveKey, *, delta: Number = 0
     ) -> None:
         eps = positive(epsilon, "epsilon", "LaplaceAnswers")
         fail = rational(delta, "delta", "LaplaceAnswers")
@@ -217,9 +217,11 @@ class LaplaceAnswers:
         self.queries = queries
         self.asked = 0
         self.scale = check_scale(sensitivity / per_query(eps, fail, queries), "LaplaceAnswers")
-        key.claim("LaplaceAnswers")
-        self._key = key
+        self._key = take_key(key, "LaplaceAnswers")
         self._chain = digest("laplace answers", str(eps), str(fail), queries, sensitivity)
+
+    def __reduce__(self) -> str:
+        raise TypeError("LaplaceAnswers is neither copied nor pickled: a copy would answer for free")
 
     def answer(self, exact: NDArray[np.int64], described: bytes) -> NDArray[np.int64]:
         """Noisy answers to a batch of queries; ``described`` tells this batch of queries from any other."""

@@ -27,15 +27,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from hushgram.accounting import Event
 from hushgram.errors import OutputError, ParameterError
-from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.numbers import show
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest
 from hushgram.pipelines.fingerprints import flatten
 from hushgram.pipelines.output_places import Place, Shape, digest_work
 from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
@@ -43,34 +41,7 @@ from hushgram.pipelines.tracking import NO_LEDGER, Tracked, Untracked
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
 
-__all__ = ["NO_LEDGER", "Run", "check_budget", "open_budget"]
-
-
-def check_budget(
-    *,
-    events: Sequence[Event],
-    dataset: str | None = None,
-    ledger: str | None = None,
-    release: str | None = None,
-    users: str | None = None,
-) -> str:
-    """For ``--check``: what the ledger would say now, in one line; raises where it would refuse.
-
-    Reserves nothing, charges nothing.
-    """
-    if dataset is None:
-        return NO_LEDGER
-    from hushgram.ledger import Ledger, summarise
-    from hushgram.ledger.summary import brief
-
-    with Ledger(ledger) as opened:
-        found = None if release is None else opened.find(dataset, release)
-        if found is not None and found.charged:
-            return f"release {found.name} of {dataset} is {found.status} in the ledger; a run takes that up"
-        opened.check(dataset, events, users)
-        left = brief(summarise(opened, dataset).left_epsilon, up=False)
-    cost = show(sum((event.epsilon for event in events), Fraction(0)))
-    return f"the release would spend ε = {cost} of data set {dataset}, which has ε = {left} left: it fits"
+__all__ = ["NO_LEDGER", "Run", "open_budget"]
 
 
 def open_budget(
@@ -94,13 +65,14 @@ def open_budget(
     function that gives the files that the job will read; it is called once the budget is known to suffice.
     `users` names the part of the users whose records alone are used (`UserPart.name`). `target` None is for jobs that
     print: use `run.publish_text`. `interactive` is for mechanisms that answer questions as they come
-    (`LaplaceAnswers`, `OnlinePMW`): their key is handed out once. A run that ends without publishing cannot be taken
-    up again, since other questions under the same key would average its noise away; its charge stays.
+    (`LaplaceAnswers`, `OnlinePMW`): their key is `run.interactive_key`, handed out once. A run that ends without
+    publishing cannot be taken up again, since other questions under the same key would average its noise away; its
+    charge stays.
     """
     if dataset is None:
         if ledger is not None:
             raise ParameterError("ledger is set but dataset is not; name the data set whose budget is spent")
-        return Run(Untracked(job, target, shape), shape)
+        return Run(Untracked(job, target, shape, interactive), shape)
     if not release:
         raise ParameterError("dataset is set but the job has no release id; write release: urls-{date}")
     return Run(
@@ -160,7 +132,22 @@ class Run:
     @property
     def key(self) -> ReleaseKey:
         """The release key. The first call is the point from which noise may exist."""
-        return self._backing.key()
+        if self._backing.interactive:
+            raise ParameterError(
+                "run.key: this run was opened with interactive=True; use run.interactive_key"
+            )
+        found = self._backing.key()
+        assert isinstance(found, ReleaseKey)
+        return found
+
+    @property
+    def interactive_key(self) -> InteractiveKey:
+        """The key of a run that was opened with ``interactive=True``; as with `key`, noise may exist from here on."""
+        if not self._backing.interactive:
+            raise ParameterError("run.interactive_key: open the budget with interactive=True, or use run.key")
+        found = self._backing.key()
+        assert isinstance(found, InteractiveKey)
+        return found
 
     @property
     def path(self) -> Path:

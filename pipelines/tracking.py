@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushgram.accounting import Event
 from hushgram.errors import HushgramError, InputError, LedgerError, OutputError
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.fingerprints import fingerprint_inputs
 from hushgram.pipelines.output_places import Place, Shape, place_for
@@ -37,14 +37,14 @@ _HEARTBEAT_SECONDS = 30.0
 class Untracked:
     """A run that no ledger counts."""
 
-    def __init__(self, job: str, target: str | Path | None, shape: Shape) -> None:
-        self.notes = [NO_LEDGER]
+    def __init__(self, job: str, target: str | Path | None, shape: Shape, interactive: bool) -> None:
+        self.notes, self.interactive = [NO_LEDGER], interactive
         self.name = Path(str(target)).name
         self.token = Owner.this().mark()
         self.reserved_at: str | None = None
         self.aftermath: str | None = None
         self.place = None if target is None else place_for(str(target), f"{job} without a ledger", shape)
-        self._key = ReleaseKey.generate()
+        self._key = InteractiveKey.generate() if interactive else ReleaseKey.generate()
 
     def look(self) -> str:
         _refuse_existing(self.place)
@@ -57,7 +57,7 @@ class Untracked:
         self.look()
         return False
 
-    def key(self) -> ReleaseKey:
+    def key(self) -> ReleaseKey | InteractiveKey:
         return self._key
 
     def prepare(self, _digest: str) -> None:
@@ -100,7 +100,7 @@ class Tracked:
         self._target = text if not text or "://" in text else os.path.abspath(text)
         self._stem, self._shape = f"{dataset}\n{release}", shape
         self.place: Place | None = None if target is None else place_for(self._target, self._stem, shape)
-        self._url, self._inputs = url, inputs
+        self._url, self._inputs, self.interactive = url, inputs, not resumable
         self._owner = Owner.this()
         self.token = self._owner.mark()
         self._request = Request(
@@ -108,7 +108,7 @@ class Tracked:
         )
         self._ledger: Ledger | None = None
         self._reservation: Reservation | None = None
-        self._key: ReleaseKey | None = None
+        self._key: ReleaseKey | InteractiveKey | None = None
         self._closed = False
         self._stop = threading.Event()
         self._lost: LedgerError | None = None
@@ -153,7 +153,7 @@ class Tracked:
         wanted = self._request
         found = ledger.find(wanted.dataset, wanted.release)
         if found is None or not found.charged:
-            ledger.check(wanted.dataset, wanted.events, wanted.users)
+            ledger.check(wanted)
         if found is None or found.status != "committed":
             _rehearse(self.place)
         if found is None or not found.charged:
@@ -280,11 +280,10 @@ class Tracked:
             raise LedgerError("the budget is not open; use `with open_budget(…) as run`")
         return self._ledger, self._reservation
 
-    def key(self) -> ReleaseKey:
+    def key(self) -> ReleaseKey | InteractiveKey:
         if self._key is None:
             ledger, reservation = self._live()
-            secret = bytes.fromhex(ledger.start(reservation).hex())
-            self._key = ReleaseKey(secret, "rerun" if self._request.resumable else "once")
+            self._key = ledger.start(reservation)
         return self._key
 
     def prepare(self, output: str) -> None:
@@ -317,9 +316,14 @@ class Tracked:
                     )
                 else:
                     ledger.let_go(reservation)
+                    again = (
+                        "run the same again once the cause is mended: it goes on with the same key, without a second "
+                        "charge"
+                        if not self.interactive
+                        else "it answers questions as they come and is never run again; release under another id"
+                    )
                     self.aftermath = (
-                        f"{self._label}: {self._cost} stays charged, as noise may have been drawn; run the same again "
-                        "once the cause is mended: it goes on with the same key, without a second charge"
+                        f"{self._label}: {self._cost} stays charged, as noise may have been drawn; {again}"
                     )
         ledger.close()
 

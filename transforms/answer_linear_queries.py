@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from hushgram.domains import FiniteDomain
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
-from hushgram.pmw.synthetic import LinearQuery, Outcome, outcome_of, workloads
+from hushgram.pmw import OfflineParams, OfflinePMW, PmwParams, Workload
+from hushgram.pmw.synthetic import LinearQuery, Outcome, answer_fixed, outcome_of, workloads
 from hushgram.sensitivity import ExactVector, Unit
 from hushgram.transforms.shuffle.vectors import SumParts
 
@@ -76,11 +76,8 @@ def _answer(
     unit: Unit,
 ) -> Outcome:
     batches = workloads(queries, domain)
-    pmw: OnlinePMW | OfflinePMW
-    if isinstance(params, OfflineParams):
-        pmw = OfflinePMW(counts, params, release_key, prior=prior, unit=unit)
-        parts = [pmw.answer(Workload(np.concatenate([work.grid for work in batches])))]
-    else:
-        pmw = OnlinePMW(counts, params, release_key, prior=prior, unit=unit)
-        parts = [pmw.answer(work) for work in batches]
-    return outcome_of(pmw.finish(), parts, pmw.updates)
+    if isinstance(params, PmwParams):
+        return answer_fixed(counts, params, release_key, batches, prior=prior, unit=unit)
+    pmw = OfflinePMW(counts, params, release_key, prior=prior, unit=unit)
+    answers = pmw.answer(Workload(np.concatenate([work.grid for work in batches])))
+    return outcome_of(pmw.finish(), [answers], pmw.updates)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import whole_numbers
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import show
 from hushgram.sensitivity import Exact, ExactVector, Sensitivity, Unit
 from hushgram.svt.mechanism import Answer, run_batch
@@ -61,22 +61,23 @@ class SparseVector(beam.PTransform):
     ``params`` holds for every stream, or for each by name. ``online`` is chosen by whether the input is
     bounded. Sequence numbers of an online stream begin at ``first`` and leave no gap.
 
-    ``release_key`` reproduces an earlier run and is a secret: whoever has it can subtract the noise. Left out, a
-    fresh one is made, so that building the pipeline again is a new release.
+    ``release_key`` is a secret: whoever has it can subtract the noise. A batch has a `ReleaseKey`, which reproduces an
+    earlier run; an online stage has an `InteractiveKey`, which it takes. Left out, a fresh one is made, so that
+    building the pipeline again is a new release.
     """
 
     def __init__(
         self,
         params: SvtParams | Mapping[str, SvtParams],
         *,
-        release_key: ReleaseKey | None = None,
+        release_key: ReleaseKey | InteractiveKey | None = None,
         online: bool | None = None,
         first: int = 0,
         unit: Unit = "user",
     ) -> None:
         super().__init__()
         self._params = params if isinstance(params, SvtParams) else dict(params)
-        self._release_key = release_key or ReleaseKey.generate()
+        self._release_key = release_key
         self._online, self._first, self._unit = online, first, unit
 
     def expand(self, answers: Any) -> Any:
@@ -84,11 +85,12 @@ class SparseVector(beam.PTransform):
         told = (self._params, self._unit)
         whole = answers | "AllTime" >> OneWindow()
         if online:
+            key = take_key(self._release_key or InteractiveKey.generate(), "SparseVector")
             return (
                 whole
                 | "OneByOne"
                 >> beam.FlatMap(_one_by_one, *told).with_output_types(tuple[str, tuple[int, int]])
-                | "Answer" >> beam.ParDo(_AnswerOnline(self._params, self._release_key, self._first))
+                | "Answer" >> beam.ParDo(_AnswerOnline(self._params, key, self._first))
             )
         streams = whole | "Gather" >> beam.GroupByKey() | "Order" >> beam.Map(_in_order, *told)
         release = (
@@ -96,7 +98,12 @@ class SparseVector(beam.PTransform):
             | "Digest" >> beam.MapTuple(lambda stream, numbers, own: digest(stream, numbers, own.values))
             | "AllStreams" >> DigestAll()
         )
-        step = _AnswerBatch(self._params, self._release_key, self._unit)
+        batch_key = self._release_key or ReleaseKey.generate()
+        if not isinstance(batch_key, ReleaseKey):
+            raise ParameterError(
+                "SparseVector: a batch may be run again and needs a ReleaseKey; see online=True"
+            )
+        step = _AnswerBatch(self._params, batch_key, self._unit)
         return streams | "Answer" >> beam.ParDo(step, beam.pvalue.AsSingleton(release))
 
     def display_data(self) -> dict[str, Any]:
@@ -185,10 +192,8 @@ class _AnswerOnline(beam.DoFn):
     HELD = BagStateSpec("held", PickleCoder())
     LOWEST = ReadModifyWriteStateSpec("lowest-held", PickleCoder())
 
-    def __init__(
-        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, first: int
-    ) -> None:
-        self._params, self._release_key, self._first = params, release_key, first
+    def __init__(self, params: SvtParams | Mapping[str, SvtParams], key: StreamKey, first: int) -> None:
+        self._params, self._key, self._first = params, key, first
 
     def process(
         self,
@@ -201,7 +206,7 @@ class _AnswerOnline(beam.DoFn):
         params = _params_of(self._params, stream)
         data = saved.read()
         new = data is None
-        state = begin(params, self._release_key, stream, self._first) if new else StreamState.from_bytes(data)
+        state = begin(params, self._key, stream, self._first) if new else StreamState.from_bytes(data)
         before = recall(state, number)
         if before is not None:
             yield stream, _single(number, before)
@@ -212,7 +217,7 @@ class _AnswerOnline(beam.DoFn):
             lowest.write(number if least is None else min(least, number))
             saved.write(state.to_bytes())
             return
-        state, one = advance(params, self._release_key, state, answer)
+        state, one = advance(params, self._key, state, answer)
         yield stream, _single(number, one)
         if state.halted or lowest.read() == state.next:
             state, released = self._catch_up(params, state, held, lowest)
@@ -236,7 +241,7 @@ class _AnswerOnline(beam.DoFn):
                 lowest.write(number)
                 break
             if one is None:
-                state, one = advance(params, self._release_key, state, answer)
+                state, one = advance(params, self._key, state, answer)
             released.append((number, one))
         return state, released
 

@@ -79,13 +79,19 @@ def allowance(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
-    """The ε that Σ ε_i²/2 = `rho` comes to at δ_c = `delta`, rounded up: for display."""
+    """The ε that Σ ε_i²/2 = `rho` comes to at δ_c = `delta`, rounded up: for display.
+
+    Never below 0: at a large δ_c the bound is negative, and (1) is a statement about ε ≥ 0.
+
+    >>> epsilon_of(Fraction(0), Fraction(1, 100))
+    Fraction(0, 1)
+    """
     order = min(_ORDERS, key=lambda order: float(order * rho) + _rough_cost(order, delta))
 
     def exact(iv: Any) -> Any:
         return ratio_interval(iv, order * rho) + _cost(iv, order, delta)
 
-    return Fraction(math.ceil(enclose(exact, _BITS)[1] * 10**9), 10**9)
+    return max(Fraction(0), Fraction(math.ceil(enclose(exact, _BITS)[1] * 10**9), 10**9))
 
 
 def _cost(iv: Any, order: Fraction, delta: Fraction) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hushgram.calculators.calculation import Beside, Calculation
 from hushgram.calculators.composition import probability
 from hushgram.errors import ParameterError
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey
 from hushgram.numbers import Number, integer
 from hushgram.pmw.expected import made_up_counts
 from hushgram.pmw.hypothesis import MOST_TOTAL
@@ -182,7 +182,7 @@ def pmw_records(
     grid = np.arange(rows)[:, None] * 7919 + np.arange(cells)[None, :] * 104_729
     work = Workload(((grid % 10_007) * GRID // 10_006).astype(np.uint16))
     exactly = PmwParams.from_accuracy(share, total=need, **common)  # type: ignore[arg-type]
-    told = OnlinePMW(exact(counts, max_contributions=1), exactly, ReleaseKey(bytes(32))).answer(work)
+    told = OnlinePMW(exact(counts, max_contributions=1), exactly, InteractiveKey(bytes(32))).answer(work)
     worst = float(np.abs(told.scaled - work.exact(counts)).max()) / GRID / need
     return Calculation(
         "records needed",

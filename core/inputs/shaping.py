@@ -232,6 +232,8 @@ def bound_record(
     ``parents`` are the records of the rows, in order. Which keys count follows from a hash of all its keys, so
     from nothing but the record.
     """
+    if keys.null_count == len(keys):  # and the dictionary may have no value at all
+        return np.arange(0)
     prints = hash_bytes(canonical(keys.dictionary))[keys.indices.fill_null(0).to_numpy(zero_copy_only=False)]
     starts = np.flatnonzero(changes(parents))
     content = np.add.reduceat(mix(prints), starts) if len(starts) else prints

@@ -14,10 +14,9 @@ import sqlalchemy as sa
 
 from hushgram.errors import LedgerError
 from hushgram.ledger.seals import Row, Sealer
-from hushgram.ledger.secrets import wrap_pepper
+from hushgram.ledger.secrets import fresh, wrap_pepper
 from hushgram.ledger.tables import datasets, events, heads, releases, settings
 from hushgram.ledger.witness import Seen
-from hushgram.noise.entropy import os_entropy
 
 __all__ = ["Account", "Chain", "damaged"]
 
@@ -37,10 +36,13 @@ class Account:
     links: Sequence[str]
     seen: Seen | None = None
 
-    def charges(self) -> Iterator[tuple[str | None, str, str, str]]:
-        """Of each event that counts: the part of the users, ε, δ and the relation."""
+    def charges(self, lasting: bool = False) -> Iterator[tuple[str | None, str, str, str]]:
+        """Of each event that counts: the part of the users, ε, δ and the relation.
+
+        `lasting` leaves out reservations, whose charge can be given back.
+        """
         for row in self.releases:
-            if row["charged"]:
+            if row["charged"] and not (lasting and row["status"] == "reserved"):
                 for event in self.events.get(row["id"], ()):
                     yield row["users"], event["epsilon"], event["delta"], event["relation"]
 
@@ -134,7 +136,7 @@ class Chain:
 
     def new_pepper(self, connection: sa.Connection) -> str:
         """A pepper where there is none. The caller has locked the table of data sets."""
-        stored = wrap_pepper(os_entropy().take(32).tobytes())
+        stored = wrap_pepper(fresh())
         connection.execute(settings.update().where(settings.c.name == "pepper").values(value=stored))
         self._write_list(connection)
         return stored

@@ -20,11 +20,19 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
-from hushgram.accounting import Budget, Event
+from hushgram.accounting import Budget
 from hushgram.errors import LedgerError
 from hushgram.ledger import limits, store
 from hushgram.ledger.chain import Account
-from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent, spent_by_relation
+from hushgram.ledger.records import (
+    Dataset,
+    Release,
+    Request,
+    Reservation,
+    Spent,
+    check_name,
+    spent_by_relation,
+)
 from hushgram.ledger.rows import (
     closed,
     context,
@@ -32,16 +40,19 @@ from hushgram.ledger.rows import (
     event_rows,
     history_of,
     label,
+    refundable,
     refuse_if_alive,
     refuse_if_changed,
+    refuse_to_start,
+    refuse_without_key,
     seen_of,
     values_of,
 )
 from hushgram.ledger.seals import Row, Sealer
-from hushgram.ledger.secrets import open_pepper, unwrap, wrap
+from hushgram.ledger.secrets import fresh, open_pepper, unwrap, wrap
 from hushgram.ledger.tables import datasets, now, releases
 from hushgram.ledger.witness import Witness
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.processes import Owner
 
 __all__ = ["LEASE_SECONDS", "Ledger"]
@@ -81,8 +92,7 @@ class Ledger:
 
     def add_dataset(self, name: str, budget: Budget) -> bool:
         """Sets the budget of a data set, once and for all; False where it is there with the same one."""
-        if not name.strip() or len(name) > 200 or not name.isprintable():
-            raise LedgerError(f"a data set's name must have 1 to 200 printable characters, got {name!r:.60}")
+        check_name("a data set's name", name)
         with self.store.write() as connection:
             self._lock_datasets(connection)
             found = [row for row in self._chain.datasets(connection) if row["name"] == name]
@@ -120,11 +130,11 @@ class Ledger:
 
     # A release, from reservation to commit
 
-    def check(self, dataset: str, wanted: Sequence[Event], users: str | None = None) -> None:
+    def check(self, request: Request) -> None:
         """Refuses what would not fit now. Takes no lock and charges nothing: for an early answer."""
         with self.store.read() as connection:
-            account = self.account(connection, dataset)
-        self._check(account, wanted, users)
+            account = self.account(connection, request.dataset)
+        self._check(account, request)
 
     def look(self, request: Request) -> Release | None:
         """What `reserve` would find under this id, refusing what it would refuse; takes no lock, charges nothing."""
@@ -135,7 +145,7 @@ class Ledger:
             if row is not None and row["charged"]:
                 self._refuse_if_behind(account)
                 return self._found(connection, account, row, request)
-        self._check(account, request.events, request.users)
+        self._check(account, request)
         return None
 
     def reserve(self, request: Request, owner: Owner) -> Reservation:
@@ -148,7 +158,7 @@ class Ledger:
             account = self.account(connection, request.dataset)
         row = account.latest(request.release)
         if row is None or not row["charged"]:
-            self._check(account, request.events, request.users)  # slow sums before the lock is taken
+            self._check(account, request)  # slow sums before the lock is taken
         with self.store.write() as connection:
             account = self.account(connection, request.dataset, lock=True)
             self._refuse_if_behind(account)
@@ -158,36 +168,25 @@ class Ledger:
                 row = self._locked(connection, row["id"]) or row
                 return self._take_up(connection, account, row, request, owner)
             dataset, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
-            limits.check_part(dataset.name, spent, request.users)
+            limits.check_part(account, request)
             if fits := limits.allowed(dataset.budget, spent, request.events, request.users):
                 attempt = 1 if row is None else row["attempt"] + 1
                 reservation, link = self._insert(connection, account, request, owner, attempt)
-        if not fits:
-            raise limits.exceeded(
-                dataset, spent, request.events, request.users
-            )  # what would fit takes a while
+        if not fits:  # what would fit takes a while
+            raise limits.exceeded(dataset, spent, request.events, request.users)
         self.witness.note(seen_of(account, link, request.events))
         return reservation
 
-    def start(self, reservation: Reservation) -> ReleaseKey:
+    def start(self, reservation: Reservation) -> ReleaseKey | InteractiveKey:
         """Hands out the key. From here on noise may exist: the charge stays, whatever happens."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            if row["secret"] is None:
-                raise LedgerError(
-                    f"{label(row)}: its key is not here (the ledger was restored from a backup, which holds "
-                    "no keys); `hushgram ledger abandon` it and release under another id"
-                )
-            if not row["resumable"] and row["status"] != "reserved":
-                raise LedgerError(
-                    f"{label(row)} answers questions as they come and was begun before: under the same key other "
-                    "questions would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
-                    "release under another id"
-                )
-            key = unwrap(row["secret"], context(row["dataset"], row["name"], row["attempt"]))
+            refuse_to_start(row)
+            secret = unwrap(row["secret"], context(row["dataset"], row["name"], row["attempt"]))
             if row["status"] == "reserved":
                 self._chain.update(connection, row, status="running")
-        return key
+        self.witness.note_start(row["link"])
+        return ReleaseKey(secret) if row["resumable"] else InteractiveKey(secret)
 
     def renew(self, reservation: Reservation) -> None:
         """Says that the run is alive."""
@@ -221,7 +220,7 @@ class Ledger:
         with self.store.write() as connection:
             self.account(connection, reservation.release.dataset, lock=True)
             row = self._mine(connection, reservation, _OPEN)
-            if row["status"] != "reserved":
+            if not refundable(row, self.witness):
                 return False
             self._chain.update(connection, row, status="abandoned", charged=0, **closed())
         return True
@@ -233,7 +232,7 @@ class Ledger:
             self._chain.update(connection, row, owner=None, lease=None)
 
     def abandon(self, name: str, dataset: str | None = None) -> Release:
-        """Gives a release up for good. The charge stays unless its key was never handed out."""
+        """Gives a release up for good. The charge stays unless it is certain that its key was never handed out."""
         with self.store.write() as connection:
             where = self._holder(connection, name, dataset)
             account = self.account(connection, where, lock=True)
@@ -245,7 +244,7 @@ class Ledger:
                     f"{label(row)} is {row['status']} since {row['finished']}; nothing to abandon"
                 )
             refuse_if_alive(row, self.store.clock(connection))
-            charged = 0 if row["status"] == "reserved" else 1
+            charged = int(not refundable(row, self.witness))
             after = self._chain.update(connection, row, status="abandoned", charged=charged, **closed())
             return Release.from_row(after, account.events.get(row["id"], ()))
 
@@ -298,7 +297,7 @@ class Ledger:
             known = f"it has {', '.join(others[:10])}" if others else "it has none"
             raise LedgerError(
                 f"ledger {self.where} has no data set {name!r} ({known}); "
-                f"hushgram ledger init --dataset {name} --epsilon … --delta …"
+                "hushgram ledger init --dataset NAME --epsilon … --delta …"
             )
         return replace(found, seen=seen)
 
@@ -321,7 +320,7 @@ class Ledger:
         values = {
             **values_of(request, attempt),
             "status": "reserved",
-            "secret": wrap(ReleaseKey.generate(), context(request.dataset, request.release, attempt)),
+            "secret": wrap(fresh(), context(request.dataset, request.release, attempt)),
             "owner": owner.write(),
             "lease": self.store.clock(connection) + LEASE_SECONDS,
         }
@@ -345,6 +344,8 @@ class Ledger:
             raise LedgerError(
                 f"{label(row)} was abandoned at {found.finished}, and its charge kept; use another id"
             )
+        if found.status in ("reserved", "running"):  # what is prepared may be visible, and is then committed
+            refuse_without_key(row)
         refuse_if_changed(found, request)
         if found.status != "committed":
             refuse_if_alive(row, self.store.clock(connection))
@@ -366,12 +367,12 @@ class Ledger:
                 f"output.path{remedy} (nothing was charged)"
             )
 
-    def _check(self, account: Account, wanted: Sequence[Event], users: str | None) -> None:
+    def _check(self, account: Account, wanted: Request) -> None:
         self._refuse_if_behind(account)
+        limits.check_part(account, wanted)
         found, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
-        limits.check_part(found.name, spent, users)
-        if not limits.allowed(found.budget, spent, wanted, users):
-            raise limits.exceeded(found, spent, wanted, users)
+        if not limits.allowed(found.budget, spent, wanted.events, wanted.users):
+            raise limits.exceeded(found, spent, wanted.events, wanted.users)
 
     def _refuse_if_behind(self, account: Account) -> None:
         if problem := self.behind(account):

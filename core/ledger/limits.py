@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from hushgram.accounting import RELATIONS, Budget, Event, Spending, fits, largest_scale, spending
 from hushgram.accounting.composition import basic
 from hushgram.errors import BudgetExceeded, LedgerError
 from hushgram.exact.partition import UserPart
-from hushgram.ledger.records import Dataset, Spent, is_part
+from hushgram.ledger.chain import Account
+from hushgram.ledger.records import PART_BY, Dataset, Request, Spent, is_part
 from hushgram.numbers import show
 
 __all__ = ["allowed", "check_part", "exceeded"]
 
 
-def check_part(dataset: str, spent: Mapping[str, Spent], users: str | None) -> None:
-    """Refuses a part of another modulo than those before it: such parts share users."""
-    if users is None:
+def check_part(account: Account, request: Request) -> None:
+    """Refuses a part of another modulo, or by another `input.user`, than those before it: they share users."""
+    if request.users is None:
         return
-    wanted = UserPart.parse(dataset, users)
-    for name in (part for one in spent.values() for part in one.parts if is_part(part)):
-        before = UserPart.parse(dataset, name)
+    dataset, by = request.dataset, request.parameters[PART_BY]
+    wanted = UserPart.parse(dataset, request.users)
+    for row in account.releases:
+        if not row["charged"] or row["users"] is None or not is_part(row["users"]):
+            continue
+        before, before_by = UserPart.parse(dataset, row["users"]), json.loads(row["parameters"]).get(PART_BY)
+        if before_by != by:
+            raise LedgerError(
+                f"data set {dataset} has releases on {before.name} by input.user: {before_by or 'not recorded'}, which "
+                f"may share users with {wanted.name} by input.user: {by}; write input.user as before, or leave "
+                "user_partition out"
+            )
         if before.modulo != wanted.modulo:
             raise LedgerError(
                 f"data set {dataset} has releases on {before.name}, which shares users with {wanted.name}; "

@@ -12,21 +12,24 @@ from typing import Any, TypeAlias
 from hushgram.accounting import RELATIONS, Budget, Event, Spending
 from hushgram.errors import ParameterError
 from hushgram.exact.partition import UserPart
-from hushgram.names import is_name
 
 __all__ = [
+    "PART_BY",
     "Charge",
     "Dataset",
     "Release",
     "Request",
     "Reservation",
     "Spent",
+    "check_name",
     "differences",
     "is_part",
     "spent_by_relation",
 ]
 
 _NAME_LIMIT = 200
+PART_BY = "input.user"
+"""The parameter that says what the parts of a data set's users are made by: the same for all of them."""
 _PLAIN = (  # as they are in the row
     *("id", "dataset", "name", "attempt", "job", "status", "users", "target"),
     *("digest", "owner", "lease", "reserved", "finished"),
@@ -39,7 +42,8 @@ class Request:
 
     `parameters` and `inputs` are the fingerprint of the release, text to text: a rerun under the same id must
     bring the same. `inputs` None: they are gone, which only a release that is committed can do without.
-    `users` names a part of the users (`UserPart.name`), which the job has applied; None is all users.
+    `users` names a part of the users (`UserPart.name`), which the job has applied to what `parameters` name as
+    "input.user"; None is all users.
     `resumable` is False for interactive mechanisms: once their key is handed out, they are never run again.
     """
 
@@ -55,15 +59,16 @@ class Request:
 
     def __post_init__(self) -> None:
         for name in ("dataset", "release"):
-            text = getattr(self, name)
-            if not is_name(text) or not text.strip() or len(text) > _NAME_LIMIT:
-                raise ParameterError(
-                    f"Request: {name} must be 1 to {_NAME_LIMIT} printable characters, got {text!r:.60}"
-                )
+            check_name(f"Request: {name}", getattr(self, name))
         if not self.events:
             raise ParameterError("Request: events must name what the release spends, got none")
         if self.users is not None:
             UserPart.parse(self.dataset, self.users)
+            if PART_BY not in self.parameters:
+                raise ParameterError(
+                    f"Request: a part of the users needs {PART_BY!r} among its parameters: the column or key "
+                    "expression whose hash decides who is in which part"
+                )
 
     @property
     def all_parameters(self) -> dict[str, str]:
@@ -203,6 +208,12 @@ def spent_by_relation(charges: Iterable[Charge]) -> dict[str, Spent]:
         into = shared[relation] if whole else parts[relation].setdefault(str(users), Counter())
         into[Fraction(epsilon), Fraction(delta)] += times
     return {relation: Spent(shared[relation], parts[relation]) for relation in RELATIONS}
+
+
+def check_name(what: str, text: object) -> None:
+    """Refuses a name that cannot be printed as it is: control characters, line breaks, bidirectional controls."""
+    if not isinstance(text, str) or not text.strip() or len(text) > _NAME_LIMIT or not text.isprintable():
+        raise ParameterError(f"{what} must be 1 to {_NAME_LIMIT} printable characters, got {text!r:.60}")
 
 
 def is_part(users: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hushgram.accounting import Event
+from hushgram.accounting import RELATIONS, Event
 from hushgram.errors import LedgerError
 from hushgram.ledger.chain import Chain
 from hushgram.ledger.ledger import Ledger
@@ -20,18 +20,22 @@ __all__ = ["recover", "seal"]
 def recover(ledger: Ledger, dataset: str) -> Release | None:
     """Charges what the witness saw and a restored ledger lacks; None where nothing is missing.
 
-    The charge is one event of the missing sums of ε and δ on all users, which basic composition covers.
+    The charge is one event for each relation, of its missing sums of ε and δ on all users, which basic composition
+    covers. Reservations of the copy do not count as known: they may have been given back since, and stay charged.
     """
     with ledger.store.write() as connection:
         account = ledger.account(connection, dataset, lock=True)
         seen = account.seen
         if seen is None or not seen.is_ahead_of(account.links):
             return None
-        known = seen_of(account, "")
-        epsilon, delta = seen.epsilon, seen.delta
-        if known.count < seen.count:  # else it has gone another way, and all that was seen is charged
-            epsilon, delta = max(Fraction(0), epsilon - known.epsilon), max(Fraction(0), delta - known.delta)
-        missing = [Event("restored", epsilon, delta, {"releases": str(seen.count)})]
+        known = seen_of(account, "", lasting=True)
+        shared = known if known.count < seen.count else None  # else it has gone another way
+        sums = {relation: seen.beyond(shared, relation) for relation in RELATIONS}
+        lost = {relation: cost for relation, cost in sums.items() if any(cost)} or {
+            "user": (Fraction(0), Fraction(0))
+        }
+        about = {"releases": str(seen.count)}
+        missing = [Event("restored", *cost, about, relation=relation) for relation, cost in lost.items()]
         name = f"restored after {known.count} of {seen.count} at {now()}"
         ended = {"status": "committed", "digest": "", "secret": None, "owner": None, "lease": None}
         values = {**values_of(Request(dataset, name, missing, "recover"), 1), **ended, "finished": now()}

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from hushgram.accounting import Budget, Event
+from hushgram.accounting import RELATIONS, Budget, Event
 from hushgram.errors import LedgerError
 from hushgram.ledger.chain import Account
 from hushgram.ledger.records import Dataset, Release, Request, differences
 from hushgram.ledger.seals import Row
 from hushgram.ledger.tables import now
-from hushgram.ledger.witness import Seen
+from hushgram.ledger.witness import Seen, Witness
 from hushgram.processes import Owner
 
 __all__ = [
@@ -26,8 +26,11 @@ __all__ = [
     "event_rows",
     "history_of",
     "label",
+    "refundable",
     "refuse_if_alive",
     "refuse_if_changed",
+    "refuse_to_start",
+    "refuse_without_key",
     "same_target",
     "seen_of",
     "values_of",
@@ -65,6 +68,36 @@ def refuse_if_changed(found: Release, request: Request) -> None:
         )
 
 
+def refuse_without_key(row: Row) -> None:
+    """Refuses to go on with a release of a restored ledger: it may have been released since the copy was taken."""
+    if row["secret"] is None:
+        raise LedgerError(
+            f"{label(row)}: its key is not here (the ledger was restored from a backup, which holds no keys); "
+            "`hushgram ledger abandon` it (its charge stays) and release under another id"
+        )
+
+
+def refuse_to_start(row: Row) -> None:
+    """Refuses to hand out a key that is gone, or that was handed out once and must not be again."""
+    refuse_without_key(row)
+    if not row["resumable"] and row["status"] != "reserved":
+        raise LedgerError(
+            f"{label(row)} answers questions as they come and was begun before: under the same key other "
+            "questions would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
+            "release under another id"
+        )
+
+
+def refundable(row: Row, witness: Witness) -> bool:
+    """Whether the key of this release was certainly never handed out.
+
+    An old copy of the ledger does not know what became of a reservation: a backup has no keys, and whatever else is
+    put back is older than the witness, which is told of every key before it is handed out.
+    """
+    unused = row["status"] == "reserved" and row["secret"] is not None
+    return unused and not witness.saw_start(row["link"])
+
+
 def same_target(one: str, other: str) -> bool:
     """Whether two targets are one place; older versions stored relative paths."""
     if "://" in one or "://" in other or not one or not other:
@@ -88,14 +121,18 @@ def _changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> list
     ]
 
 
-def seen_of(account: Account, link: str, more: Sequence[Event] = ()) -> Seen:
-    """What the witness is told about a data set, with the events of one release that was added since."""
-    loss, slack = Fraction(0), Fraction(0)
-    for (_, epsilon, delta, _), times in Counter(account.charges()).items():
-        loss, slack = loss + times * Fraction(epsilon), slack + times * Fraction(delta)
-    for event in more:
-        loss, slack = loss + event.epsilon, slack + event.delta
-    return Seen(account.dataset["name"], len(account.releases) + bool(more), link, loss, slack)
+def seen_of(account: Account, link: str, more: Sequence[Event] = (), lasting: bool = False) -> Seen:
+    """What the witness is told about a data set, with the events of one release that was added since.
+
+    `lasting` leaves out what could be given back: reservations whose key was not handed out.
+    """
+    spent = {relation: (Fraction(0), Fraction(0)) for relation in RELATIONS}
+    charges = Counter((relation, e, d) for _, e, d, relation in account.charges(lasting))
+    charges.update((one.relation, str(one.epsilon), str(one.delta)) for one in more)
+    for (relation, epsilon, delta), times in charges.items():
+        loss, slack = spent[relation]
+        spent[relation] = loss + times * Fraction(epsilon), slack + times * Fraction(delta)
+    return Seen(account.dataset["name"], len(account.releases) + bool(more), link, spent)
 
 
 def history_of(account: Account) -> list[Release]:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from hushgram.errors import LedgerError
 from hushgram.ledger.chain import Chain
 from hushgram.ledger.seals import Sealer
+from hushgram.ledger.secrets import fresh
 from hushgram.ledger.tables import now, schema_version
-from hushgram.noise.entropy import os_entropy
 
 __all__ = ["VERSION", "check", "migrate", "version_of"]
 
@@ -98,7 +98,7 @@ def _third(connection: sa.Connection) -> None:
         "UPDATE releases SET users = 'label ' || users WHERE users IS NOT NULL",  # a label is no part
     ):
         connection.exec_driver_sql(statement)
-    Chain(Sealer.configured(), "").seal_all(connection, os_entropy().take(32).tobytes())
+    Chain(Sealer.configured(), "").seal_all(connection, fresh())
 
 
 _MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (_first, _second, _third)

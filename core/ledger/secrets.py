@@ -14,32 +14,37 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hushgram.errors import HushgramError, LedgerError
-from hushgram.noise.entropy import ReleaseKey, os_entropy
+from hushgram.errors import LedgerError
+from hushgram.noise.entropy import os_entropy
 
-__all__ = ["open_pepper", "unwrap", "wrap", "wrap_pepper", "wrapping_key"]
+__all__ = ["fresh", "open_pepper", "unwrap", "wrap", "wrap_pepper", "wrapping_key"]
 
-_NONCE_BYTES = 12
+_NONCE_BYTES, _SECRET_BYTES = 12, 32
 _PEPPER = "fingerprints of inputs"
 
 
-def wrap(key: ReleaseKey, context: str) -> str:
-    """The text that the ledger stores for `key`."""
+def fresh() -> bytes:
+    """A new secret."""
+    return os_entropy().take(_SECRET_BYTES).tobytes()
+
+
+def wrap(secret: bytes, context: str) -> str:
+    """The text that the ledger stores for the 32 bytes of a key."""
     wrapping = wrapping_key()
     if wrapping is None:
-        return f"plain:{key.hex()}"
+        return f"plain:{secret.hex()}"
     nonce = os_entropy().take(_NONCE_BYTES).tobytes()
-    sealed = AESGCM(wrapping).encrypt(nonce, bytes.fromhex(key.hex()), context.encode())
+    sealed = AESGCM(wrapping).encrypt(nonce, secret, context.encode())
     return f"aesgcm:{nonce.hex()}:{sealed.hex()}"
 
 
-def unwrap(text: str, context: str) -> ReleaseKey:
-    """The key behind a stored text."""
+def unwrap(text: str, context: str) -> bytes:
+    """The secret behind a stored text."""
     kind, _, body = text.partition(":")
     if kind == "plain":
         try:
-            return ReleaseKey.from_hex(body)
-        except (HushgramError, ValueError):
+            return _whole(bytes.fromhex(body))
+        except ValueError:
             raise LedgerError(f"{context}: its key is not as it was written; restore the ledger") from None
     if kind != "aesgcm":
         raise LedgerError(f"{context}: its key has a form that this hushgram does not know; upgrade hushgram")
@@ -50,20 +55,19 @@ def unwrap(text: str, context: str) -> ReleaseKey:
         )
     nonce, _, sealed = body.partition(":")
     try:
-        opened = AESGCM(wrapping).decrypt(bytes.fromhex(nonce), bytes.fromhex(sealed), context.encode())
-        return ReleaseKey(opened)
+        return _whole(AESGCM(wrapping).decrypt(bytes.fromhex(nonce), bytes.fromhex(sealed), context.encode()))
     except (InvalidTag, ValueError):
         raise LedgerError(f"{context}: the wrapping key is another one than when it was reserved") from None
 
 
 def wrap_pepper(pepper: bytes) -> str:
     """The secret for fingerprints of inputs, 32 bytes, in the form in which a ledger stores it."""
-    return wrap(ReleaseKey(pepper), _PEPPER)
+    return wrap(pepper, _PEPPER)
 
 
 def open_pepper(text: str) -> bytes:
     """The secret behind `wrap_pepper`."""
-    return bytes.fromhex(unwrap(text, _PEPPER).hex())
+    return unwrap(text, _PEPPER)
 
 
 def wrapping_key() -> bytes | None:
@@ -77,6 +81,12 @@ def wrapping_key() -> bytes | None:
         return _parse(Path(path).read_bytes(), f"HUSHGRAM_KEY_FILE {path}")
     except OSError as problem:
         raise LedgerError(f"HUSHGRAM_KEY_FILE {path} cannot be read: {problem.strerror}") from None
+
+
+def _whole(secret: bytes) -> bytes:
+    if len(secret) != _SECRET_BYTES:
+        raise ValueError
+    return secret
 
 
 def _parse(content: bytes, source: str) -> bytes:

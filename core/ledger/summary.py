@@ -29,7 +29,7 @@ from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 3
+_FORM = 4
 """Counts changes of the cached form, so that an old cache is not read as a new one."""
 
 
@@ -88,7 +88,7 @@ class Summary:
             )
         for name, one in self.apart.items():
             cost = f"ε = {brief(one['spent_epsilon'])}, δ = {brief(one['spent_delta'])}"
-            lines.append(f"apart, for one {name}: {cost}; {_APART[name]}")
+            lines.append(f"apart, for one {name}: {cost}; {_APART.get(name, 'it is not added to the above')}")
         lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(
@@ -210,7 +210,7 @@ def brief(text: str, up: bool = True) -> str:
     if len(text) <= 6 and "/" not in text:
         return text
     digits = 2 if value >= 100 else 4
-    while value and value * 10 ** (digits - 3) < 1 and value < 100:
+    while 0 < value < 100 and value * 10 ** (digits - 3) < 1:
         digits += 1
     scaled = value * 10**digits
     rounded = Fraction(math.ceil(scaled) if up else math.floor(scaled), 10**digits)

@@ -5,10 +5,14 @@ would be spent twice. So each reservation adds a line to a file that a restore d
 
     ledger.db.witness beside an SQLite ledger, or the file that HUSHGRAM_LEDGER_WITNESS names
 
-with the number of releases of the data set, the link of its chain and the sums of ε and δ. A ledger that is
-behind its witness, or has another history, releases nothing until `hushgram ledger recover` has charged the
-difference. It is best effort: a restore of the whole folder brings back the old witness too (keep it on
-another disk), and a PostgreSQL ledger has one only where HUSHGRAM_LEDGER_WITNESS is set on all machines.
+with the number of releases of the data set, the link of its chain and the sums of ε and δ, in all and for each
+relation (older versions wrote them in all alone). A ledger that is behind its witness, or has another history,
+releases nothing until `hushgram ledger recover` has charged the difference. It is best effort: a restore of the
+whole folder brings back the old witness too (keep it on another disk), and a PostgreSQL ledger has one only where
+HUSHGRAM_LEDGER_WITNESS is set on all machines.
+
+A line is added too for each release whose key is handed out, with its link: an old copy in which it is only
+reserved must not give its charge back.
 
 Lines are appended, each with a tag; a torn or altered line is passed over.
 """
@@ -19,7 +23,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -34,13 +38,45 @@ _LIMIT = 1 << 26
 
 @dataclass(frozen=True)
 class Seen:
-    """How far a data set had come."""
+    """How far a data set had come; `spent` are the sums of ε and δ for each relation.
+
+    In a line of an older version there is one sum, of all relations, under no name.
+    """
 
     dataset: str
     count: int
     link: str
-    epsilon: Fraction
-    delta: Fraction
+    spent: Mapping[str, tuple[Fraction, Fraction]]
+
+    @classmethod
+    def read(cls, fields: Sequence[str]) -> Seen:
+        """What `fields` wrote."""
+        named = fields[5:] or ["", *fields[3:5]]
+        triples = zip(named[::3], named[1::3], named[2::3], strict=True)
+        spent = {relation: (Fraction(epsilon), Fraction(delta)) for relation, epsilon, delta in triples}
+        return cls(fields[0], int(fields[1]), fields[2], spent)
+
+    @property
+    def total(self) -> tuple[Fraction, Fraction]:
+        """The sums over all relations."""
+        sums = self.spent.values()
+        return sum((e for e, _ in sums), Fraction(0)), sum((d for _, d in sums), Fraction(0))
+
+    def beyond(self, known: Seen | None, relation: str) -> tuple[Fraction, Fraction]:
+        """The ε and δ of a relation that `known` lacks. What belongs to no named relation may belong to any."""
+
+        def of(one: Seen | None) -> tuple[Fraction, Fraction]:
+            nothing = Fraction(0), Fraction(0)
+            return (
+                nothing
+                if one is None
+                else one.total
+                if "" in self.spent
+                else one.spent.get(relation, nothing)
+            )
+
+        (loss, slack), (has, has_slack) = of(self), of(known)
+        return max(Fraction(0), loss - has), max(Fraction(0), slack - has_slack)
 
     def is_ahead_of(self, links: Sequence[str]) -> bool:
         """Whether a chain with these links has not come as far, or has gone another way."""
@@ -48,7 +84,8 @@ class Seen:
 
     def fields(self) -> list[str]:
         """As a line holds it."""
-        return [self.dataset, str(self.count), self.link, str(self.epsilon), str(self.delta)]
+        sums = [text for name, (e, d) in self.spent.items() for text in (name, str(e), str(d))]
+        return [self.dataset, str(self.count), self.link, *map(str, self.total), *sums]
 
 
 class Witness:
@@ -63,22 +100,34 @@ class Witness:
         """The furthest state that was seen of a data set."""
         found: Seen | None = None
         for text in self._lines():
-            with contextlib.suppress(ValueError, TypeError, KeyError, ZeroDivisionError):
+            with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, ZeroDivisionError):
                 line = json.loads(text)
                 fields = [str(field) for field in line["seen"]]
                 if line["tag"] != self._sealer.tag("witness", line["anew"], *fields):
                     continue
-                seen = Seen(fields[0], int(fields[1]), fields[2], Fraction(fields[3]), Fraction(fields[4]))
+                seen = Seen.read(fields)
                 if seen.dataset == dataset and (line["anew"] or found is None or seen.count >= found.count):
                     found = seen
         return found
 
     def note(self, seen: Seen, anew: bool = False) -> None:
         """Adds a line; `anew` where all earlier ones about this data set are settled."""
+        tag = self._sealer.tag("witness", anew, *seen.fields())
+        self._add({"seen": seen.fields(), "anew": anew, "tag": tag})
+
+    def note_start(self, link: str) -> None:
+        """Adds that the key of the release with this link is about to be handed out."""
+        self._add({"started": link, "tag": self._sealer.tag("witness started", link)})
+
+    def saw_start(self, link: str) -> bool:
+        """Whether the key of the release with this link was handed out."""
+        line = json.dumps({"started": link, "tag": self._sealer.tag("witness started", link)})
+        return line in self._lines()
+
+    def _add(self, fields: Mapping[str, object]) -> None:
         if self.path is None:
             return
-        tag = self._sealer.tag("witness", anew, *seen.fields())
-        line = "\n" + json.dumps({"seen": seen.fields(), "anew": anew, "tag": tag})  # not after a torn one
+        line = "\n" + json.dumps(fields)  # not after a torn one
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
             descriptor = os.open(self.path, flags, 0o600)

@@ -11,6 +11,9 @@ where the key of a sparse histogram on its data is derived from the release key,
 count; any change of the data, in any shard, changes all noise. The digest of the step's own input stays beside it:
 should an input change while a job runs, no two inputs of a step meet the same draws.
 
+Where questions come one after another, that is not enough: other questions under one key get other noise. Their keys
+are of another type, `InteractiveKey`, which the first mechanism takes.
+
 What the proofs rely on: that HMAC-SHA256 and AES-256-CTR are pseudorandom, that a release key is fresh for each
 release, and that it stays secret: whoever has it can subtract the noise.
 
@@ -24,7 +27,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Self
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 
-__all__ = ["BitSource", "ReleaseKey", "digest", "os_entropy"]
+__all__ = ["BitSource", "InteractiveKey", "ReleaseKey", "StreamKey", "digest", "os_entropy", "take_key"]
 
 _KEY_BYTES = 32
 _COUNTER = bytes(16)
@@ -64,8 +67,44 @@ class BitSource:
         return self.take(8 * n).view("<u8").astype(np.uint64, copy=False)
 
 
-class ReleaseKey:
-    """256 secret bits from which all noise of one release follows.
+class _Secret:
+    """256 secret bits that noise is drawn from."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = _checked(secret, type(self).__name__)
+
+    def source(self, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
+        """The noise of one step on one shard whose exact input has this digest."""
+        return BitSource(self._derive(b"noise", step, shard, digest))
+
+    def subkey(self, label: str) -> bytes:
+        """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
+        return self._derive(b"subkey", label, 0, b"")
+
+    def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
+        name = step.encode()
+        frame = kind + b"\0" + len(name).to_bytes(4, "little") + name + shard.to_bytes(8, "little") + context
+        return hmac.new(self._secret, frame, hashlib.sha256).digest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Secret) or type(other) is not type(self):
+            return False
+        return hmac.compare_digest(self._secret, other._secret)
+
+    def __hash__(self) -> int:
+        return hash(self._secret)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(secret)"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
+        return type(self), (self._secret,)
+
+
+class ReleaseKey(_Secret):
+    """256 secret bits from which all noise of one batch release follows; every rerun of it has the same ones.
 
     >>> key = ReleaseKey(bytes(32))
     >>> key
@@ -74,15 +113,7 @@ class ReleaseKey:
     array([ True])
     """
 
-    __slots__ = ("_secret", "_use")
-
-    def __init__(self, secret: bytes, use: Literal["free", "rerun", "once"] = "free") -> None:
-        if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
-            raise ParameterError(
-                f"ReleaseKey: the secret must be {_KEY_BYTES} bytes; use ReleaseKey.generate()"
-            )
-        self._secret = secret
-        self._use: str = use
+    __slots__ = ()
 
     @classmethod
     def generate(cls) -> ReleaseKey:
@@ -98,32 +129,8 @@ class ReleaseKey:
             raise ParameterError("ReleaseKey: the text must be 64 hexadecimal digits") from None
 
     def hex(self) -> str:
-        """The secret itself, for the ledger that keeps it until the release is committed."""
+        """The secret itself: for whoever must run the same release again."""
         return self._secret.hex()
-
-    def source(self, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
-        """The noise of one step on one shard whose exact input has this digest."""
-        return BitSource(self._derive(b"noise", step, shard, digest))
-
-    def claim(self, mechanism: str) -> None:
-        """Called by a mechanism that is asked one question after another, before it draws.
-
-        Under one key, other questions on the same data get other noise, and many such runs average it away. So the
-        key of a release that may be run again is refused here, and one that is handed out once is claimed once.
-        """
-        if self._use == "rerun":
-            raise ParameterError(
-                f"{mechanism}: this key is given to every rerun of its release, whose questions could differ; "
-                "open the budget with interactive=True"
-            )
-        if self._use == "claimed":
-            raise ParameterError(f"{mechanism}: this key answers the questions of another object already")
-        if self._use == "once":
-            self._use = "claimed"
-
-    def subkey(self, label: str) -> bytes:
-        """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
-        return self._derive(b"subkey", label, 0, b"")
 
     def for_parameters(self, job: str, parameters: Mapping[str, Any]) -> ReleaseKey:
         """The key under which a job with these parameters draws.
@@ -137,22 +144,75 @@ class ReleaseKey:
         """The key under which all noise on these data is drawn; ``data_digest`` is of all of them."""
         return ReleaseKey(self._derive(b"bind", "data", 0, data_digest))
 
-    def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
-        name = step.encode()
-        frame = kind + b"\0" + len(name).to_bytes(4, "little") + name + shard.to_bytes(8, "little") + context
-        return hmac.new(self._secret, frame, hashlib.sha256).digest()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReleaseKey) and hmac.compare_digest(self._secret, other._secret)
+class StreamKey(_Secret):
+    """The secret of one interactive mechanism, which took it from an `InteractiveKey`.
 
-    def __hash__(self) -> int:
-        return hash(self._secret)
+    It can be pickled: the workers of a stateful Beam stage need it, and replay a stream under it.
+    """
+
+    __slots__ = ()
+
+
+class InteractiveKey:
+    """The secret of one mechanism that answers questions as they come, taken by the first that is given it.
+
+    Under one secret, other questions on the same data get other noise, and many such runs average it away. So this is
+    no `ReleaseKey`, and neither can be made of the other: it cannot be copied, pickled, or used in a forked process,
+    and nothing can be drawn from it but by the mechanism that takes it.
+
+    >>> key = InteractiveKey.generate()
+    >>> key.take("LaplaceAnswers")
+    StreamKey(secret)
+    >>> key.take("LaplaceAnswers")
+    Traceback (most recent call last):
+        ...
+    hushgram.errors.ParameterError: LaplaceAnswers: this key was taken by another mechanism; each needs one of its own
+    """
+
+    __slots__ = ("_process", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = [_checked(secret, "InteractiveKey")]
+        self._process = os.getpid()
+
+    @classmethod
+    def generate(cls) -> InteractiveKey:
+        """A fresh key from the operating system."""
+        return cls(os_entropy().take(_KEY_BYTES).tobytes())
+
+    def take(self, mechanism: str) -> StreamKey:
+        """The secret, once."""
+        try:
+            if self._process == os.getpid():
+                return StreamKey(self._secret.pop())  # pop: of two threads one gets it
+        except IndexError:
+            pass
+        raise ParameterError(
+            f"{mechanism}: this key was taken by another mechanism; each needs one of its own"
+        )
 
     def __repr__(self) -> str:
-        return "ReleaseKey(secret)"
+        return "InteractiveKey(secret)"
 
-    def __reduce__(self) -> tuple[type[ReleaseKey], tuple[bytes]]:
-        return ReleaseKey, (self._secret,)
+    def __reduce__(self) -> str:
+        raise TypeError("an InteractiveKey answers one stream of questions and is neither copied nor pickled")
+
+
+def take_key(key: object, mechanism: str) -> StreamKey:
+    """What ``mechanism`` draws from; refuses the key of a release that may be run again."""
+    if not isinstance(key, InteractiveKey):
+        raise ParameterError(
+            f"{mechanism}: takes questions as they come and needs an InteractiveKey, got {type(key).__name__}; use "
+            "InteractiveKey.generate(), or open_budget(…, interactive=True) and its run.interactive_key"
+        )
+    return key.take(mechanism)
+
+
+def _checked(secret: bytes, owner: str) -> bytes:
+    if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
+        raise ParameterError(f"{owner}: the secret must be {_KEY_BYTES} bytes; use {owner}.generate()")
+    return secret
 
 
 def os_entropy() -> BitSource:

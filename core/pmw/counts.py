@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import calibrated, check_scale, positive
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.pmw.hypothesis import MOST_TOTAL, Hypothesis
@@ -72,7 +72,7 @@ class PrivateWeights(ABC, Generic[P]):
         self,
         counts: ExactVector,
         params: P,
-        key: ReleaseKey,
+        key: ReleaseKey | InteractiveKey,
         *,
         prior: NDArray[np.int64] | None = None,
         unit: Unit = "user",
@@ -86,7 +86,7 @@ class PrivateWeights(ABC, Generic[P]):
         self.updates = 0
         # Cutting counts moves no two neighbours further apart, and keeps every product inside int64.
         self._counts = np.clip(exact, 0, (1 << 45) // len(exact)).astype(np.int64)
-        self._key = key
+        self._key = self._take(key)
         self._context = digest(self._label, repr(params), self._counts, b"" if prior is None else prior)
         self.total = self._noisy_total() if params.total is None else params.total
         self.hypothesis = Hypothesis(len(exact), self.total, prior, params.replayed)
@@ -94,6 +94,12 @@ class PrivateWeights(ABC, Generic[P]):
 
     def _begin(self) -> None:
         """What else a run remembers."""
+
+    def _take(self, key: object) -> ReleaseKey | StreamKey:
+        """What noise is drawn from."""
+        if not isinstance(key, ReleaseKey):
+            raise ParameterError(f"{type(self).__name__}: needs a ReleaseKey, got {type(key).__name__}")
+        return key
 
     def _noisy_total(self) -> int:
         scale = Fraction(self.params.max_contributions) / self.params.total_epsilon

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.laplace_mechanism import per_query
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw.hypothesis import MOST_TOTAL
 from hushgram.pmw.mechanism import OnlinePMW, PmwParams
 from hushgram.pmw.offline import OfflineParams, OfflinePMW
@@ -75,16 +75,16 @@ def expected_errors(
     truth = tried.exact(counts)
     promised = exact(counts, max_contributions=max_contributions)
 
-    keys = [ReleaseKey(bytes([i] * 32)) for i in range(_TRIALS if tried.grid.size <= _CHEAP else 1)]
+    seeds = [bytes([i] * 32) for i in range(_TRIALS if tried.grid.size <= _CHEAP else 1)]
 
-    def worst(build: Callable[[ReleaseKey], OnlinePMW | OfflinePMW]) -> float:
-        runs = (build(key).answer(tried).scaled for key in keys)
+    def worst(build: Callable[[bytes], OnlinePMW | OfflinePMW]) -> float:
+        runs = (build(seed).answer(tried).scaled for seed in seeds)
         return float(np.mean([np.abs(run - truth).max() for run in runs])) / GRID
 
     scale = float(max_contributions / per_query(epsilon, delta, k))
     return Expected(
-        online=worst(lambda key: OnlinePMW(promised, stream, key)),
-        offline=worst(lambda key: OfflinePMW(promised, whole, key)),
+        online=worst(lambda seed: OnlinePMW(promised, stream, InteractiveKey(seed))),
+        offline=worst(lambda seed: OfflinePMW(promised, whole, ReleaseKey(seed))),
         laplace=scale * (math.log(k) + _EULER),
         records=records,
     )

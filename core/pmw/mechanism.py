@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import positive
-from hushgram.noise.entropy import digest
+from hushgram.noise.entropy import ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.pmw.counts import PrivateWeights, WeightsParams
 from hushgram.pmw.hypothesis import LAST_REPLAY, MOST_REPLAYED, MOST_TOTAL, Hypothesis
@@ -275,11 +275,12 @@ class OnlinePMW(PrivateWeights[PmwParams]):
     """Answers linear queries over a domain of cells, one batch after another.
 
     Input: exact counts of the cells, ‖x − x'‖₁ ≤ C between neighbours. Guarantee: ``params.guarantee()``
-    for all answers and the hypothesis together. Retry: the same key, counts, prior and batches give the
-    same answers.
+    for all answers and the hypothesis together. The key is an `InteractiveKey`, which this object takes; a stream whose
+    queries are all fixed beforehand is a batch release, and has a ``ReleaseKey``: `synthetic.answer_fixed`.
 
+    >>> from hushgram.noise.entropy import InteractiveKey
     >>> counts = exact([900, 50, 50], max_contributions=1)
-    >>> pmw = OnlinePMW(counts, PmwParams(20, max_updates=5), ReleaseKey(bytes(32)))
+    >>> pmw = OnlinePMW(counts, PmwParams(20, max_updates=5), InteractiveKey(bytes(32)))
     >>> answers = pmw.answer(Workload.of([[1, 0, 0], [0, 1, 1]]))
     >>> [round(value, -1) for value in answers.values.tolist()]
     [900.0, 100.0]
@@ -291,8 +292,10 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self.asked = 0
         self._svt = self.params.svt
         self._chain = digest(self._context, self.hypothesis.digest)
-        self._key.claim("OnlinePMW")
         self._bar: int | None = None
+
+    def _take(self, key: object) -> ReleaseKey | StreamKey:
+        return take_key(key, "OnlinePMW")
 
     @property
     def halted(self) -> bool:

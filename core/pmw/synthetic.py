@@ -26,10 +26,13 @@ from numpy.typing import NDArray
 from hushgram.accounting import Guarantee
 from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pmw.counts import PrivateWeights
 from hushgram.pmw.hypothesis import Hypothesis
-from hushgram.pmw.mechanism import FROM_HYPOTHESIS, HALTED, MEASURED, PmwAnswers, PmwParams
+from hushgram.pmw.mechanism import FROM_HYPOTHESIS, HALTED, MEASURED, OnlinePMW, PmwAnswers, PmwParams
 from hushgram.pmw.offline import OfflineParams
 from hushgram.pmw.workload import GRID, Workload
+from hushgram.sensitivity import ExactVector, Unit
 
 __all__ = [
     "ANSWERS",
@@ -38,6 +41,7 @@ __all__ = [
     "LinearQuery",
     "Outcome",
     "SyntheticHistogram",
+    "answer_fixed",
     "read_queries",
     "workloads",
 ]
@@ -232,3 +236,28 @@ def outcome_of(hypothesis: Hypothesis, parts: Sequence[PmwAnswers], updates: int
         np.concatenate([part.scaled for part in parts]), np.concatenate([part.origin for part in parts])
     )
     return Outcome(answers, hypothesis.units, hypothesis.shift, hypothesis.total, updates)
+
+
+class _FixedStream(OnlinePMW):
+    """A stream that is asked what was fixed beforehand, and nothing else."""
+
+    _take = PrivateWeights._take
+
+
+def answer_fixed(
+    counts: ExactVector,
+    params: PmwParams,
+    key: ReleaseKey,
+    batches: Iterable[Workload],
+    *,
+    prior: NDArray[np.int64] | None = None,
+    unit: Unit = "user",
+) -> Outcome:
+    """What online PMW releases for a stream whose queries are all fixed beforehand.
+
+    The queries are parameters of the release, as in any batch release. Retry: the same key, counts, prior and batches
+    give the same outcome.
+    """
+    pmw = _FixedStream(counts, params, key, prior=prior, unit=unit)
+    answers = [pmw.answer(work) for work in batches]
+    return outcome_of(pmw.finish(), answers, pmw.updates)

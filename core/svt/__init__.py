@@ -18,7 +18,6 @@ from hushgram.svt.mechanism import (
     Sparse,
     run_batch,
 )
-from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import Noise, SvtParams, privacy_loss, run_loss
 
 __all__ = [
@@ -31,17 +30,13 @@ __all__ = [
     "Noise",
     "NumericSparse",
     "Sparse",
-    "StreamState",
     "SvtParams",
-    "advance",
     "alpha",
-    "begin",
     "error_ratio",
     "gap_estimate",
     "gap_variance",
     "measure",
     "privacy_loss",
-    "recall",
     "refine",
     "run_batch",
     "run_loss",

@@ -15,6 +15,9 @@ The state holds the noisy threshold and the digest of exact answers. It belongs 
 never written to an output or a log. It also holds a tag of the release key, the stream and the parameters:
 continued under another key, one checkpoint would give a new transcript of the same data each time, each of
 them for ε of its own, so a state goes on only with what it was begun with.
+
+The key is a `StreamKey`, taken from an `InteractiveKey`: that of a release that may be run again would give every
+rerun, with other answers, other noise on the same data.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from hushgram.errors import FormatError, ParameterError
 from hushgram.laplace_mechanism import whole_numbers
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import StreamKey, digest
 from hushgram.svt.mechanism import ABOVE, BELOW, HALTED, Answer, Sparse
 from hushgram.svt.params import SvtParams
 
@@ -64,21 +67,30 @@ class StreamState:
             raise FormatError("stream state cannot be read: it was written by another version") from None
 
 
-def begin(params: SvtParams, key: ReleaseKey, stream: str, first: int = 0) -> StreamState:
+def begin(params: SvtParams, key: StreamKey, stream: str, first: int = 0) -> StreamState:
     """A new stream; nothing is drawn yet."""
+    _check(key)
     start = digest(stream, params.fingerprint)
     return StreamState(stream, _tag(params, key, stream), first, first, 0, None, start, ())
 
 
-def _tag(params: SvtParams, key: ReleaseKey, stream: str) -> bytes:
+def _check(key: object) -> None:
+    if not isinstance(key, StreamKey):
+        raise ParameterError(
+            f"SparseVector: a stream needs a StreamKey, got {type(key).__name__}; use "
+            "InteractiveKey.generate().take(NAME), or run.interactive_key.take(NAME) of "
+            "open_budget(…, interactive=True)"
+        )
+
+
+def _tag(params: SvtParams, key: StreamKey, stream: str) -> bytes:
     """Tells key, stream and parameters from all others, and says nothing about the key."""
     return digest(key.subkey("svt-online state"), stream, params.fingerprint)[:16]
 
 
-def advance(
-    params: SvtParams, key: ReleaseKey, state: StreamState, answer: int
-) -> tuple[StreamState, Answer]:
+def advance(params: SvtParams, key: StreamKey, state: StreamState, answer: int) -> tuple[StreamState, Answer]:
     """Answer sequence number ``state.next``, whose exact answer is ``answer``."""
+    _check(key)
     if state.tag != _tag(params, key, state.stream):
         raise ParameterError(
             f"SparseVector: the state of stream {state.stream!r} was saved under another release key or other "

@@ -144,8 +144,13 @@ def recover_lost(dataset: str, url: str | None) -> None:
     if charged is None:
         say(f"nothing of {dataset} is missing")
         return
-    cost = f"ε = {show(charged.epsilon)}" + (f", δ = {show(charged.delta)}" if charged.delta else "")
-    say(f"{dataset} was charged {cost} for what it had spent and lost; releases can go on")
+    costs = " and ".join(
+        f"ε = {show(event.epsilon)}"
+        + (f", δ = {show(event.delta)}" if event.delta else "")
+        + ("" if event.relation == "user" else f" (for one {event.relation})")
+        for event in charged.events
+    )
+    say(f"{dataset} was charged {costs} for what it had spent and lost; releases can go on")
 
 
 @command.command(name="seal")
@@ -234,6 +239,7 @@ def _as_json(release: Release) -> dict[str, Any]:
                 "version": event.version,
                 "epsilon": show(event.epsilon),
                 "delta": show(event.delta),
+                "relation": event.relation,
                 "details": dict(event.details),
                 "meaning": event.meaning,
             }

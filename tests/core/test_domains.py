@@ -10,7 +10,7 @@ from hushgram.domains import BucketDomain, KeyDomain, RangeDomain
 from hushgram.errors import FormatError, InputError, ParameterError
 from hushgram.exact.histogram import Histogram
 from hushgram.exact.keys import fingerprints
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey
 from hushgram.pmw import GRID, OnlinePMW, PmwParams
 from hushgram.pmw.synthetic import SyntheticHistogram, outcome_of, read_queries, workloads
 from tests.exact_counts import exact_counts
@@ -110,7 +110,7 @@ def test_query_files():
 )
 def test_saved_hypotheses_answer_as_they_did(tmp_path, domain):
     params = PmwParams(5, max_updates=3)
-    pmw = OnlinePMW(exact_counts(np.array([100, 20, 3])), params, ReleaseKey(bytes(32)))
+    pmw = OnlinePMW(exact_counts(np.array([100, 20, 3])), params, InteractiveKey(bytes(32)))
     queries = read_queries(['{"cells": [0]}', '{"all": true}', '{"dense": [0.5, 0.25, 1]}'], "f")
     parts = [pmw.answer(work) for work in workloads(queries, domain)]
     outcome = outcome_of(pmw.finish(), parts, pmw.updates)

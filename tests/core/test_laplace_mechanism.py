@@ -1,6 +1,8 @@
 """Laplace histograms and noisy max on arrays: bounds that hold, retries, errors, large inputs."""
 
+import copy
 import math
+import pickle
 import time
 
 import numpy as np
@@ -8,12 +10,13 @@ import pytest
 
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import BLOCK, LaplaceAnswers, LaplaceParams, max_error, release_listed
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.selection import SelectionParams, choose, top
 from hushgram.svt import measure
 from tests.exact_counts import exact_counts
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = ReleaseKey(SECRET)
 
 
 def test_every_key_is_released_in_order_and_again_the_same():
@@ -86,14 +89,14 @@ def test_errors_name_the_field(call, message):
 
 
 def test_one_query_too_many_is_refused():
-    answers = LaplaceAnswers(1, 3, 1, KEY)
+    answers = LaplaceAnswers(1, 3, 1, InteractiveKey(SECRET))
     answers.answer(np.array([5, 6]), b"first")
     with pytest.raises(BudgetExceeded, match="4 queries asked, but epsilon was split for 3"):
         answers.answer(np.array([5, 6]), b"second")
 
 
 def test_same_query_asked_twice_gets_fresh_noise():
-    answers = LaplaceAnswers(1, 2000, 1, KEY)
+    answers = LaplaceAnswers(1, 2000, 1, InteractiveKey(SECRET))
     first = answers.answer(np.full(1000, 7), b"same")
     second = answers.answer(np.full(1000, 7), b"same")
     assert (first != second).mean() > 0.99
@@ -119,11 +122,18 @@ def test_large_lists_and_extreme_scores():
 @pytest.mark.parametrize("wrong", [[1.7], [True], ["3"], [None], np.array([0.5])])
 def test_answers_are_whole_numbers_and_are_never_cut_off(wrong):
     with pytest.raises(ParameterError, match="whole numbers"):
-        LaplaceAnswers(1, 5, 1, KEY).answer(wrong, b"q")
+        LaplaceAnswers(1, 5, 1, InteractiveKey(SECRET)).answer(wrong, b"q")
     with pytest.raises(ParameterError, match="whole numbers"):
         release_listed(["a"], exact_counts(wrong), LaplaceParams(1), KEY)
     with pytest.raises(ParameterError, match="whole numbers"):
         measure(wrong, epsilon=1, sensitivity=1, source=KEY.source("measure"))
-    huge = LaplaceAnswers(1, 5, 1, KEY).answer([2**90, -(2**90)], b"q")
+    huge = LaplaceAnswers(1, 5, 1, InteractiveKey(SECRET)).answer([2**90, -(2**90)], b"q")
     assert huge[0] > 2**60
     assert huge[1] < -(2**60)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda way: way.__name__)
+def test_a_stream_of_answers_is_not_copied(again):
+    """Each copy would answer all of its queries again."""
+    with pytest.raises(TypeError, match="a copy would answer for free"):
+        again(LaplaceAnswers(1, 5, 1, InteractiveKey(SECRET)))

@@ -18,7 +18,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io import fileio
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.svt.params import SvtParams
 from hushgram.transforms.sparse_vector import SparseVector, StreamAnswers
@@ -56,7 +56,7 @@ def main(spec_path: str, *beam_options: str) -> None:
     with open(spec_path) as file:
         spec = json.load(file)
     with open(spec["key"]) as file:
-        release_key = ReleaseKey.from_hex(file.read())
+        release_key = InteractiveKey(bytes.fromhex(file.read().strip()))
     pipeline = new_pipeline(pipeline_options(beam_options))
     _ = (
         pipeline

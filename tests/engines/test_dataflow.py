@@ -25,7 +25,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from apache_beam.transforms.environments import DockerEnvironment
 
-from hushgram import ReleaseKey, ReleaseParams, release
+from hushgram import InteractiveKey, ReleaseKey, ReleaseParams, release
 from hushgram.inputs.source import Source
 from hushgram.pipelines.release import build_release, run_release
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
@@ -76,7 +76,9 @@ def build(options: PipelineOptions) -> Any:
     _ = pipeline | "Read" >> ReadRecords(plan) | "Release" >> job
     answers = pipeline | beam.Create([("s", (0, 5))]).with_output_types(tuple[str, tuple[int, int]])
     svt = SvtParams(epsilon="1", threshold=3, cutoff=2)
-    _ = answers | "Online" >> SparseVector(svt, release_key=SECRET, online=True)
+    _ = answers | "Online" >> SparseVector(
+        svt, release_key=InteractiveKey(bytes.fromhex(SECRET.hex())), online=True
+    )
     # As Dataflow's runner makes it: the image of the options, workers that know the SDK's capabilities.
     image = options.view_as(WorkerOptions).sdk_container_image
     return pipeline.to_runner_api(default_environment=DockerEnvironment.from_container_image(image))

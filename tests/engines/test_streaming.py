@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey
 from hushgram.svt.online import advance, begin
 from hushgram.svt.params import SvtParams
 from tests.engines.jobs import KEY, Bench
@@ -77,7 +77,7 @@ class Dropped:
 
     def expected(self) -> dict[tuple[str, int], list[int]]:
         """The same streams answered without an engine."""
-        params, key, result = SvtParams(**SVT), ReleaseKey.from_hex(KEY), {}
+        params, key, result = SvtParams(**SVT), InteractiveKey(bytes.fromhex(KEY)).take("tests"), {}
         for stream, keys in self.keys.items():
             state = begin(params, key, stream)
             for i, name in enumerate(keys):

@@ -239,8 +239,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "the key is printed",
         "core/noise/entropy.py",
-        'return "ReleaseKey(secret)"',
-        'return f"ReleaseKey({self._secret.hex()})"',
+        'return f"{type(self).__name__}(secret)"',
+        'return f"{type(self).__name__}({self._secret.hex()})"',
         ("tests/core/noise/test_entropy.py",),
     ),
     Breach(
@@ -330,9 +330,51 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "a charge given back after the key was out",
         "core/ledger/ledger.py",
-        'if row["status"] != "reserved":\n                return False',
+        "if not refundable(row, self.witness):\n                return False",
         "if False:\n                return False",
         ("tests/core/ledger/test_ledger.py", "tests/core/ledger/test_seals.py"),
+    ),
+    Breach(
+        "a restored reservation gives its charge back",
+        "core/ledger/rows.py",
+        'row["status"] == "reserved" and row["secret"] is not None',
+        'row["status"] == "reserved"',
+        ("tests/core/ledger/test_seals.py",),
+    ),
+    Breach(
+        "the witness is not asked about keys that went out",
+        "core/ledger/rows.py",
+        'return unused and not witness.saw_start(row["link"])',
+        "return unused",
+        ("tests/core/ledger/test_seals.py",),
+    ),
+    Breach(
+        "lost spending booked under one relation",
+        "core/ledger/recovery.py",
+        "*cost, about, relation=relation)",
+        "*cost, about)",
+        ("tests/core/ledger/test_seals.py",),
+    ),
+    Breach(
+        "parts of the users by any expression",
+        "core/ledger/limits.py",
+        "if before_by != by:",
+        "if False:",
+        ("tests/core/ledger/test_ledger.py",),
+    ),
+    Breach(
+        "an interactive key that is not used up",
+        "core/noise/entropy.py",
+        "StreamKey(self._secret.pop())",
+        "StreamKey(self._secret[0])",
+        ("tests/core/noise/test_entropy.py",),
+    ),
+    Breach(
+        "a stream under the key of a rerunnable release",
+        "core/svt/online.py",
+        "if not isinstance(key, StreamKey):",
+        "if False:",
+        ("tests/core/svt/test_online.py",),
     ),
     Breach(
         "rounding of a value depends on its neighbours",

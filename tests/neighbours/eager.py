@@ -78,8 +78,8 @@ def eagerly(rng: random.Random) -> Iterator[Pipeline]:
     with (
         mock.patch.object(ptransform.PTransform, "__ror__", applied),
         mock.patch.object(pickler, "roundtrip", lambda value: value),
-        mock.patch.object(common, "DoFnSignature", lambda fn: None),
-        mock.patch.object(core, "_check_fn_use_yield_and_return", lambda fn: False),
+        mock.patch.object(common, "DoFnSignature", return_value=None),
+        mock.patch.object(core, "_check_fn_use_yield_and_return", return_value=False),
     ):
         yield Pipeline(rng)
 

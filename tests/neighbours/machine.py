@@ -1,7 +1,7 @@
 """Neighbouring data through the exact half of every job, up to the mechanisms.
 
 One try draws a job from the config models, hostile data, and one privacy unit to leave out. The job's own stages run on
-both data sets (`tests.neighbours.eager`), with bundles, batches, blocks and shards cut at random, until exact values are
+both data sets (`tests.neighbours.eager`), with bundles, batches, blocks and shards cut at random, until values are
 admitted by mechanisms (`Exact.admit`); noise and files are left out. Then
 
 * what the mechanisms admitted must differ by no more than its stated sensitivity, in every norm;
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,7 @@ class Observed:
     blocks: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
     table: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     shape: list[Any] = field(default_factory=list)
+    job: Any = None
 
 
 class Machine:
@@ -144,9 +145,9 @@ class Machine:
             return
         self.ran[name] += 1
         try:
-            _compare(first, second, drawn.job, unit)
+            _compare(first, second, first.job, unit)
             if name in ("release", "metrics") and rng.random() < 0.5:
-                self._compare_library(first, drawn.job, replies)
+                self._compare_library(first, first.job, replies)
         except Breach as breach:
             raise Breach(f"try {number}, {name}: {breach}\nconfig: {drawn.fields}") from None
 
@@ -171,7 +172,7 @@ class Machine:
         (self.root / "data").mkdir()
         data.write(self.root / "data")
         job = type(drawn.job)(drawn.job.config)
-        observed, told = Observed(), dict(replies)
+        observed, told = Observed(job=job), dict(replies)
         with _exact_half(observed, told, rng):
             try:
                 with eagerly(rng) as pipeline:
@@ -332,8 +333,8 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
             observed.accepted.update(_rows(batch))
         return found
 
-    from hushgram.pipelines.jobs import stages
     from hushgram.pipelines import plan_input
+    from hushgram.pipelines.jobs import stages
 
     records = stages.records
     nothing = partial(_nothing_listed)
@@ -373,7 +374,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (bound_contributions, "_ROWS_PENDING"): rng.choice((0, 2, 10, 1000)),
         (merge_histograms, "_KEYS_PENDING"): rng.choice((0, 2, 1000)),
         (plan_input, "Source"): partial(
-            Source, block_bytes=rng.choice((1, 60, 300, 10_000)), item_bytes=rng.choice((1, 300, 10_000, 10_000))
+            Source,
+            block_bytes=rng.choice((1, 60, 300, 10_000)),
+            item_bytes=rng.choice((1, 300, 10_000, 10_000)),
         ),
     }
     with ExitStack() as stack:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import multiprocessing
 import os
+import pickle
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -29,12 +31,24 @@ from hushgram.errors import (
     OutputError,
     ParameterError,
 )
+from hushgram.laplace_mechanism import LaplaceAnswers
 from hushgram.ledger import Ledger, backup
+from hushgram.noise.entropy import take_key
 from hushgram.pipelines import output_places
-from hushgram.pipelines.budget import NO_LEDGER, Run, check_budget, open_budget
+from hushgram.pipelines.budget import NO_LEDGER, Run, open_budget
+from hushgram.pmw import OnlinePMW, PmwParams
+from hushgram.svt import SvtParams
+from hushgram.svt.online import begin
 from tests.exact_counts import exact_counts
 
 FORK = multiprocessing.get_context("fork")
+
+
+INTERACTIVE: list[Callable[[Any], object]] = [
+    lambda key: LaplaceAnswers(1, 1, 1, key),
+    lambda key: OnlinePMW(exact_counts(np.array([900, 50])), PmwParams(20, max_updates=5), key),
+    lambda key: take_key(key, "SparseVector"),
+]
 
 
 class Job:
@@ -68,7 +82,7 @@ class Job:
             step("entered")
             if run.done:
                 return run.notes
-            key = run.key
+            key = run.interactive_key.take("Job") if changes.get("interactive") else run.key
             step("key")
             content = key.source("test", 0, (self.folder / "data.csv").read_bytes()).take(64).tobytes()
             if self.shape == "file":
@@ -328,12 +342,12 @@ def test_a_visible_release_does_not_change_its_target(job: Job) -> None:
 
 def test_bar_three_hundred_restarts_do_not_average_the_noise_away(job: Job) -> None:
     """Questions that come one after another: a run that was begun is never begun again, whatever is asked."""
-    from hushgram.laplace_mechanism import LaplaceAnswers
-
     secret, drawn = np.array([1234]), []
     for number in range(300):
         with contextlib.suppress(LedgerError), job.open(interactive=True) as run:
-            drawn.append(LaplaceAnswers("0.6", 1, 1, run.key).answer(secret, f"{number}".encode()))
+            drawn.append(
+                LaplaceAnswers("0.6", 1, 1, run.interactive_key).answer(secret, f"{number}".encode())
+            )
     assert len(drawn) == 1
     assert job.history() == [("monday", "running", True)]
     with pytest.raises(LedgerError, match="is never run again"):
@@ -341,20 +355,71 @@ def test_bar_three_hundred_restarts_do_not_average_the_noise_away(job: Job) -> N
 
 
 def test_a_key_that_may_be_given_again_answers_no_questions_as_they_come(job: Job) -> None:
-    from hushgram.laplace_mechanism import LaplaceAnswers
-    from hushgram.pmw import OnlinePMW, PmwParams
-
+    """Nor what is made of it: a copy, a pickle, the key of a job's parameters or of its data."""
     with job.open() as run:
-        with pytest.raises(ParameterError, match="interactive=True"):
-            LaplaceAnswers(1, 1, 1, run.key)
-        with pytest.raises(ParameterError, match="interactive=True"):
-            OnlinePMW(exact_counts(np.array([900, 50])), PmwParams(20, max_updates=5), run.key)
+        kept = [run.key, copy.deepcopy(run.key), pickle.loads(pickle.dumps(run.key))]
+        kept += [run.key.for_parameters("x", {}), run.key.for_data(b"x")]
+        with pytest.raises(ParameterError, match=r"open the budget with interactive=True, or use run\.key"):
+            _ = run.interactive_key
+    for mechanism in INTERACTIVE:
+        for key in kept:
+            with pytest.raises(ParameterError, match=r"got ReleaseKey; use [^\n]*interactive=True[^\n]*$"):
+                mechanism(key)
     with job.open(
         release="tuesday", interactive=True, target=job.folder / "b", events=[Event("alp", "0.1")]
     ) as run:
-        LaplaceAnswers(1, 1, 1, run.key)
-        with pytest.raises(ParameterError, match="another object already"):
-            LaplaceAnswers(1, 1, 1, run.key)
+        with pytest.raises(ParameterError, match=r"use run\.interactive_key"):
+            _ = run.key
+        LaplaceAnswers(1, 1, 1, run.interactive_key)
+        for mechanism in INTERACTIVE:
+            with pytest.raises(ParameterError, match="taken by another mechanism"):
+                mechanism(run.interactive_key)
+
+
+def test_bar_three_hundred_reruns_of_online_sparse_vector_are_refused(job: Job) -> None:
+    """At one charge, with other answers before it, one answer's noise was averaged away."""
+    params = SvtParams(epsilon="0.6", threshold=0, cutoff=1, answers="numeric")
+    for _ in range(3):
+        with job.open() as run, pytest.raises(ParameterError, match="got ReleaseKey"):
+            begin(params, run.key, "stream")  # type: ignore[arg-type]
+    drawn = []
+    for _ in range(300):
+        other = {"release": "b", "target": job.folder / "b", "events": [Event("svt", "0.1")]}
+        with contextlib.suppress(LedgerError), job.open(interactive=True, **other) as run:
+            drawn.append(begin(params, run.interactive_key.take("SparseVector"), "stream"))
+    assert len(drawn) == 1
+
+
+def test_a_run_without_a_ledger_has_the_key_that_was_asked_for(job: Job) -> None:
+    free = {"dataset": None, "ledger": None}
+    with job.open(**free) as run, pytest.raises(ParameterError, match="got ReleaseKey"):
+        LaplaceAnswers(1, 1, 1, run.key)  # type: ignore[arg-type]
+    with job.open(**free, interactive=True) as run:
+        LaplaceAnswers(1, 1, 1, run.interactive_key)
+        with pytest.raises(ParameterError, match="taken by another"):
+            LaplaceAnswers(1, 1, 1, run.interactive_key)
+
+
+def test_an_interactive_run_that_fails_does_not_say_that_it_can_be_run_again(job: Job) -> None:
+    with contextlib.suppress(RuntimeError), job.open(interactive=True) as run:
+        run.interactive_key.take("Job")
+        raise RuntimeError
+    assert "never run again" in str(run.aftermath)
+
+
+def test_a_rerun_after_a_restore_gives_nothing_back(job: Job, tmp_path: Path) -> None:
+    """The copy is of a moment when nothing was drawn; then the release was published."""
+    job.killed("entered")
+    with Ledger(job.url) as ledger:
+        backup(ledger, str(tmp_path / "copy.db"))
+    job.run()
+    (tmp_path / "copy.db").replace(job.folder / "ledger.db")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="its key is not here"):
+            job.run()
+        with pytest.raises(LedgerError, match="its key is not here"):
+            job.open().look()
+    assert job.history() == [("monday", "reserved", True)]
 
 
 @pytest.mark.parametrize("point", ["after rename", "before commit"])
@@ -604,16 +669,14 @@ def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
 
 
 def test_check_says_what_the_ledger_would_say_and_spends_nothing(job: Job) -> None:
-    named: dict[str, Any] = {"dataset": "views", "ledger": job.url, "release": "monday"}
-    assert "ε = 0.6 of data set views, which has ε = 1 left" in check_budget(
-        events=[Event("alp", "0.6")], **named
-    )
+    assert "ε = 0.6 of data set views, which has ε = 1 left" in job.open().look()
     with pytest.raises(BudgetExceeded):
-        check_budget(events=[Event("alp", "1.2")], **named)
+        job.open(events=[Event("alp", "1.2")]).look()
     assert job.history() == []
     job.run()
-    assert "is committed in the ledger" in check_budget(events=[Event("alp", "0.6")], **named)
-    assert check_budget(events=[]) == NO_LEDGER
+    assert "is verified, nothing to do" in job.open().look()
+    untracked = {"dataset": None, "ledger": None, "target": job.folder / "other"}
+    assert job.open(**untracked).look() == NO_LEDGER
 
 
 def test_a_damaged_ledger_means_no_release(job: Job) -> None:

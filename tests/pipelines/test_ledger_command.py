@@ -49,6 +49,16 @@ def release(name: str, *events: Event, url: str | None = None, upto: str = "comm
             ledger.let_go(taken)
 
 
+@pytest.mark.parametrize("composition", ["filter", "basic", "best"])
+@pytest.mark.parametrize("delta", ["1e-3", "0.01", "0.5"])
+def test_a_fresh_data_set_is_shown_at_a_large_delta(delta: str, composition: str) -> None:
+    """Its spent ε was negative, and writing that number never ended."""
+    call("init", "--dataset", "d", "--epsilon", "3", "--delta", delta, "--composition", composition)
+    shown = call("show", "d").output
+    assert re.search(r"spent\s+0\s+0\s", shown)
+    assert re.search(rf"left\s+3\s+{delta.replace('1e-3', '0.001')}\s", shown)
+
+
 def test_init_show_history(tmp_path: Path) -> None:
     out = call("init", "--dataset", "pageviews", "--epsilon", "10", "--delta", "1e-6").output
     assert "ε = 10, δ = 0.000001" in out
@@ -242,3 +252,19 @@ def test_metrics_file(tmp_path: Path) -> None:
 def test_metrics_that_cannot_be_written_are_an_error() -> None:
     result = CliRunner().invoke(_job, ["--metrics", "/no/such/folder/x.prom"])
     assert isinstance(result.exception, OutputError)
+
+
+def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "10")
+    call("backup", "copy.db")
+    release("survey", Event("rr", "2", relation="secret bit"))
+    (tmp_path / "copy.db").replace(tmp_path / "hushgram-ledger.db")
+    said = call("recover", "pageviews").output
+    assert "was charged ε = 2 (for one secret bit) for" in said
+    shown = call("show", "pageviews").output
+    assert re.search(r"spent\s+0\s+0\s", shown)
+    assert "apart, for one secret bit: ε = 2" in shown
+    [row] = json.loads(call("history", "pageviews", "--format", "json").output)
+    assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
+        ("secret bit", "2"),
+    ]

@@ -124,6 +124,16 @@ def test_parts_of_the_users_are_read_apart_and_charged_apart(folder: Path) -> No
     (folder / "job.yaml").write_text(crowd.replace("modulo: 3", "modulo: 2").replace("-0", "-x"))
     with pytest.raises(LedgerError, match="shares users with part 0 of 2"):
         _call("release", "job.yaml")
+    folded = (
+        crowd.replace("user: user,", 'user: "user | lower",').replace("-0", "-y").replace("out/0", "out/y")
+    )
+    (folder / "job.yaml").write_text(folded)
+    for check in ((), ("--check",)):
+        with pytest.raises(
+            LedgerError, match=r"by input.user: user, which may share users with .*user \| lower"
+        ):
+            _call("release", "job.yaml", *check)
+    assert not (folder / "out" / "y.sketch").exists()
     (folder / "job.yaml").write_text(crowd.replace("{modulo: 3, part: 0}", "eu"))
     with pytest.raises(
         HushgramError, match=r"user_partition.*label that nobody checked.*modulo: 12, part: 3"

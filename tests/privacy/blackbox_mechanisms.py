@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hushgram import laplace_mechanism as laplace
 from hushgram.clipping import ClipParams, clip_column
-from hushgram.noise.entropy import BitSource, ReleaseKey, os_entropy
+from hushgram.noise.entropy import BitSource, InteractiveKey, ReleaseKey, os_entropy
 from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.selection import SelectionParams, choose, top
@@ -52,7 +52,7 @@ def _listed() -> Case:
 
 def _answers() -> Case:
     def run(exact: Any, _source: BitSource) -> Hashable:
-        mechanism = laplace.LaplaceAnswers(2, 2, 1, ReleaseKey.generate())
+        mechanism = laplace.LaplaceAnswers(2, 2, 1, InteractiveKey.generate())
         return tuple(answer >= 1 for answer in mechanism.answer(exact, b"two").tolist())
 
     return Case("Laplace noise on two queries", 2.0, _Runs(run, np.array([1, 1]), np.array([0, 0])))
@@ -129,7 +129,7 @@ def _online() -> Case:
     asked = Workload.of([_SHRINKS] * 5 + [_GROWS])
 
     def run(counts: Any, _source: BitSource) -> Hashable:
-        found = OnlinePMW(exact_counts(counts), params, ReleaseKey.generate()).answer(asked)
+        found = OnlinePMW(exact_counts(counts), params, InteractiveKey.generate()).answer(asked)
         return *found.origin.tolist(), found.values[
             -1
         ] >= 7  # from the larger answer on, the ratio is the same

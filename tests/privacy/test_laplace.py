@@ -9,11 +9,12 @@ import pytest
 
 from hushgram import laplace_mechanism as module
 from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, privacy_map, release_listed
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from tests.exact_counts import exact_counts
 from tests.statistics import fits, laplace_pmf
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = ReleaseKey(SECRET)
 NAMES = [f"k{i}" for i in range(30_000)]
 
 
@@ -83,9 +84,9 @@ def test_broken_twin_scale_of_one_contribution_for_three():
 
 
 def test_a_stream_splits_epsilon_over_its_queries():
-    answers = LaplaceAnswers(1, 8, 3, KEY)
+    answers = LaplaceAnswers(1, 8, 3, InteractiveKey(SECRET))
     assert privacy_map(answers.scale, 3) * 8 == 1
-    noise = LaplaceAnswers(1, 20_000, 1, KEY).answer(np.zeros(20_000, np.int64), b"zeros")
+    noise = LaplaceAnswers(1, 20_000, 1, InteractiveKey(SECRET)).answer(np.zeros(20_000, np.int64), b"zeros")
     scale = 20_000.0
     edges = [-np.inf, *(scale * t for t in (-3, -2, -1, -0.5, 0.5, 1, 2, 3)), np.inf]
     cells = np.digitize(noise, edges[1:-1])
@@ -102,7 +103,7 @@ def below(t):
 def test_composition_with_delta_is_tighter_and_sound():
     from hushgram.accounting.runs import composed_delta
 
-    answers = LaplaceAnswers(1, 400, 1, KEY, delta="1e-6")
+    answers = LaplaceAnswers(1, 400, 1, InteractiveKey(SECRET), delta="1e-6")
     each = 1 / answers.scale
     assert each > Fraction(1, 400)
     assert composed_delta(each, 400, Fraction(1)) <= Fraction(1, 10**6)

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey
 from hushgram.pmw import HALTED, MEASURED, OnlinePMW, PmwParams, Workload
 from hushgram.pmw import hypothesis as hypothesis_module
 from hushgram.pmw import mechanism as pmw_module
@@ -23,7 +23,6 @@ from hushgram.pmw.hypothesis import Hypothesis
 from tests.exact_counts import exact_counts
 from tests.privacy.svt_exact import Finite, Laplace
 
-KEY = ReleaseKey(bytes(range(32)))
 QUERIES = np.array([[1, 0], [0, 1], [1, 0]], np.uint16)
 TOTAL = 4
 
@@ -45,7 +44,7 @@ class Scripted(OnlinePMW):
     """The mechanism with noise from a list instead of a sampler."""
 
     def __init__(self, counts, params, script):
-        super().__init__(exact_counts(counts), params, KEY)
+        super().__init__(exact_counts(counts), params, InteractiveKey.generate())
         self._script = script
 
     def _noise(self):

@@ -13,12 +13,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
-from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams, advance, begin, run_batch
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest
+from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams, run_batch
+from hushgram.svt.online import advance, begin
 from hushgram.transforms.sparse_vector import SparseVector
 from tests.exact_counts import exact_counts
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = ReleaseKey(SECRET)
 # The only local runner that knows TestStream.
 DIRECT = "apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"
 CLEAR = SvtParams(epsilon="50", threshold=100, cutoff=2, answers="numeric")
@@ -44,8 +47,9 @@ def plain(released):
 
 def batch(elements, params, **options):
     """What the batch stage releases, by stream."""
+    key = InteractiveKey(SECRET) if options.get("online") else KEY
     rows = gathered(
-        lambda pipe: pipe | beam.Create(elements) | SparseVector(params, release_key=KEY, **options)
+        lambda pipe: pipe | beam.Create(elements) | SparseVector(params, release_key=key, **options)
     )
     return {name: plain(released) for name, released in rows}
 
@@ -98,7 +102,7 @@ def test_answers_that_are_no_whole_numbers_are_refused_and_large_ones_clamped(on
         lambda pipe: (
             pipe
             | beam.Create([("s", (0, 2**63)), ("s", ([1, 2], [-(2**70), 2**64]))])
-            | SparseVector(CLEAR, release_key=KEY, online=online_)
+            | SparseVector(CLEAR, release_key=InteractiveKey(SECRET) if online_ else KEY, online=online_)
         )
     )
     assert sorted(row[:2] for _, released in rows for row in plain(released)) == [
@@ -141,7 +145,7 @@ def online(events, params, first=0):
         stream = stream.advance_processing_time(1) if event is None else stream.add_elements([event])
     stream = stream.advance_watermark_to_infinity()
     rows = gathered(
-        lambda pipe: pipe | stream | SparseVector(params, release_key=KEY, first=first),
+        lambda pipe: pipe | stream | SparseVector(params, release_key=InteractiveKey(SECRET), first=first),
         DIRECT,
         streaming=True,
     )
@@ -159,9 +163,10 @@ def test_online_holds_back_early_arrivals():
 
 def test_online_equals_the_core_whatever_the_order():
     answers = [80, 120, 95, 300, 10, 400, 90]
-    state, expected = begin(NOISY, KEY, "s"), []
+    key = InteractiveKey(SECRET).take("tests")
+    state, expected = begin(NOISY, key, "s"), []
     for number, answer in enumerate(answers):
-        state, released = advance(NOISY, KEY, state, answer)
+        state, released = advance(NOISY, key, state, answer)
         expected.append((number, released.outcome, released.gap or 0, released.value or 0))
     in_order = online([one(i, a) for i, a in enumerate(answers)], NOISY)
     backwards = online([one(i, a) for i, a in reversed(list(enumerate(answers)))], NOISY)
@@ -213,6 +218,42 @@ def test_bounded_input_can_be_answered_online():
     element = ("s", (numbers, answers))
     rows = batch([element], CLEAR)["s"]
     found = gathered(
-        lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=KEY, online=True)
+        lambda pipe: (
+            pipe
+            | beam.Create([element])
+            | SparseVector(CLEAR, release_key=InteractiveKey(SECRET), online=True)
+        )
     )
     assert sorted(plain(released)[0][:2] for _, released in found) == [row[:2] for row in rows]
+
+
+def test_an_online_stage_takes_no_key_that_may_be_used_again():
+    """The key of a release that is run again with other answers; one that another stage has; one of a batch."""
+    element, once = ("s", (0, 5)), InteractiveKey.generate()
+    stage = SparseVector(CLEAR, release_key=once, online=True)
+    for _ in range(2):
+        with pytest.raises(ParameterError, match=r"SparseVector: .* needs an InteractiveKey, got ReleaseKey"):
+            gathered(
+                lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=KEY, online=True)
+            )
+    with pytest.raises(ParameterError, match="a batch may be run again and needs a ReleaseKey"):
+        gathered(
+            lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=once, online=False)
+        )
+    assert gathered(lambda pipe: pipe | beam.Create([element]) | stage)
+    for again in (stage, SparseVector(CLEAR, release_key=once, online=True)):
+        with pytest.raises(ParameterError, match="taken by another mechanism"):
+            gathered(lambda pipe, again=again: pipe | beam.Create([element]) | again)
+
+
+def test_an_online_stage_without_a_key_makes_one_of_its_own():
+    wide = SvtParams(epsilon="1/10000000", threshold=0, answers="gap")
+    gaps = {
+        int(
+            gathered(lambda pipe: pipe | beam.Create([("s", (0, 10**12))]) | SparseVector(wide, online=True))[
+                0
+            ][1].gap[0]
+        )
+        for _ in range(2)
+    }
+    assert len(gaps) == 2

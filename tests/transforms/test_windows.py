@@ -21,7 +21,7 @@ from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
 from hushgram.exact.contributions import Bounds
 from hushgram.exact.histogram import Histogram
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw.mechanism import PmwParams
 from hushgram.pmw.synthetic import LinearQuery
 from hushgram.selection import SelectionParams
@@ -170,6 +170,6 @@ def test_a_stream_online_has_one_cutoff_for_all_windows():
     """Equal days: on windowed input each began anew, with equal noise."""
     clear = SvtParams(epsilon="50", threshold=100, cutoff=2)
     days = [("s", (np.array([i]), np.array([500]))) for i in range(6)]
-    out = run(days, SparseVector(clear, release_key=KEY, online=True), FixedWindows(10))
+    out = run(days, SparseVector(clear, release_key=InteractiveKey.generate(), online=True), FixedWindows(10))
     outcomes = sorted((int(r.sequence[0]), int(r.outcome[0])) for _, r in out)
     assert [outcome for _, outcome in outcomes] == [1, 1, -1, -1, -1, -1]

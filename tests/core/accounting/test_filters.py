@@ -12,11 +12,14 @@ from fractions import Fraction
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mpmath import binomial, exp, mp, mpf
 
-from hushgram.accounting import Budget, Event, filters, fits, further
+from hushgram.accounting import Budget, Event, filters, fits, further, total
 from hushgram.accounting.composition import Rule
 from hushgram.accounting.filters import allowance, epsilon_of
+from hushgram.accounting.runs import composed_delta
 
 EPSILON, DELTA = Fraction(3), Fraction(1, 10**6)
 FIRST, COUNT = Fraction(1, 20), 24
@@ -117,3 +120,49 @@ def test_allowance_is_what_its_formula_says() -> None:
         assert least(rho * mpf("1.02")) > d
         back = epsilon_of(allowance(Fraction(epsilon), Fraction(delta)), Fraction(delta))
         assert Fraction(epsilon) <= back <= Fraction(epsilon) * Fraction(101, 100) + Fraction(1, 10**8)
+
+
+@pytest.mark.parametrize("rule", ["filter", "basic", "best"])
+@pytest.mark.parametrize("delta", ["0", "1e-9", "1e-3", "0.01", "0.1", "0.5", "0.9", "0.999999"])
+def test_nothing_spent_is_nothing_spent_at_any_delta(delta: str, rule: Rule) -> None:
+    """The squares of no event came to a negative ε from δ = 10⁻³ on, and left more than the budget."""
+    found = total([], Budget(3, delta, rule))
+    assert (found.epsilon, found.delta) == (0, 0)
+    assert found.better_epsilon is None or found.better_epsilon >= 0
+
+
+_RATES = st.fractions(Fraction(1, 100), Fraction(20), max_denominator=100)
+_DELTAS = st.one_of(
+    st.integers(1, 12).map(lambda power: Fraction(1, 10**power)),
+    st.fractions(Fraction(1, 1000), Fraction(999, 1000), max_denominator=1000),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(epsilon=_RATES, delta=_DELTAS, one=st.fractions(Fraction(1, 50), Fraction(3), max_denominator=50))
+def test_what_is_admitted_stays_within_the_budget_at_any_delta(
+    epsilon: Fraction, delta: Fraction, one: Fraction
+) -> None:
+    """The most events that are admitted, against the exact δ of their composition and against what is shown."""
+    budget = Budget(epsilon, delta)
+    events = [Event("laplace", one)]
+    most = further([], events, budget)
+    if one * most > epsilon:  # admitted by squares: their proof has δ_c for it, whatever the size of δ
+        assert composed_delta(one, most, epsilon) <= budget.composition_delta
+    for count in {0, 1, most // 2, most}:
+        found = total(events * count, budget)
+        assert found.epsilon >= 0
+        if fits(events * count, budget):
+            assert found.epsilon <= epsilon + Fraction(1, 10**8)
+            assert found.delta <= delta
+
+
+@settings(max_examples=150, deadline=None)
+@given(epsilon=_RATES, delta=_DELTAS, share=st.fractions(0, 2, max_denominator=20))
+def test_the_delta_of_events_and_of_composition_never_exceed_the_budget(
+    epsilon: Fraction, delta: Fraction, share: Fraction
+) -> None:
+    slack = min(delta * share, Fraction(999, 1000))
+    budget = Budget(epsilon, delta)
+    if fits([Event("threshold", epsilon / 2, slack)], budget):
+        assert slack + budget.composition_delta <= delta

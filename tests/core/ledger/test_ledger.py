@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -11,6 +12,10 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, LedgerError, ParameterError
 from hushgram.ledger import Ledger, Owner, Request, Reservation, backup, summarise
 from hushgram.ledger import ledger as module
+from hushgram.ledger.chain import Chain
+from hushgram.ledger.rows import seen_of
+from hushgram.ledger.seals import Sealer
+from hushgram.ledger.tables import releases
 
 NORTH, SOUTH, WEST = (f"part {n} of 4" for n in range(3))
 HALF = [Event("threshold", "0.3"), Event("alp", "0.2")]
@@ -26,6 +31,8 @@ def ledger(url: str) -> Ledger:
 
 def reserve(ledger: Ledger, name: str = "monday", **changes: object) -> Reservation:
     values: dict[str, object] = {"dataset": "views", "release": name, "events": HALF, **changes}
+    if "users" in changes:
+        values.setdefault("parameters", {"input.user": "id"})
     return ledger.reserve(Request(**values), Owner.this())  # type: ignore[arg-type]
 
 
@@ -233,6 +240,72 @@ def test_only_parts_that_are_applied_are_parts(ledger: Ledger) -> None:
         reserve(ledger, "tuesday", users="part 4 of 4")
 
 
+@pytest.mark.parametrize("by", ["id | lower", "name", None])
+def test_parts_by_another_user_expression_are_refused(ledger: Ledger, by: str | None) -> None:
+    """The hashes of `name` and of `name | lower` put one person into two parts."""
+    reserve(ledger, "north-1", users=NORTH, parameters={"input.user": "id"}, events=[Event("alp", "0.1")])
+    other = {} if by is None else {"input.user": by}
+    wanted = (
+        "needs 'input.user' among its parameters"
+        if by is None
+        else (
+            r"part 0 of 4 by input.user: id, which may share users with part 1 of 4 by input.user: "
+            + re.escape(by)
+        )
+    )
+    with pytest.raises((LedgerError, ParameterError), match=wanted):
+        reserve(ledger, "south-1", users=SOUTH, parameters=other)
+    assert len(ledger.history("views")) == 1
+    reserve(ledger, "south-1", users=SOUTH, parameters={"input.user": "id"})
+
+
+def test_parts_of_an_older_ledger_that_do_not_say_by_what_are_refused(ledger: Ledger) -> None:
+    """Rows of the library, which could leave the expression out."""
+    reservation = reserve(ledger, "north-1", users=NORTH, events=[Event("alp", "0.1")])
+    with ledger.store.write() as connection:
+        bare = releases.update().where(releases.c.id == reservation.release.id)
+        connection.execute(bare.values(parameters="{}"))
+        Chain(Sealer.configured(), "").seal_all(connection, bytes(32))
+    with ledger.store.read() as connection:
+        account = ledger.account(connection, "views")
+        ledger.witness.note(seen_of(account, account.links[-1]), anew=True)
+    with pytest.raises(LedgerError, match=r"by input\.user: not recorded"):
+        reserve(ledger, "south-1", users=SOUTH)
+
+
+def test_an_abandoned_part_that_was_not_charged_binds_nobody(ledger: Ledger) -> None:
+    ledger.cancel(reserve(ledger, "north-1", users=NORTH))
+    reserve(ledger, "south-1", users=SOUTH, parameters={"input.user": "name"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\nb",
+        "\x1b[31mred",
+        "a\tb",
+        "\u202egnp.exe",
+        "a\u2066b",
+        "zero\u200bwidth",
+        "\x7f",
+        " ",
+        "",
+        "x" * 201,
+    ],
+)
+def test_names_that_cannot_be_printed_are_refused_where_they_are_made(ledger: Ledger, name: str) -> None:
+    with pytest.raises(ParameterError, match="printable characters, got") as refused:
+        ledger.add_dataset(name, Budget(1))
+    assert str(refused.value).isprintable()
+    with pytest.raises(ParameterError, match="release must be 1 to 200 printable"):
+        reserve(ledger, name)
+    with pytest.raises(ParameterError, match="dataset must be 1 to 200 printable"):
+        reserve(ledger, dataset=name)
+    with pytest.raises(LedgerError) as unknown:
+        ledger.history(name)
+    assert str(unknown.value).isprintable()
+
+
 def test_secret_bits_are_counted_apart(ledger: Ledger) -> None:
     """ε of a changed bit is never added to ε of an added user, and has the same limit by itself."""
     bits = [Event("rr", "0.8", relation="secret bit", details={"secret": "smokes"})]
@@ -320,10 +393,8 @@ def test_backup_is_a_ledger_without_keys(ledger: Ledger, sqlite_url: str) -> Non
             ("tuesday", "running"),
         ]
         assert summarise(copy, "views").left_epsilon == "0"
-        taken = reserve(copy, "tuesday")
-        with pytest.raises(LedgerError, match="holds no keys"):
-            copy.start(taken)
-        copy.let_go(taken)
+        with pytest.raises(LedgerError, match="its key is not here"):
+            reserve(copy, "tuesday")
         assert copy.abandon("tuesday").charged
 
 

@@ -57,8 +57,9 @@ def test_labels_of_older_versions_count_as_all_users(url: str) -> None:
     with Ledger(url) as ledger:
         assert ledger.history("views")[0].users == "label part 0 of 2"
         assert summarise(ledger, "views").spent_epsilon == "0.75"
+        by = {"input.user": "id"}
         with pytest.raises(BudgetExceeded):
-            ledger.check("views", [Event("alp", "0.5")], "part 1 of 2")
+            ledger.check(Request("views", "b", [Event("alp", "0.5")], parameters=by, users="part 1 of 2"))
 
 
 def test_what_is_brought_forward_is_sealed(url: str) -> None:

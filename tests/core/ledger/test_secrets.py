@@ -16,7 +16,7 @@ from hushgram.ledger import Ledger, Owner, Request
 from hushgram.ledger.secrets import unwrap, wrap
 from hushgram.noise.entropy import ReleaseKey
 
-KEY = ReleaseKey(bytes(range(32)))
+KEY = bytes(range(32))
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +66,7 @@ def test_ledger_stores_the_wrapped_form(monkeypatch: pytest.MonkeyPatch, sqlite_
         ledger.add_dataset("views", Budget(1))
         reservation = ledger.reserve(Request("views", "monday", [Event("alp", 1)]), Owner.this())
         key = ledger.start(reservation)
+        assert isinstance(key, ReleaseKey)
     content = Path(sqlite_url.removeprefix("sqlite:///")).read_bytes()
     assert key.hex().encode() not in content
     assert b"aesgcm:" in content

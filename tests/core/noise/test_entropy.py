@@ -1,14 +1,26 @@
 """The one door to randomness: known answers, independence of steps, secrecy, and that there is no other door."""
 
 import ast
+import contextlib
+import copy
+import multiprocessing
 import pickle
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
+from hushgram.noise.entropy import (
+    BitSource,
+    InteractiveKey,
+    ReleaseKey,
+    StreamKey,
+    digest,
+    os_entropy,
+    take_key,
+)
 
 ROOT = Path(__file__).parents[3]
 KEY = ReleaseKey(bytes(range(32)))
@@ -59,6 +71,67 @@ def test_bad_keys_are_refused(bad):
         ReleaseKey(bad)
     with pytest.raises(ParameterError, match="hexadecimal"):
         ReleaseKey.from_hex("zz")
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda way: way.__name__)
+def test_an_interactive_key_is_neither_copied_nor_pickled(again):
+    """Copies of a key answered one stream of questions each, at one charge."""
+    key = InteractiveKey.generate()
+    with pytest.raises(TypeError, match="neither copied nor pickled"):
+        again(key)
+    with pytest.raises(TypeError, match="neither copied nor pickled"):
+        again({"in": [key]}) if again is not copy.copy else again(key)
+    key.take("tests")
+
+
+def test_an_interactive_key_is_taken_once_and_has_nothing_else_to_draw_from():
+    key = InteractiveKey(bytes(32))
+    public = {name for name in dir(key) if not name.startswith("_")}
+    assert public == {"generate", "take"}
+    assert key.take("tests") == StreamKey(bytes(32)) != ReleaseKey(bytes(32))
+    for _ in range(2):
+        with pytest.raises(ParameterError, match=r"^LaplaceAnswers: this key was taken"):
+            key.take("LaplaceAnswers")
+    assert "00" not in repr(key)
+
+
+def test_of_many_threads_one_takes_an_interactive_key():
+    key, taken, start = InteractiveKey.generate(), [], threading.Barrier(16)
+
+    def grab():
+        start.wait()
+        with contextlib.suppress(ParameterError):
+            taken.append(key.take("tests"))
+
+    threads = [threading.Thread(target=grab) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == 1
+
+
+def test_a_forked_process_takes_no_interactive_key():
+    key, queue = InteractiveKey.generate(), multiprocessing.get_context("fork").SimpleQueue()
+
+    def child():
+        try:
+            queue.put(str(key.take("tests")))
+        except ParameterError as problem:
+            queue.put(str(problem))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(30)
+    assert "taken by another mechanism" in queue.get()
+
+
+@pytest.mark.parametrize(
+    "key", [KEY, KEY.for_parameters("job", {}), KEY.for_data(b""), StreamKey(bytes(32)), None]
+)
+def test_a_key_of_another_type_answers_no_questions_as_they_come(key):
+    with pytest.raises(ParameterError, match=r"^M: .*InteractiveKey.generate\(\), or open_budget[^\n]*$"):
+        take_key(key, "M")
 
 
 def test_digest_is_injective_on_framing_types_and_dtypes():

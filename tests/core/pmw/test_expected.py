@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import GRID, OfflineParams, OfflinePMW, OnlinePMW, PmwParams, Workload
 from hushgram.pmw.expected import expected_errors, made_up_counts
 from tests.exact_counts import exact_counts
@@ -39,7 +39,10 @@ def test_the_prediction_is_right_on_other_data():
         key = ReleaseKey(bytes(range(32)))
         measured = {
             "online": np.abs(
-                OnlinePMW(exact_counts(counts), stream, key).answer(queries).scaled - truth
+                OnlinePMW(exact_counts(counts), stream, InteractiveKey(bytes(range(32))))
+                .answer(queries)
+                .scaled
+                - truth
             ).max()
             / GRID,
             "offline": np.abs(

@@ -7,7 +7,7 @@ import pytest
 
 from hushgram.errors import BudgetExceeded, ParameterError
 from hushgram.laplace_mechanism import LaplaceAnswers
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.pmw import (
     FROM_HYPOTHESIS,
     GRID,
@@ -18,9 +18,10 @@ from hushgram.pmw import (
     Workload,
     prior_weights,
 )
+from hushgram.pmw.synthetic import answer_fixed
 from tests.exact_counts import exact_counts
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
 CELLS, RECORDS, QUERIES = 256, 1_000_000, 4000
 
 
@@ -39,9 +40,11 @@ def errors(answers, truth):
 
 def test_beats_laplace_by_far_and_keeps_its_bound(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), KEY)
+    pmw = OnlinePMW(
+        exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), InteractiveKey(SECRET)
+    )
     answers = pmw.answer(queries)
-    laplace = LaplaceAnswers(1, QUERIES, GRID, KEY).answer(queries.exact(counts), b"all")
+    laplace = LaplaceAnswers(1, QUERIES, GRID, InteractiveKey(SECRET)).answer(queries.exact(counts), b"all")
     assert errors(answers, truth).max() < np.abs(laplace / GRID - truth).max() / RECORDS / 3
     assert pmw.updates == (answers.origin == MEASURED).sum() <= 200
     slack, measured = pmw.params.slack("1e-6")
@@ -52,7 +55,11 @@ def test_beats_laplace_by_far_and_keeps_its_bound(data):
 
 def test_after_the_bound_every_answer_is_marked_and_comes_from_the_hypothesis(data):
     counts, queries, _ = data
-    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=20, threshold=100), KEY)
+    pmw = OnlinePMW(
+        exact_counts(counts),
+        PmwParams(1, queries=QUERIES, max_updates=20, threshold=100),
+        InteractiveKey(SECRET),
+    )
     answers = pmw.answer(queries)
     last = np.flatnonzero(answers.origin == MEASURED)[-1]
     assert pmw.updates == 20
@@ -64,7 +71,9 @@ def test_after_the_bound_every_answer_is_marked_and_comes_from_the_hypothesis(da
 
 def test_the_saved_hypothesis_answers_what_was_learnt(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), KEY)
+    pmw = OnlinePMW(
+        exact_counts(counts), PmwParams(1, queries=QUERIES, max_updates=200), InteractiveKey(SECRET)
+    )
     pmw.answer(queries)
     synthetic = pmw.hypothesis.counts()
     assert synthetic.sum() == pytest.approx(pmw.total, rel=1e-6)
@@ -77,8 +86,10 @@ def test_the_saved_hypothesis_answers_what_was_learnt(data):
 def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
     counts, queries, _ = data
     params = PmwParams(1, queries=QUERIES, max_updates=30)
-    first = OnlinePMW(exact_counts(counts), params, KEY).answer(queries)
-    again = OnlinePMW(exact_counts(counts.copy()), params, KEY).answer(Workload(queries.grid.copy()))
+    first = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET)).answer(queries)
+    again = OnlinePMW(exact_counts(counts.copy()), params, InteractiveKey(SECRET)).answer(
+        Workload(queries.grid.copy())
+    )
     assert (first.scaled == again.scaled).all()
     assert (first.origin == again.origin).all()
     other = counts.copy()
@@ -86,9 +97,9 @@ def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
     changed = queries.grid.copy()
     changed[-1, 0] ^= 1
     for pmw, asked in [
-        (OnlinePMW(exact_counts(other), params, KEY), queries),
-        (OnlinePMW(exact_counts(counts), params, ReleaseKey(bytes(32))), queries),
-        (OnlinePMW(exact_counts(counts), params, KEY), Workload(changed)),
+        (OnlinePMW(exact_counts(other), params, InteractiveKey(SECRET)), queries),
+        (OnlinePMW(exact_counts(counts), params, InteractiveKey(bytes(32))), queries),
+        (OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET)), Workload(changed)),
     ]:
         noise = pmw.answer(asked)
         where = (first.origin == MEASURED) & (noise.origin == MEASURED)
@@ -98,7 +109,7 @@ def test_retry_gives_the_same_answers_and_anything_else_gives_other_noise(data):
 
 def test_one_at_a_time_and_batches_both_work(data):
     counts, queries, truth = data
-    pmw = OnlinePMW(exact_counts(counts), PmwParams(5, queries=60, max_updates=60), KEY)
+    pmw = OnlinePMW(exact_counts(counts), PmwParams(5, queries=60, max_updates=60), InteractiveKey(SECRET))
     for i in range(10):
         value, origin = pmw.ask(queries.grid[i] / GRID)
         assert abs(value - truth[i]) / RECORDS < 0.05
@@ -111,10 +122,10 @@ def test_one_at_a_time_and_batches_both_work(data):
 def test_a_prior_saves_updates(data):
     counts, queries, _ = data
     params = PmwParams(1, queries=QUERIES, max_updates=200)
-    plain = OnlinePMW(exact_counts(counts), params, KEY)
+    plain = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET))
     plain.answer(queries)
     noisy = counts + np.random.default_rng(2).laplace(0, 200, CELLS)
-    informed = OnlinePMW(exact_counts(counts), params, KEY, prior=prior_weights(noisy))
+    informed = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET), prior=prior_weights(noisy))
     informed.answer(queries)
     assert informed.updates < plain.updates / 2
 
@@ -122,7 +133,7 @@ def test_a_prior_saves_updates(data):
 def test_plain_update_of_the_notes_learns_too(data):
     counts, queries, truth = data
     params = PmwParams(20, queries=QUERIES, max_updates=400, replay=0, eta="0.2", total=RECORDS)
-    answers = OnlinePMW(exact_counts(counts), params, KEY).answer(queries)
+    answers = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET)).answer(queries)
     start = np.abs((queries.grid / GRID) @ np.full(CELLS, RECORDS / CELLS) - truth).max() / RECORDS
     assert errors(answers, truth).max() < start / 2
 
@@ -134,7 +145,7 @@ def test_parameters_from_accuracy():
     rng = np.random.default_rng(4)
     counts = rng.multinomial(10**9, rng.dirichlet(np.full(64, 0.1)))
     queries = Workload((rng.integers(0, 2, (1000, 64)) * GRID).astype(np.uint16))
-    pmw = OnlinePMW(exact_counts(counts), params, KEY)
+    pmw = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET))
     answers = pmw.answer(queries)
     assert np.abs(answers.values - queries.exact(counts) / GRID).max() <= 0.2 * 10**9
     assert not pmw.halted
@@ -171,10 +182,10 @@ def test_wrong_parameters_name_the_field(given, message):
 def test_wrong_queries_and_counts():
     params = PmwParams(1, queries=3)
     with pytest.raises(ParameterError, match="not empty"):
-        OnlinePMW(exact_counts(np.array([], np.int64)), params, KEY)
+        OnlinePMW(exact_counts(np.array([], np.int64)), params, InteractiveKey(SECRET))
     with pytest.raises(ParameterError, match="whole numbers"):
-        OnlinePMW(exact_counts(np.array([1.5])), params, KEY)
-    pmw = OnlinePMW(exact_counts(np.array([5, 6])), params, KEY)
+        OnlinePMW(exact_counts(np.array([1.5])), params, InteractiveKey(SECRET))
+    pmw = OnlinePMW(exact_counts(np.array([5, 6])), params, InteractiveKey(SECRET))
     with pytest.raises(ParameterError, match=r"weights must be from 0 to 1, got 1\.5"):
         pmw.ask([0.5, 1.5])
     with pytest.raises(ParameterError, match="3 weights, the domain 2"):
@@ -184,12 +195,28 @@ def test_wrong_queries_and_counts():
 
 
 def test_exact_counts_are_neither_shown_nor_pickled():
-    pmw = OnlinePMW(exact_counts(np.array([123_456, 7])), PmwParams(1), KEY)
+    pmw = OnlinePMW(exact_counts(np.array([123_456, 7])), PmwParams(1), InteractiveKey(SECRET))
     assert "123" not in repr(pmw)
     with pytest.raises(TypeError, match="not written"):
         pickle.dumps(pmw)
 
 
 def test_huge_counts_are_clamped_not_fatal():
-    pmw = OnlinePMW(exact_counts(np.full(3, 2**62)), PmwParams(1), KEY)
+    pmw = OnlinePMW(exact_counts(np.full(3, 2**62)), PmwParams(1), InteractiveKey(SECRET))
     assert len(pmw.answer(Workload.of(np.ones((2, 3))))) == 2
+
+
+def test_a_fixed_stream_is_answered_as_it_comes_in_and_may_be_run_again():
+    """The same answers as one batch after another, under the key of a release."""
+    counts, work = np.array([900, 50, 50]), Workload.of([[1, 0, 0], [0, 1, 1], [0, 0, 1]])
+    params = PmwParams(2, max_updates=2, queries=3)
+    stream = OnlinePMW(exact_counts(counts), params, InteractiveKey(SECRET))
+    batches = [Workload(work.grid[:2]), Workload(work.grid[2:])]
+    expected = [stream.answer(one).scaled.tolist() for one in batches]
+    learnt = stream.finish().units.tolist()
+    for _ in range(2):
+        outcome = answer_fixed(exact_counts(counts), params, ReleaseKey(SECRET), batches)
+        assert outcome.answers.scaled.tolist() == [one for part in expected for one in part]
+        assert (outcome.updates, outcome.units.tolist()) == (stream.updates, learnt)
+    with pytest.raises(ParameterError, match="needs a ReleaseKey, got InteractiveKey"):
+        answer_fixed(exact_counts(counts), params, InteractiveKey(SECRET), batches)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from hushgram.errors import FormatError, ParameterError
-from hushgram.noise.entropy import ReleaseKey
-from hushgram.svt import ABOVE, BELOW, HALTED, StreamState, SvtParams, advance, begin, recall
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey
+from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams
+from hushgram.svt.online import StreamState, advance, begin, recall
 from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
 
-KEY = ReleaseKey(bytes(range(32)))
+SECRET = bytes(range(32))
+KEY = InteractiveKey(SECRET).take("tests")
 
 
 def play(params, answers, stream="s", key=KEY):
@@ -72,10 +75,10 @@ def test_a_state_goes_on_only_with_its_own_key_and_parameters():
     saved = play(params, [3, 18])[0].to_bytes()
     assert advance(params, KEY, StreamState.from_bytes(saved), 25)
     other = SvtParams(epsilon="2", threshold=20, cutoff=4)
-    for wrong_params, wrong_key in ((params, ReleaseKey(bytes(32))), (other, KEY)):
+    for wrong_params, wrong_key in ((params, InteractiveKey(bytes(32)).take("tests")), (other, KEY)):
         with pytest.raises(ParameterError, match="stream 's' was saved under another release key or other"):
             advance(wrong_params, wrong_key, StreamState.from_bytes(saved), 25)
-    assert KEY.hex() not in saved.decode()
+    assert SECRET.hex() not in saved.decode()
 
 
 @pytest.mark.parametrize("answer", [1.7, "3", None, True, float("nan")])
@@ -83,6 +86,18 @@ def test_an_answer_is_a_whole_number(answer):
     params = SvtParams(epsilon="1", threshold=20)
     with pytest.raises(ParameterError, match="must be whole numbers"):
         advance(params, KEY, begin(params, KEY, "s"), answer)
+
+
+def test_a_stream_takes_no_key_that_may_be_used_again():
+    """Neither to begin nor to go on; whoever reruns a release with other answers would average the noise away."""
+    params = SvtParams(epsilon="1", threshold=20)
+    state = begin(params, KEY, "s")
+    for wrong in (ReleaseKey(SECRET), InteractiveKey(SECRET), SECRET, None):
+        with pytest.raises(ParameterError, match=r"needs a StreamKey, got \w+; use InteractiveKey.generate"):
+            begin(params, wrong, "s")
+        with pytest.raises(ParameterError, match="needs a StreamKey"):
+            advance(params, wrong, state, 3)
+    assert pickle.loads(pickle.dumps(KEY)) == StreamKey(SECRET)  # workers of an engine need it
 
 
 def test_unreadable_state():
