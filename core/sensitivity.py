@@ -49,7 +49,7 @@ class Sensitivity:
 
     The unit moves the numbers by parts of at most ``max_per_key`` that add up to at most ``max_contributions``, all in
     one direction where ``monotone``. Where ``classes`` is not 0, keys belong to that many public classes and a unit
-    has at most one key per class.
+    has at most one key per class; `ANY` says that it has one key, whatever the classes.
     """
 
     max_contributions: int
@@ -91,7 +91,7 @@ class Sensitivity:
             and self.max_contributions <= calibrated.max_contributions
             and self.max_per_key <= calibrated.max_per_key
             and (self.monotone or not calibrated.monotone)
-            and calibrated.classes in (0, self.classes)
+            and (calibrated.classes in (0, self.classes) or self.classes == ANY)
         )
 
     def times(self, factor: int) -> Sensitivity:
@@ -108,11 +108,12 @@ class Sensitivity:
 
     def __str__(self) -> str:
         per_key = f" and {self.max_per_key:,} per key" if self.max_per_key < self.max_contributions else ""
-        return f"at most {self.max_contributions:,} per {self.unit}{per_key}"
+        apart = ", one key per class" if 0 < self.classes < ANY else ""
+        return f"at most {self.max_contributions:,} per {self.unit}{per_key}{apart}"
 
 
 #: Of the counts of records, where a record is the unit and has one key.
-ONE_RECORD = Sensitivity(1, 1, "record")
+ONE_RECORD = Sensitivity(1, 1, "record", classes=ANY)
 #: Of a value that no unit moves, such as an empty histogram.
 CONSTANT = Sensitivity(0, 0)
 #: Of a value that nobody bounded: no mechanism admits it.

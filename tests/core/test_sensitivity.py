@@ -20,7 +20,7 @@ from hushgram.errors import ParameterError
 from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.laplace_mechanism import LaplaceParams, release_listed
-from hushgram.noise.entropy import BitSource, ReleaseKey
+from hushgram.noise.entropy import BitSource, InteractiveKey, ReleaseKey
 from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams
 from hushgram.selection import SelectionParams, top
 from hushgram.sensitivity import (
@@ -57,7 +57,7 @@ SENSITIVITIES = st.builds(
     st.integers(0, 6),
     st.sampled_from(UNITS),
     st.booleans(),
-    st.sampled_from([0, 16, 32]),
+    st.sampled_from([0, 16, 32, ANY]),
 )
 
 
@@ -79,6 +79,10 @@ SENSITIVITIES = st.builds(
         (Sensitivity(8, 2), Sensitivity(8, 2, classes=16), False),
         (Sensitivity(8, 2, classes=8), Sensitivity(8, 2, classes=16), False),
         (Sensitivity(8, 2, classes=16), Sensitivity(8, 2, classes=16), True),
+        (ONE_RECORD, Sensitivity(8, 2, "record", classes=16), True),
+        (ONE_RECORD.times(2), Sensitivity(8, 2, "record", classes=16), True),
+        (ONE_RECORD.times(3), Sensitivity(8, 2, "record", classes=16), False),
+        (ONE_RECORD.added_up(), Sensitivity(8, 2, "record", classes=16), False),
         (CONSTANT, Sensitivity(1, 1, "record"), True),
         (CONSTANT, Sensitivity(1, 1, classes=16), True),
         (UNBOUNDED, Sensitivity(ANY, ANY, monotone=False), False),
@@ -129,6 +133,8 @@ def test_sizes_move_by_twice_the_counts():
 def test_sensitivities_say_what_they_are():
     assert str(Sensitivity(1000, 2)) == "at most 1,000 per user and 2 per key"
     assert str(Sensitivity(8, 8, "record")) == "at most 8 per record"
+    assert str(Sensitivity(8, 1, classes=16)) == "at most 8 per user and 1 per key, one key per class"
+    assert str(ONE_RECORD) == "at most 1 per record"
 
 
 # --- values -----------------------------------------------------------------------------------------------------
@@ -217,7 +223,7 @@ def test_exact_is_the_callers_promise():
     assert held.sensitivity == Sensitivity(8, 1)
     assert held.values.tolist() == [12, 3]
     assert exact([1], max_contributions=8).sensitivity == Sensitivity(8, 8)
-    assert exact([1], max_contributions=1, unit="record").sensitivity == ONE_RECORD
+    assert exact([1], max_contributions=1, unit="record").sensitivity == Sensitivity(1, 1, "record")
 
 
 @pytest.mark.parametrize("values", [[0.5], [[1, 2]], ["a"], [True], 3])
@@ -292,7 +298,7 @@ MECHANISMS: dict[str, Callable[..., object]] = {
         counts, SelectionParams(1, sensitivity=2), BitSource(bytes(32)), **unit
     ),
     "OnlinePMW": lambda counts, **unit: OnlinePMW(
-        counts, PmwParams(20, max_contributions=2, max_updates=2), ReleaseKey(bytes(32)), **unit
+        counts, PmwParams(20, max_contributions=2, max_updates=2), InteractiveKey.generate(), **unit
     ),
     "OfflinePMW": lambda counts, **unit: OfflinePMW(
         counts, OfflineParams(20, max_contributions=2, rounds=2), ReleaseKey(bytes(32)), **unit
