@@ -23,7 +23,7 @@ from hushgram.exact.hashing import mix
 from hushgram.exact.keys import as_column, encode, hash_bytes
 from hushgram.exact.weights import units
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.sensitivity import CONSTANT, UNBOUNDED, Exact, Sensitivity
+from hushgram.sensitivity import CONSTANT, ONE_RECORD, UNBOUNDED, Exact, Sensitivity
 
 __all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "text_buffers"]
 
@@ -100,7 +100,7 @@ class Histogram(Exact):
     @classmethod
     def of_column(cls, keys: Any, *, texts: bool) -> Histogram:
         """Record-level: every row is a record of its own and counts one."""
-        return cls.of_counts(keys, None, texts=texts, sensitivity=Sensitivity(1, 1, "record"))
+        return cls.of_counts(keys, None, texts=texts, sensitivity=ONE_RECORD)
 
     @classmethod
     def of_counts(

@@ -86,7 +86,7 @@ def observing(watched: tuple[str, ...]) -> Iterator[None]:
             surveys.clear()
             survey = Survey.of(enumerate(held))
             told = SimpleNamespace(
-                **{name: getattr(survey, name) for name in ("records", "profile", "digests")}
+                **{name: getattr(survey, name) for name in ("records", "profile", "digests", "admit")}
             )
             told.data_digest = cache(survey.data_digest)
             surveys[id(held[0])] = held, told
