@@ -247,11 +247,21 @@ def _unit_left_out(data: Data, job: Job[Any], rng: random.Random) -> tuple[Data,
     if not places:
         return data, data
     chosen = rng.choice(places)
+    if _opens_a_quote(data, chosen, job):
+        return data, data
     user = job.config.input.user
     unit = None if user is None else _user_of(data, chosen, user)
     if unit is None:
         return data, data.without({chosen})
     return data, data.without({place for place in places if _user_of(data, place, user) == unit})
+
+
+def _opens_a_quote(data: Data, place: tuple[int, int], job: Job[Any]) -> bool:
+    """Whether a line may take others with it: where quoted values span lines, files are promised to be well quoted."""
+    record, csv = data.records[place[0]][place[1]], job.config.input.csv
+    return (
+        data.files.format == "csv" and isinstance(record, bytes) and b'"' in record and csv.newlines_in_values
+    )
 
 
 def _user_of(data: Data, place: tuple[int, int], user: str) -> tuple[str, ...] | None:
