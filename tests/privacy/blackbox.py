@@ -157,6 +157,15 @@ def write(rows: Mapping[str, str], page: Path = PAGE) -> None:
     page.write_text(before.rstrip() + "\n\n" + "\n".join(lines) + "\n")
 
 
+def row_of(case: Case, verdict: Verdict, runs: int) -> str:
+    """The row of a case in the page."""
+    claim = f"δ = {case.delta:g}" if case.of_delta else f"ε = {case.epsilon:g}"
+    claim += f", δ = {case.delta:g}" if case.delta and not case.of_delta else ""
+    remark = {"ok": "", "weak": "no teeth", "BREACH": "**above its claim**"}[verdict.word]
+    share = verdict.bound / verdict.claim
+    return f"| {case.name} | {runs:,} | {claim} | {verdict.bound:.4g} | {share:.0%} | {remark} |"
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.privacy.blackbox")
     parser.add_argument("--runs", type=int, help="per side; left out, as many as the case states")
@@ -179,11 +188,7 @@ def main(arguments: list[str]) -> int:
             sides = {side: [o for part in parts for o in part.result()] for side, parts in asked.items()}
             verdict = audited(case, sides)
             bad += verdict.word == "BREACH"
-            claim = f"δ = {case.delta:g}" if case.of_delta else f"ε = {case.epsilon:g}"
-            claim += f", δ = {case.delta:g}" if case.delta and not case.of_delta else ""
-            share, runs = verdict.bound / verdict.claim, min(map(len, sides.values()))
-            remark = {"ok": "", "weak": "no teeth", "BREACH": "**above its claim**"}[verdict.word]
-            row = f"| {case.name} | {runs:,} | {claim} | {verdict.bound:.4g} | {share:.0%} | {remark} |"
+            row = row_of(case, verdict, min(map(len, sides.values())))
             print(f"{row} {verdict.hits} of {verdict.tested:,}, {time.monotonic() - begun:.0f} s", flush=True)
             if not given.dry:
                 write({case.name: row})

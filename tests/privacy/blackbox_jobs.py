@@ -94,26 +94,6 @@ class _InOrder(random.Random):
         pass
 
 
-@dataclass
-class _Exact:
-    """The complete histogram of one release of a job, as its stages made it."""
-
-    release: Any  # ReleaseSparseHistogram
-    shards: list[tuple[int, Histogram]]  # noise shards by number
-
-    @classmethod
-    def of(cls, release: Any, merged: list[tuple[int, Histogram]]) -> _Exact:
-        if release._public_keys is not None:
-            return cls(release, merged)
-        groups = release._shards.groups
-        return cls(
-            release, sorted(part for group in merged for part in noise_parts(group[0], groups, group[1]))
-        )
-
-    def digests(self) -> list[bytes]:
-        return [part.digest() for _, part in self.shards]
-
-
 class Runs:
     """Releases of one job; made by `running`."""
 
@@ -122,41 +102,43 @@ class Runs:
         self._shards = {_print(key) >> 56 for key in watched}
         self.batches: list[Any] | None = None
         self._released: list[Any] = []
-        self._exact: list[_Exact] = []
+        self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
         self._again: list[Callable[[ReleaseKey], Seen]] = []
 
     def whole(self, release_key: ReleaseKey) -> list[Any]:
         """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
-        self._released, before = [], self._exact
-        self._exact, self._again = [], []
+        before, self._exact = self._exact, []
+        self._released, self._again = [], []
         self._job.build(self._pipeline, self._path, release_key, LocalResources())
-        self.same = not before or [e.digests() for e in before] == [e.digests() for e in self._exact]
+        self.same = not before or _digests(before) == _digests(self._exact)
         return self._released
 
     def again(self, release_key: ReleaseKey) -> list[Any]:
         """Run the mechanisms on the exact histograms of the last `whole` under another key."""
         if not self._again:
-            self._again = [self._mechanisms(exact) for exact in self._exact]
+            self._again = [self._mechanisms(*exact) for exact in self._exact]
         keys = [release_key]
         if self._job.kind == "metrics":
             keys = list(metric_keys(self._job.metrics, release_key)[1].values())
         return [release(key) for release, key in zip(self._again, keys, strict=True)]
 
-    def _mechanisms(self, exact: _Exact) -> Callable[[ReleaseKey], Seen]:
-        params, unit, table = exact.release._params, exact.release._unit, exact.release._public_keys
+    def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
+        params, unit, table = release._params, release._unit, release._public_keys
         if table is not None:
             plan = make_public_plan(params, len(table.texts), unit)
-            histogram = exact.shards[0][1]
+            ((_, histogram),) = merged
 
             def listed(given: ReleaseKey) -> Seen:
                 key = steps.key_for(params, given)
                 return Seen(plan, release_public_list.heavy_of_list(histogram, table, plan, key), [], key)
 
             return listed
-        survey = Survey.of(exact.shards)
+        groups = release._shards.groups
+        shards = [part for group, histogram in merged for part in noise_parts(group, groups, histogram)]
+        survey = Survey.of(shards)
         object.__setattr__(survey, "data_digest", cache(survey.data_digest))
-        looked_at = [(shard, part) for shard, part in exact.shards if shard in self._shards]
-        filled = [(shard, part) for shard, part in exact.shards if len(part)]
+        looked_at = [(shard, part) for shard, part in shards if shard in self._shards]
+        filled = [(shard, part) for shard, part in shards if len(part)]
 
         def sparse(given: ReleaseKey) -> Seen:
             key = steps.key_for(params, given)
@@ -185,7 +167,7 @@ class Runs:
 
     def merged(self, release: Any, parts: Any, groups: int) -> Any:
         out = _MERGED(release, parts, groups)
-        self._exact.append(_Exact.of(release, out.elements))
+        self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
         return out
 
     def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
@@ -197,6 +179,10 @@ class Runs:
 
     def keys(self, chosen: list[str], _path: str, _header: Any) -> None:
         self._released.append(chosen)
+
+
+def _digests(exact: list[tuple[Any, list[tuple[int, Histogram]]]]) -> list[list[bytes]]:
+    return [[histogram.digest() for _, histogram in merged] for _, merged in exact]
 
 
 _RECORDS, _MERGED = stages.records, ReleaseSparseHistogram._merged
