@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage audit mutants fuzz neighbours lint tree bench wheel lock clean sketch-mutants
+.PHONY: help setup demo test test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree bench wheel lock clean sketch-mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -43,7 +43,10 @@ mutants: setup  ## deliberate breaches, each of which a test must notice
 fuzz: setup     ## a million tries at every door; ARGS="--seconds 600 config" narrows it
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-neighbours: setup ## 10,000 generated files with and without one user: nobody else's contributions change (N=100000 for more)
+neighbours: setup ## 200,000 generated jobs on neighbouring data, for hours: exact values differ by what is stated (N=1000 for fewer)
+	$(BIN)/python -m tests.neighbours --pairs $(or $(N),200000) $(ARGS)
+
+neighbour-files: setup ## 10,000 generated files with and without one user: nobody else's records change (N=100000 for more)
 	HUSHGRAM_NEIGHBOUR_FILES=$(or $(N),10000) $(BIN)/python -m pytest -n 2 tests/core/inputs/test_neighbours.py $(ARGS)
 
 sketch-mutants: setup ## 20,000 altered sketches, each refused or answering as before (N=2000 for fewer)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hushgram.noise import sampling
     from hushgram.noise.entropy import InteractiveKey, ReleaseKey, os_entropy
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
-    from hushgram.sensitivity import exact
     from hushgram.sketch.reader import Sketch
     from hushgram.sparse_histogram.metrics import Metric
     from hushgram.sparse_histogram.params import ReleaseParams
@@ -29,7 +28,6 @@ __all__ = [
     "ReleaseParams",
     "Sketch",
     "__version__",
-    "exact",
     "os_entropy",
     "release",
     "release_histogram",
@@ -51,7 +49,6 @@ _HOMES = {
     "Metric": "hushgram.sparse_histogram.metrics",
     "release_public": "hushgram.release_in_memory",
     "Sketch": "hushgram.sketch.reader",
-    "exact": "hushgram.sensitivity",
 }
 _MODULES = {
     "sampling": "hushgram.noise.sampling",
@@ -63,6 +60,7 @@ _MODULES = {
     "noisy_max": "hushgram.selection.noisy_max",
     "randomized_response": "hushgram.randomized_response.mechanism",
     "laplace": "hushgram.laplace_mechanism",
+    "sensitivity": "hushgram.sensitivity",
 }
 
 

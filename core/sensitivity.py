@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import integer
 
 __all__ = [
     "ANY", "CONSTANT", "ONE_RECORD", "UNBOUNDED", "UNITS", "Exact", "ExactVector", "Sensitivity", "Unit", "exact",
@@ -38,6 +39,8 @@ UNITS: tuple[Unit, ...] = ("user", "record")
 
 #: A bound for mechanisms whose noise does not depend on it.
 ANY = 1 << 62
+# Above what any mechanism admits, and as large as bounds get: what is derived from no bound is no bound.
+_NONE = 2 * ANY
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Sensitivity:
 
     The unit moves the numbers by parts of at most ``max_per_key`` that add up to at most ``max_contributions``, all in
     one direction where ``monotone``. Where ``classes`` is not 0, keys belong to that many public classes and a unit
-    has at most one key per class.
+    has at most one key per class; `ANY` says that it has one key, whatever the classes.
     """
 
     max_contributions: int
@@ -54,6 +57,10 @@ class Sensitivity:
     unit: Unit = "user"
     monotone: bool = True
     classes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_contributions", "max_per_key"):
+            object.__setattr__(self, name, min(getattr(self, name), _NONE))
 
     @property
     def l0(self) -> int:
@@ -84,7 +91,7 @@ class Sensitivity:
             and self.max_contributions <= calibrated.max_contributions
             and self.max_per_key <= calibrated.max_per_key
             and (self.monotone or not calibrated.monotone)
-            and calibrated.classes in (0, self.classes)
+            and (calibrated.classes in (0, self.classes) or self.classes == ANY)
         )
 
     def times(self, factor: int) -> Sensitivity:
@@ -101,15 +108,16 @@ class Sensitivity:
 
     def __str__(self) -> str:
         per_key = f" and {self.max_per_key:,} per key" if self.max_per_key < self.max_contributions else ""
-        return f"at most {self.max_contributions:,} per {self.unit}{per_key}"
+        apart = ", one key per class" if 0 < self.classes < ANY else ""
+        return f"at most {self.max_contributions:,} per {self.unit}{per_key}{apart}"
 
 
 #: Of the counts of records, where a record is the unit and has one key.
-ONE_RECORD = Sensitivity(1, 1, "record")
+ONE_RECORD = Sensitivity(1, 1, "record", classes=ANY)
 #: Of a value that no unit moves, such as an empty histogram.
 CONSTANT = Sensitivity(0, 0)
 #: Of a value that nobody bounded: no mechanism admits it.
-UNBOUNDED = Sensitivity(2 * ANY, 2 * ANY, monotone=False)
+UNBOUNDED = Sensitivity(_NONE, _NONE, monotone=False)
 
 
 class Exact:
@@ -148,7 +156,7 @@ class ExactVector(Exact):
         if not isinstance(value, cls):
             raise ParameterError(
                 f"{owner}: takes exact values with their sensitivity, got {type(value).__name__}; "
-                "state it: hushgram.exact(values, max_contributions=8)"
+                "state it: hushgram.sensitivity.exact(values, max_contributions=8)"
             )
         return value
 
@@ -173,5 +181,8 @@ def exact(
     numbers = np.asarray(values)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ParameterError(f"exact: values must be a list of whole numbers, got {numbers.dtype}")
-    per_key = max_contributions if max_per_key is None else max_per_key
-    return ExactVector(numbers, Sensitivity(max_contributions, per_key, unit))
+    if unit not in UNITS:
+        raise ParameterError(f"exact: unit must be {' or '.join(UNITS)}, got {unit!r:.60}")
+    most = integer(max_contributions, "max_contributions", "exact", low=1, high=ANY)
+    per_key = most if max_per_key is None else integer(max_per_key, "max_per_key", "exact", low=1, high=ANY)
+    return ExactVector(numbers, Sensitivity(most, per_key, unit))

@@ -51,20 +51,9 @@ from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Location, read_document
 
 __all__ = [
-    "ConfigError",
-    "Exact",
-    "InputConfig",
-    "InputFields",
-    "JobConfig",
-    "Model",
-    "Name",
-    "OutputConfig",
-    "PartitionConfig",
-    "PrivacyConfig",
-    "load_config",
-    "refuse",
-    "resolve_date",
-]
+    "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name", "OutputConfig",
+    "PartitionConfig", "PrivacyConfig", "load_config", "refuse", "resolve_date",
+]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
 
@@ -349,24 +338,19 @@ class JobConfig(Model):
         default=None, ge=1, le=4096, description="groups of the shuffle; no effect on the result"
     )
 
-    @model_validator(mode="after")
-    def _bounded(self) -> Self:
-        if self.input.user is not None and self.privacy.max_contributions is None:
-            raise refuse(
-                ("privacy", "max_contributions"),
-                "is missing; say how many records of one user may count, such as 8 (the noise grows with it)",
-            )
-        return self
+    @property
+    def several_keys(self) -> bool:
+        """Whether a record is the privacy unit and may have several keys."""
+        made = parse_recipe(self.input.key)
+        return self.input.user is None and made is not None and made.several
 
     @model_validator(mode="after")
-    def _several(self) -> Self:
-        made = parse_recipe(self.input.key)
-        several = self.input.user is None and made is not None and made.several
-        if several and self.privacy.max_contributions is None:
+    def _bounded(self) -> Self:
+        if self.privacy.max_contributions is None and (self.input.user is not None or self.several_keys):
+            counted = "keys of one record" if self.several_keys else "records of one user"
             raise refuse(
                 ("privacy", "max_contributions"),
-                f"is missing; {self.input.key!r} gives several keys per record: say how many of them may count, such "
-                "as 8, or name the user column",
+                f"is missing; say how many {counted} may count, such as 8 (the noise grows with it)",
             )
         return self
 

@@ -88,6 +88,8 @@ class Event:
     ) -> None:
         if not _NAME.fullmatch(kind):
             raise ParameterError(f"Event: kind must be a name such as laplace, got {kind!r:.60}")
+        if not 1 <= version <= max((known for name, known in KINDS if name == kind), default=1):
+            raise ParameterError(f"Event: version {version} of {kind} is unknown")
         if relation not in RELATIONS:
             raise ParameterError(f"Event: relation must be {' or '.join(RELATIONS)}, got {relation!r:.60}")
         loss, slack = rational(epsilon, "epsilon", "Event"), rational(delta, "delta", "Event")

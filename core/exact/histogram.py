@@ -23,7 +23,7 @@ from hushgram.exact.hashing import mix
 from hushgram.exact.keys import as_column, encode, hash_bytes
 from hushgram.exact.weights import units
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.sensitivity import CONSTANT, UNBOUNDED, Exact, Sensitivity
+from hushgram.sensitivity import CONSTANT, ONE_RECORD, UNBOUNDED, Exact, Sensitivity
 
 __all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "text_buffers"]
 
@@ -100,7 +100,7 @@ class Histogram(Exact):
     @classmethod
     def of_column(cls, keys: Any, *, texts: bool) -> Histogram:
         """Record-level: every row is a record of its own and counts one."""
-        return cls.of_counts(keys, None, texts=texts, sensitivity=Sensitivity(1, 1, "record"))
+        return cls.of_counts(keys, None, texts=texts, sensitivity=ONE_RECORD)
 
     @classmethod
     def of_counts(
@@ -146,7 +146,7 @@ class Histogram(Exact):
 
     def reduced(self, domain_bits: int) -> Histogram:
         """The histogram over the first ``domain_bits`` bits of the fingerprints: the cells of the domain."""
-        if domain_bits == 64 or not len(self):
+        if domain_bits == 64:
             return self
         # Keys of one unit may share a cell, and whoever knows the hash can make them.
         cells = self.fingerprints >> np.uint64(64 - domain_bits)

@@ -145,8 +145,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _one_type(name: str, source: Source, known: list[pa.DataType]) -> pa.DataType:
     """The type of a column in the records that come out."""
-    if not known:
-        return pa.float64() if name in source.values else pa.string()
+    if not known:  # no record tells; their use does
+        return source.kinds.get(name, pa.float64() if name in source.values else pa.string())
     if len(known) == 1:
         return known[0]
     if name in source.texts:

@@ -8,7 +8,7 @@ draws from
 
 where the key of a sparse histogram on its data is derived from the release key, the parameters and a digest of
 *all* exact data (`for_parameters`, `for_data`). The same data give the same noise on every retry, runner and worker
-count; any change of the data, in any shard, changes all noise. The digest of the step's own input stays beside it:
+count; any change of those data, in any shard, changes all noise. The digest of the step's own input stays beside it:
 should an input change while a job runs, no two inputs of a step meet the same draws.
 
 Where questions come one after another, that is not enough: other questions under one key get other noise. Their keys

@@ -19,7 +19,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line
-from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, placed
+from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, check_record, placed
 from hushgram.sparse_histogram.metrics import Metric, checked_metrics
 from hushgram.sparse_histogram.plan import release_events
 
@@ -75,6 +75,7 @@ class MetricsConfig(JobConfig):
             privacy.check_values(metric.value, ("each", name))
             with placed("each", name):
                 out[name] = Metric(privacy.params(metric.sizes), metric.value)
+                check_record(self, out[name].params)
         return out
 
     def _shares(self) -> dict[str, Fraction]:

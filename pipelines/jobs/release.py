@@ -223,8 +223,17 @@ class ReleaseConfig(JobConfig):
     @model_validator(mode="after")
     def _checked(self) -> Self:
         with placed("privacy"):
-            self.params()
+            check_record(self, self.params())
         return self
+
+
+def check_record(config: JobConfig, params: ReleaseParams) -> None:
+    """Refuses noise that needs keys of one record to be in different buckets: only users' keys are kept apart."""
+    if config.several_keys and params.sensitivity.classes:
+        raise refuse(
+            ("privacy", "noise"),
+            f"must be laplace with encoding buckets where {config.input.key!r} gives several keys per record",
+        )
 
 
 @contextmanager

@@ -21,8 +21,10 @@ PART = {texts: Histogram.of_column(KEYS + ["a"] * 4, texts=texts) for texts in (
 
 def test_listed_keys_count_and_others_do_not():
     cells = KeyDomain.of(["c", "a", "none"])
-    assert cells.count(PART[False]).tolist() == [1, 5, 0]
-    assert cells.inside(KEYS).tolist() == [True, False, True, False, False, False, False]
+    assert cells.count(PART[False]).values.tolist() == [1, 5, 0]
+    inside, replaced = cells.keep(KEYS)
+    assert inside.tolist() == [True, False, True, False, False, False, False]
+    assert replaced is None
     assert cells.row({"keys": ["a"]}, "q").tolist() == [0, GRID, 0]
     assert cells.row({"prefix": "n"}, "q").tolist() == [0, 0, GRID]
 
@@ -31,7 +33,9 @@ def test_heavy_keys_of_a_sketch_are_found_by_their_text():
     bits = 20
     prints = fingerprints(["a", "b"]) >> np.uint64(64 - bits)
     cells = KeyDomain.of_heavy(prints, bits)
-    assert cells.count(PART[False]).tolist() == [5, 1]
+    inside, named = cells.keep(KEYS + ["a"] * 4)
+    assert inside.sum() == len(named) == 6
+    assert cells.count(Histogram.of_column(named, texts=False)).values.tolist() == [5, 1]
     assert cells.positions(["b", cells.labels[0]]) == [1, 0]
     with pytest.raises(ParameterError, match="'zz' is not among the 2 keys"):
         cells.positions(["zz"])
@@ -48,17 +52,17 @@ def test_keys_that_share_a_fingerprint_are_refused():
 def test_buckets_hold_every_key_once():
     cells = BucketDomain(5)
     counts = cells.count(PART[False])
-    assert counts.sum() == len(KEYS) + 4
-    assert counts[cells.positions(["a"])[0]] >= 5
-    assert cells.inside(KEYS).all()
+    assert counts.values.sum() == len(KEYS) + 4
+    assert counts.values[cells.positions(["a"])[0]] >= 5
+    assert cells.keep(KEYS)[0].all()
     with pytest.raises(ParameterError, match="at least 1"):
         BucketDomain(0)
 
 
 def test_ranges_parse_numbers_and_leave_the_rest_out():
     cells = RangeDomain([-5, 0, 10, 20])
-    assert cells.count(PART[True]).tolist() == [1, 1, 1]
-    assert cells.inside(KEYS).tolist() == [False, False, False, True, True, True, False]
+    assert cells.count(PART[True]).values.tolist() == [1, 1, 1]
+    assert cells.keep(KEYS)[0].tolist() == [False, False, False, True, True, True, False]
     assert cells.positions(["10"]) == [2]
     assert cells.row({"between": [-5, 5]}, "q").tolist() == [GRID, GRID // 2, 0]
     for wrong in ("20", "x", "nan"):

@@ -59,7 +59,7 @@ def test_bound_holds_for_the_discrete_tail_exactly():
     ("call", "message"),
     [
         (
-            lambda: release_listed([], exact_counts(np.array([])), LaplaceParams(1), KEY),
+            lambda: release_listed([], exact_counts(np.array([], np.int64)), LaplaceParams(1), KEY),
             "list of keys is empty",
         ),
         (

@@ -28,14 +28,14 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "L2 where L1 counts",
-        "core/noise/noises.py",
+        "core/sensitivity.py",
         '        """The largest ‖x − x\'‖₁: C."""\n        return self.max_contributions',
         '        """The largest ‖x − x\'‖₁: C."""\n        return int(self.l2_squared**0.5)',
         ("tests/privacy/test_threshold.py",),
     ),
     Breach(
         "L2 of the worst split forgotten",
-        "core/noise/noises.py",
+        "core/sensitivity.py",
         "full * self.max_per_key**2 + rest**2",
         "full * self.max_per_key + rest",
         ("tests/privacy/test_gaussian.py",),
@@ -71,8 +71,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "sizing for half of the sensitivity",
         "core/sparse_histogram/sizing.py",
-        "return 2 * max_contributions",
-        "return max_contributions",
+        "max_contributions=2 * counts.max_contributions",
+        "max_contributions=counts.max_contributions",
         ("tests/privacy/test_sizing.py",),
     ),
     Breach(
@@ -106,9 +106,9 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "a user's keys not kept apart under Gaussian noise",
         "core/sparse_histogram/steps.py",
-        "return None if count is None else Apart(",
-        "return None if count is not None else Apart(",
-        ("tests/core/encodings", "tests/privacy/test_apart.py", "tests/core/sparse_histogram"),
+        "apart = Apart(draw_seeds(release_key, 1)[0], count) if count else None",
+        "apart = None",
+        ("tests/core/test_sensitivity.py", "tests/privacy/test_apart.py"),
     ),
     Breach(
         "ALP for one contribution",
@@ -155,15 +155,15 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "L-infinity not enforced",
         "core/exact/contributions.py",
-        "return np.minimum(self.counts, max_per_key)",
-        "return self.counts",
+        "return np.minimum(rows.counts, self.max_per_key)",
+        "return rows.counts",
         ("tests/core/exact/test_histogram.py",),
     ),
     Breach(
         "C not enforced",
         "core/exact/contributions.py",
-        "np.maximum(max_contributions - used, 0)",
-        "np.maximum(max_contributions - used, 1)",
+        "np.maximum(bounds.max_contributions - used, 0)",
+        "np.maximum(bounds.max_contributions - used, 1)",
         ("tests/core/exact/test_histogram.py",),
     ),
     Breach(
@@ -386,8 +386,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "a value is bounded record by record alone",
         "core/exact/contributions.py",
-        "units(np.minimum(self.counts, max_per_key * GRAINS), self._hashes())",
-        "units(self.counts, self._hashes())",
+        "units(np.minimum(rows.counts, self.max_per_key * GRAINS), rows.hashes())",
+        "units(rows.counts, rows.hashes())",
         ("tests/privacy/test_weights.py",),
     ),
     Breach(
@@ -396,5 +396,47 @@ BREACHES: tuple[Breach, ...] = (
         "return [int(bound / unit) for bound in bounds.values()]",
         "return [max(int(bound), 1) for bound in bounds.values()]",
         ("tests/privacy/test_weights.py",),
+    ),
+    Breach(
+        "a mechanism admits any value",
+        "core/sensitivity.py",
+        "if not self.sensitivity.within(calibrated):",
+        "if False:",
+        ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "noise for records on users",
+        "core/sensitivity.py",
+        "self.unit == calibrated.unit",
+        "True",
+        ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "parts of different bounds added up",
+        "core/sensitivity.py",
+        "if len(found) > 1:",
+        "if False:",
+        ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "keys that meet in a cell keep the bound of one key",
+        "core/exact/histogram.py",
+        "self.sensitivity.added_up()",
+        "self.sensitivity",
+        ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "noise on a list that was not admitted",
+        "core/sparse_histogram/steps.py",
+        ".admit(plan.listed_sensitivity)",
+        "",
+        ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "noise on blocks that were not admitted",
+        "core/sparse_histogram/steps.py",
+        "part.admit(plan.sensitivity)",
+        "part",
+        ("tests/core/test_sensitivity.py",),
     ),
 )

@@ -16,10 +16,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["COLUMNS", "Data", "Files", "World", "draw_data"]
+from hushgram.exact.keys import fingerprints
+
+__all__ = ["COLLIDING", "COLUMNS", "Data", "Files", "World", "draw_data"]
 
 COLUMNS = ("user", "url", "text", "amount", "status", "smokes")
 _USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
@@ -55,6 +58,7 @@ _REAL = (
     math.inf,
     None,
 )
+_HARD = ([1, 1, 2, 3], [2**62 - 1, 2**62 - 200, -1, 3])
 _STATUSES = (200, 200, 404, 500, -3, None)
 # Lines that are no records, in files of text.
 _TORN = (
@@ -74,6 +78,17 @@ _TORN = (
 Record = dict[str, Any]
 
 
+def _colliding() -> tuple[str, ...]:
+    """Keys that share the first ten bits of their fingerprint with "a": one cell of a small domain."""
+    pool = [f"k{i}" for i in range(20_000)]
+    shift = np.uint64(54)
+    same = fingerprints(pool) >> shift == fingerprints(["a"])[0] >> shift
+    return tuple(np.array(pool)[same][:3].tolist())
+
+
+COLLIDING = _colliding()
+
+
 @dataclass(frozen=True)
 class Files:
     """The records of each file, with whatever else decides how they are written."""
@@ -83,7 +98,16 @@ class Files:
     folders: bool
     kind: str  # of numbers: whole, real or decimal
     group_rows: int
-    compressed: bool
+    preset: bool  # of logs: lines as W3C writes them, not by a pattern
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """What a config must say so that these files are read."""
+        if self.format == "csv":
+            return {"csv": {"delimiter": self.delimiter}}
+        if self.format == "log":
+            return {"preset": "w3c"} if self.preset else {"pattern": PATTERN}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -93,8 +117,8 @@ class World:
     paths: dict[str, Any]
     sketches: tuple[str, ...]
     format: str
-    delimiter: str
-    pattern: str
+    #: what the input group must say so that these files are read
+    input: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -120,6 +144,14 @@ class Data:
         files[at[0]][at[1]] = {**record, **fields}
         return Data(self.files, tuple(map(tuple, files)))
 
+    def shuffled(self, rng: random.Random) -> Data:
+        """The same with the records of each file in another order; a line that is none may belong to the next."""
+        files = [
+            rng.sample(file, len(file)) if all(isinstance(record, dict) for record in file) else file
+            for file in self.records
+        ]
+        return Data(self.files, tuple(map(tuple, files)))
+
     def write(self, folder: Path) -> None:
         """Write all files below ``folder``."""
         for number, file in enumerate(self.records):
@@ -137,13 +169,15 @@ def draw_data(rng: random.Random) -> Data:
         folders=rng.random() < 0.3,
         kind=rng.choice(("whole", "real", "decimal")),
         group_rows=rng.choice((1, 2, 5, 100)),
-        compressed=False,
+        preset=rng.random() < 0.4,
     )
     users = rng.sample(_USERS, rng.randint(2, 6))
     urls, texts = rng.sample(_URLS, rng.randint(2, 8)), rng.sample(_TEXTS, 3)
+    if rng.random() < 0.35:
+        urls = ["a", *COLLIDING]
     amounts = rng.sample(_WHOLE if files.kind == "whole" else _REAL, 4)
     if rng.random() < 0.5:  # bounds are reached by small values too
-        amounts = [0.25, 0.25, 1, 2] if files.kind != "whole" else [1, 1, 2, 3]
+        amounts = [0.25, 0.25, 1, 2] if files.kind != "whole" else rng.choice(_HARD)
     out = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         file: list[Record | bytes] = []
@@ -220,12 +254,18 @@ PATTERN = "^" + " ".join(rf"\[(?P<{name}>[^\[\]]*)\]" for name in COLUMNS) + "$"
 
 def _write_log(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
     with path.open("wb") as out:
+        if files.preset:
+            out.write(b"#Fields: " + " ".join(COLUMNS).encode() + b"\n")
         for record in records:
-            line = record if isinstance(record, bytes) else _log_line(record)
+            line = record if isinstance(record, bytes) else _log_line(record, files.preset)
             out.write(line + b"\n")
 
 
-def _log_line(record: Record) -> bytes:
+def _log_line(record: Record, preset: bool) -> bytes:
+    if preset:
+        return " ".join(
+            "-" if record[name] in (None, "") else _text(record[name]).replace(" ", "+") for name in COLUMNS
+        ).encode()
     return " ".join(f"[{'' if record[name] is None else _text(record[name])}]" for name in COLUMNS).encode()
 
 

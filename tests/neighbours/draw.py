@@ -22,7 +22,7 @@ from hushgram.errors import HushgramError
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job
 
-__all__ = ["Drawn", "draw_job", "fields_of"]
+__all__ = ["NEVER", "Drawn", "draw_job", "fields_of"]
 
 _KEYS = (
     "url", "url", "url", "url | lower", "url | strip_query", "url | host", "url | path 1", "[status, url]",
@@ -45,6 +45,22 @@ _LINEAR = ([{"all": True}], [{"cells": [0]}, {"cells": [1]}], [{"all": True}, {"
 _EPSILONS, _SHARES = (Fraction(1, 2), 1, 3), (Fraction(1, 4), Fraction(1, 2))
 _SMALL = (1, 1, 2, 3, 4, 8)
 
+#: fields that need others
+_TOGETHER: dict[str, dict[str, Any]] = {
+    "user_partition": {"dataset": "people"},
+    "rounds": {"mode": "offline"},
+    "stop": {"mode": "offline"},
+    "alpha": {"total": 10**7},
+}
+
+#: fields that no valid config has, each with its reason
+NEVER = {
+    "ResponseInput.key": "in the local model no column is counted",
+    "ResponseInput.user": "in the local model a record is protected by itself",
+    "ResponseInput.bad_records": "in the local model no record leaves its reader as it is",
+    "ResponseConfig.user_partition": "there is no user column",
+}
+
 #: values by the name of the field, or of model and field; callables get the drawing
 CHOICES: dict[str, Any] = {
     "path": lambda d: d.paths["pattern"],
@@ -61,14 +77,13 @@ CHOICES: dict[str, Any] = {
     "bad_records": lambda d: d.paths["rejected"],
     "max_bad_share": (1, 1, Fraction(9, 10)),
     "min_rows": (0,),
-    "csv.delimiter": lambda d: d.delimiter,
-    "delimiter": lambda d: d.delimiter,
+    "delimiter": (",",),  # the data say which one they have
     "quote": ('"',),
     "header": (True,),
     "newlines_in_values": (False, False, True),
-    "preset": (),  # a log's; `pattern` has the columns that the data have
+    "preset": (),  # the data say how their log is written
     "ReleasePrivacy.preset": ("paper",),
-    "pattern": lambda d: d.pattern,
+    "pattern": (),
     "value": ("amount",),
     "epsilon": _EPSILONS,
     "delta": (0, 0, Fraction(1, 10**6), Fraction(1, 100)),
@@ -179,16 +194,19 @@ class _Drawing:
     def __init__(self, job: str, rng: random.Random, world: Any) -> None:
         self.job, self.rng = job, rng
         self.paths, self.sketches = world.paths, world.sketches
-        self.format, self.delimiter, self.pattern = world.format, world.delimiter, world.pattern
+        self.format, self.input = world.format, world.input
         self.config = job_class(job).Config
 
     def draw(self, seen: Counter[str]) -> Drawn:
         """Grow a config: required fields first, then one optional field after another."""
         for _ in range(50):
             fields, used = self._required(self.config)
+            self.fields = fields
             for name, value in self._start().items():
                 fields[name] = value
                 used.update(_named(self.config, name, value))
+            fields["input"] |= _copied(self.input)
+            used.update(_named(self.config, "input", fields["input"]))
             for model, owner, name, into in self._optional(self.config, fields):
                 if self.rng.random() < self._chance(name):
                     self._grow(model, owner, name, into, fields, used)
@@ -216,9 +234,8 @@ class _Drawing:
 
     def _chance(self, name: str) -> float:
         """Fields that change which records count are drawn most often."""
-        often = {"user": 0.8, "max_contributions": 0.9, "pattern": 1.0 if self.format == "log" else 0.0}
-        often |= {"delimiter": 1.0 if self.format == "csv" else 0.0, "max_bad_share": 1.0, "min_rows": 1.0}
-        return often.get(name, 0.2)
+        often = {"user": 0.8, "max_contributions": 0.9, "max_bad_share": 1.0, "min_rows": 1.0}
+        return often.get(name, 0.3 if name in ("split", "value", "encoding") else 0.2)
 
     def _grow(
         self,
@@ -234,6 +251,9 @@ class _Drawing:
             return
         before = dict(into)
         into[name] = value
+        into |= {
+            other: given for other, given in _TOGETHER.get(name, {}).items() if other in model.model_fields
+        }
         bound = fields["privacy"].get("max_contributions")
         if name in ("user", "key") and bound is None:
             fields["privacy"]["max_contributions"] = self.rng.choice(_SMALL)
@@ -275,7 +295,7 @@ class _Drawing:
                 used.update(_named(model, name, out[name]))
             else:
                 out[name], more = self._required(inner)
-                used |= more
+                used |= {f"{model.__name__}.{name}", *more}
         return out, used
 
     def _optional(
@@ -327,20 +347,13 @@ class _Drawing:
         return fields
 
     def split(self) -> dict[str, Any]:
-        """Shares that add up to 1, by one of their names."""
-        word = self.rng.choice(("encoding", "alp", "buckets"))
-        if self.rng.random() < 0.3:
-            return {
-                "size": Fraction(1, 10),
-                "threshold": Fraction(3, 10),
-                word: Fraction(1, 2),
-                "contributions": Fraction(1, 10),
-            }
-        return {
-            "size": self.rng.choice((0, Fraction(1, 10))),
-            "threshold": Fraction(1, 2),
-            word: Fraction(2, 5),
-        }
+        """Shares that add up to 1; the encoding's goes by its own name too."""
+        privacy = self.fields["privacy"]
+        shares = {"size": Fraction(0 if "sizes" in self.fields else 1, 10), "threshold": Fraction(3, 10)}
+        if privacy.get("max_contributions") == "auto":
+            shares["contributions"] = Fraction(1, 10)
+        word = self.rng.choice(("encoding", privacy.get("encoding", "alp")))
+        return shares | {word: 1 - sum(shares.values())}
 
     def metrics(self) -> dict[str, Any]:
         """One or more metrics, counts beside sums."""

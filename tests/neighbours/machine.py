@@ -66,7 +66,7 @@ from hushgram.transforms import (
 from hushgram.transforms.shuffle import batching, columns
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.write_sketch import WriteSketch
-from tests.neighbours.data import PATTERN, Data, World, draw_data
+from tests.neighbours.data import COLLIDING, Data, World, draw_data
 from tests.neighbours.draw import Drawn, draw_job
 from tests.neighbours.eager import Eager, eagerly
 
@@ -74,7 +74,15 @@ __all__ = ["Breach", "Machine"]
 
 KEY = ReleaseKey(bytes(range(32)))
 # Refusals that may depend on the data: docs/guarantee.md names them.
-_STATED_REFUSALS = ("max_bad_share", "min_rows", "no records", "is empty", "UTF-16")
+_STATED_REFUSALS = (
+    "max_bad_share",
+    "min_rows",
+    "no records",
+    "is empty",
+    "UTF-16",
+    "no column",
+    "JSON array",
+)
 _WEIGHTS = {
     "release": 5,
     "metrics": 3,
@@ -97,7 +105,7 @@ class Observed:
     admitted: dict[Any, list[tuple[Exact, Sensitivity]]] = field(default_factory=dict)
     accepted: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     blocks: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
-    table: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    table: list[tuple[Any, ...]] = field(default_factory=list)
     shape: list[Any] = field(default_factory=list)
     job: Any = None
 
@@ -125,7 +133,7 @@ class Machine:
         world = self._world(data)
         drawn = draw_job(name, rng, world, self.seen)
         if name == "randomized-response":
-            whole, other, unit = *_secret_changed(data, rng), "secret"
+            whole, other, unit = *_secret_changed(data, drawn.job, rng), "secret"
         else:
             whole, other, unit = *_unit_left_out(data, drawn.job, rng), drawn.job.unit
         first, replies = self._run(whole, drawn, random.Random(rng.random()), {})
@@ -160,7 +168,7 @@ class Machine:
             "stream": str(self.root / "stream.jsonl"),
             "linear": str(self.root / "linear.jsonl"),
         }
-        return World(paths, self.sketches, data.files.format, data.files.delimiter, PATTERN)
+        return World(paths, self.sketches, data.files.format, data.files.input)
 
     def _run(
         self, data: Data, drawn: Drawn, rng: random.Random, replies: dict[Any, Any]
@@ -239,11 +247,21 @@ def _unit_left_out(data: Data, job: Job[Any], rng: random.Random) -> tuple[Data,
     if not places:
         return data, data
     chosen = rng.choice(places)
+    if _opens_a_quote(data, chosen, job):
+        return data, data
     user = job.config.input.user
     unit = None if user is None else _user_of(data, chosen, user)
     if unit is None:
         return data, data.without({chosen})
     return data, data.without({place for place in places if _user_of(data, place, user) == unit})
+
+
+def _opens_a_quote(data: Data, place: tuple[int, int], job: Job[Any]) -> bool:
+    """Whether a line may take others with it: where quoted values span lines, files are promised to be well quoted."""
+    record, csv = data.records[place[0]][place[1]], job.config.input.csv
+    return (
+        data.files.format == "csv" and isinstance(record, bytes) and b'"' in record and csv.newlines_in_values
+    )
 
 
 def _user_of(data: Data, place: tuple[int, int], user: str) -> tuple[str, ...] | None:
@@ -255,6 +273,8 @@ def _user_of(data: Data, place: tuple[int, int], user: str) -> tuple[str, ...] |
     given = record["user"] if record["user"] is not None or not text else ""
     if given is None:
         return None
+    if data.files.format == "log" and data.files.preset:
+        given = given.replace(" ", "+") or "-"
     if user == "user | lower":
         return (given.lower(),)
     return (given, str(record["status"])) if user == "[user, status]" else (given,)
@@ -264,9 +284,13 @@ _OTHER_SECRETS = (
     {"smokes": True, "amount": 5, "status": 200}, {"smokes": False, "amount": 0, "status": 404},
     {"smokes": None, "amount": None, "status": None}, {"smokes": True}, {"amount": 100, "smokes": None},
 )  # fmt: skip
+_UNREADABLE = (
+    {"smokes": "maybe", "amount": "x", "status": "?"},
+    {"smokes": [1], "amount": {}, "status": "200x"},
+)
 
 
-def _secret_changed(data: Data, rng: random.Random) -> tuple[Data, Data]:
+def _secret_changed(data: Data, job: Any, rng: random.Random) -> tuple[Data, Data]:
     """The data, and the same with other secrets in one record; sorted by a secret now and then."""
     if rng.random() < 0.3:
         files = [
@@ -278,12 +302,14 @@ def _secret_changed(data: Data, rng: random.Random) -> tuple[Data, Data]:
     ]
     if not places:
         return data, data
-    changes = dict(rng.choice(_OTHER_SECRETS))
+    secret = set(job.secret_columns())
+    others = _OTHER_SECRETS if data.files.format == "parquet" else (*_OTHER_SECRETS, *_UNREADABLE)
+    changes = {name: value for name, value in rng.choice(others).items() if name in secret}
     if data.files.kind == "decimal":
         changes.pop("amount", None)
-    if data.files.kind == "real" and changes.get("amount") is not None:
+    if data.files.kind == "real" and isinstance(changes.get("amount"), int):
         changes["amount"] = float(changes["amount"])
-    return data, data.changed(rng.choice(places), **changes)
+    return data, data.changed(rng.choice(places), **changes).shuffled(rng)
 
 
 # --- the exact half -----------------------------------------------------------------------------------------------
@@ -405,7 +431,7 @@ def _read_table(folder: Path, observed: Observed) -> None:
     for part in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
         table = pq.read_table(part)
         observed.shape.append((part.name, table.num_rows, table.schema))
-        observed.table.update(tuple(row.items()) for row in table.to_pylist())
+        observed.table.extend(tuple(row.items()) for row in table.to_pylist())
 
 
 # --- comparing ----------------------------------------------------------------------------------------------------
@@ -433,9 +459,22 @@ def _compare(first: Observed, second: Observed, job: Job[Any], unit: str) -> Non
 def _compare_tables(first: Observed, second: Observed) -> None:
     if first.shape != second.shape:
         raise Breach(f"the shape of the table changed with a secret: {first.shape} and {second.shape}")
-    gone, new = first.table - second.table, second.table - first.table
+    before, after = Counter(first.table), Counter(second.table)
+    gone, new = before - after, after - before
     if sum(gone.values()) > 1 or sum(new.values()) > 1:
         raise Breach(f"a secret changed more than its own row: {gone} became {new}")
+    if _without(first.table, gone) != _without(second.table, new):
+        raise Breach("the order of the rows follows the input")
+
+
+def _without(rows: list[tuple[Any, ...]], gone: Counter[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    left, out = gone.copy(), []
+    for row in rows:
+        if left[row]:
+            left[row] -= 1
+        else:
+            out.append(row)
+    return out
 
 
 def _check_accepted(changed: Counter[tuple[Any, ...]], job: Job[Any]) -> None:
@@ -560,16 +599,3 @@ def _sketches(root: Path) -> tuple[str, ...]:
     (root / "stream.jsonl").write_text('{"key": "a"}\n{"prefix": "b"}\n')
     (root / "linear.jsonl").write_text('{"all": true}\n{"cells": [0]}\n')
     return tuple(out)
-
-
-def _colliding() -> tuple[str, ...]:
-    """Keys that share the first ten bits of their fingerprint with "a"."""
-    from hushgram.exact.keys import fingerprints
-
-    pool = [f"k{i}" for i in range(20_000)]
-    shift = np.uint64(54)
-    same = fingerprints(pool) >> shift == fingerprints(["a"])[0] >> shift
-    return tuple(np.array(pool)[same][:3].tolist())
-
-
-COLLIDING = _colliding()

@@ -261,7 +261,7 @@ def _offline() -> Iterator[Row]:
     yield Row("2 rounds", float(params.guarantee()[0]), test_offline_pmw.worst(params))
 
 
-@audit("C by the data: numbers of users by their totals", "event:laplace")
+@audit("C by the data: numbers of users by their totals", "event:contributions")
 def _contributions() -> Iterator[Row]:
     from tests.privacy.test_contributions import tally
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import hushgram as hg
 from hushgram.inputs.shaping import bound_record
 from hushgram.noise.entropy import ReleaseKey
-from tests.neighbours.machine import COLLIDING
+from tests.neighbours.data import COLLIDING
 from tests.privacy.blackbox_jobs import Pair, Seen, job_case
 
 __all__ = ["CASES", "CELLS", "KEY", "PURE_LIST", "QUARTERS", "WORDS"]

@@ -20,6 +20,7 @@ from hushgram.pmw import hypothesis as hypothesis_module
 from hushgram.pmw import mechanism as pmw_module
 from hushgram.pmw import workload as workload_module
 from hushgram.pmw.hypothesis import Hypothesis
+from tests.exact_counts import exact_counts
 from tests.privacy.svt_exact import Finite, Laplace
 
 QUERIES = np.array([[1, 0], [0, 1], [1, 0]], np.uint16)
@@ -43,7 +44,7 @@ class Scripted(OnlinePMW):
     """The mechanism with noise from a list instead of a sampler."""
 
     def __init__(self, counts, params, script):
-        super().__init__(np.array(counts), params, InteractiveKey.generate())
+        super().__init__(exact_counts(counts), params, InteractiveKey.generate())
         self._script = script
 
     def _noise(self):

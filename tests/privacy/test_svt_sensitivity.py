@@ -11,6 +11,7 @@ from hushgram.clipping import ClipParams, Tally, count_cells, to_units
 from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.svt.queries import check_stream, parse_query, sensitivity
 
@@ -52,11 +53,14 @@ def bounded(data, keys, most, per_key, texts):
 def exact(plan, rows, most, per_key):
     data = table(rows)
     total = plan.zeros()
-    plan.add_keys(total, bounded(data, data["url"], most, per_key, plan.texts))
+    by_key = bounded(data, data["url"], most, per_key, plan.texts)
+    plan.add_keys(total, by_key)
     packed = pack_records(data, plan.record_schema)
     records = bounded(data, packed, most, per_key, True)
     plan.add_records(total, unpack_records(records.texts, plan.record_schema), records.counts)
-    return plan.answers(total)
+    counted = ExactVector(total, Exact.shared([by_key, records]))
+    streams = plan.answers(counted, [1] * plan.size)  # each query as a stream of its own
+    return np.concatenate([stream.values for stream in streams]), [stream.sensitivity for stream in streams]
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,19 +68,21 @@ def exact(plan, rows, most, per_key):
 def test_one_user_changes_an_answer_by_at_most_its_sensitivity(rows, heavy, most, per_key):
     queries = check_stream([parse_query(f, i, "q") for i, f in enumerate(FIELDS)], "test")
     plan = QueryPlan(queries, SCHEMA, "url")
-    change = exact(plan, rows + heavy, most, per_key) - exact(plan, rows, most, per_key)
+    after, carried = exact(plan, rows + heavy, most, per_key)
+    change = after - exact(plan, rows, most, per_key)[0]
     assert (change >= 0).all()  # monotone: counts only grow when a user is added
-    for query, by in zip(queries, change.tolist(), strict=True):
-        assert by <= sensitivity([query], most, per_key)
+    for query, by, stated in zip(queries, change.tolist(), carried, strict=True):
+        assert stated.monotone
+        assert by <= stated.max_per_key == stated.max_contributions == sensitivity([query], most, per_key)
 
 
 def test_the_bound_is_attained_and_unbounded_data_break_it():
     heavy = [("x", "a", i) for i in range(9)] + [("x", "ab", i) for i in range(9)]
     queries = check_stream([parse_query(f, i, "q") for i, f in enumerate(FIELDS)], "test")
     plan = QueryPlan(queries, SCHEMA, "url")
-    change = exact(plan, heavy, 4, 2)
+    change, _ = exact(plan, heavy, 4, 2)
     assert change[:4].tolist() == [2, 2, 4, 4]
-    unbounded = exact(plan, heavy, 10**6, 10**6)
+    unbounded, _ = exact(plan, heavy, 10**6, 10**6)
     assert any(by > sensitivity([q], 4, 2) for q, by in zip(queries, unbounded.tolist(), strict=True))
 
 
@@ -85,7 +91,9 @@ VALUES = st.lists(st.tuples(st.sampled_from("uvw"), st.integers(-5, 300)), max_s
 
 def tally(rows, params):
     if not rows:
-        return Tally.of_vector(np.zeros(3 * (len(params.bounds) + 1), np.int64), params)
+        return Tally.of_vector(
+            ExactVector(np.zeros(3 * (len(params.bounds) + 1), np.int64), CONSTANT), params
+        )
     schema = pa.schema([("v", pa.int64())])
     values = pa.table({"v": pa.array([row[1] for row in rows], pa.int64())})
     most = params.max_contributions
@@ -93,7 +101,7 @@ def tally(rows, params):
         Bounds(most, most)
     )
     units = to_units(unpack_records(held.texts, schema).column(0).combine_chunks(), params)
-    return Tally.of_vector(count_cells(units, held.counts, params), params)
+    return Tally.of_vector(count_cells(units, held.counts, params, held.sensitivity), params)
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,6 +109,7 @@ def tally(rows, params):
 def test_one_user_changes_a_clipped_tally_within_its_scales(rows, extra, most):
     params = ClipParams(epsilon="1", max_contributions=most, stop=200)
     before, after = tally(rows, params), tally(rows + [("x", value) for value in extra], params)
+    assert after.sensitivity == Sensitivity(most, most)
     assert 0 <= after.count - before.count <= most
     for b, one, two, s, t in zip(
         params.bounds, before.above, after.above, before.sums, after.sums, strict=True

@@ -12,6 +12,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.exact.histogram import Histogram
+from hushgram.sensitivity import CONSTANT, Sensitivity, exact
 from hushgram.svt.exact_answers import QueryPlan, pack_records
 from hushgram.svt.queries import check_stream, parse_query
 from hushgram.transforms.answer_queries import RECORD, AnswerQueries, PackRecords
@@ -70,8 +71,9 @@ def test_answers_add_up_over_parts(tmp_path, cuts):
 
     found = run(build, tmp_path)
     assert found["first"][0].tolist() == [0, 10, 20]
-    assert found["first"][1].tolist() == [3, 5, 1]
-    assert found["second"][1].tolist() == [3, 1]
+    assert found["first"][1].values.tolist() == [3, 5, 1]
+    assert found["second"][1].values.tolist() == [3, 1]
+    assert {answers.sensitivity.unit for _, answers in found.values()} == {"record"}
 
 
 def test_no_data_is_answered_with_zeros(tmp_path):
@@ -80,7 +82,7 @@ def test_no_data_is_answered_with_zeros(tmp_path):
         lambda pipeline: {"keys": pipeline | beam.Create([])} | AnswerQueries(plan, [("s", numbers)]),
         tmp_path,
     )
-    assert found["s"][1].tolist() == [0, 0]
+    assert found["s"][1].values.tolist() == [0, 0]
 
 
 def test_packed_records_keep_the_user(tmp_path):
@@ -102,7 +104,11 @@ def test_packed_records_keep_the_user(tmp_path):
 
 def test_sum_of_vectors():
     fn = SumVectors(3)
-    total = fn.add_input(fn.create_accumulator(), np.array([1, 2, 3]))
+    total = fn.add_input(fn.create_accumulator(), exact([1, 2, 3], max_contributions=8))
     merged = fn.merge_accumulators([total, total, fn.create_accumulator()])
-    assert fn.extract_output(merged).tolist() == [2, 4, 6]
-    assert fn.merge_accumulators([]).tolist() == [0, 0, 0]
+    assert fn.extract_output(merged).values.tolist() == [2, 4, 6]
+    assert merged.sensitivity == total.sensitivity == Sensitivity(8, 8)
+    none = fn.merge_accumulators([])
+    assert (none.values.tolist(), none.sensitivity) == ([0, 0, 0], CONSTANT)
+    with pytest.raises(AssertionError, match="parts of different bounds"):
+        fn.add_input(total, exact([1, 2, 3], max_contributions=9))

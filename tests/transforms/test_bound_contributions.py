@@ -125,9 +125,10 @@ def test_small_batches_travel_together() -> None:
         Fields("user", "url"),
         (None,),
         KEY,
-        max_contributions=MOST,
+        (Bounds(MOST, EACH),),
         texts=False,
         shards=2,
+        public_keys=None,
         local=LocalResources(),
     )
     fn.setup()

@@ -12,6 +12,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.selection import SelectionParams
 from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.select_top import MostFrequent, _choose
+from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
 LISTED = ["a", "b", "c", "d", "absent"]
@@ -31,7 +32,7 @@ def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
     params = SelectionParams(2, count=3)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         counts = pipeline | beam.Create(parts(pieces)) | CountDomain(KeyDomain.of(LISTED))
-        chosen = counts | MostFrequent(LISTED, params, release_key=KEY)
+        chosen = counts | MostFrequent(LISTED, params, release_key=KEY, unit="record")
         assert_that(chosen, equal_to([["b", "d", "a"]]))
 
 
@@ -44,12 +45,26 @@ def test_no_data_at_all_still_chooses():
 
 def test_noise_is_a_function_of_key_list_and_counts():
     params = SelectionParams("0.01", count=5)
-    counts = np.arange(40)
     labels = [str(i) for i in range(40)]
-    first = _choose(counts, labels, params, KEY)
-    assert _choose(counts, labels, params, KEY) == first
-    assert _choose(counts + 1, labels, params, KEY) != first
-    assert _choose(counts, labels, params, ReleaseKey(bytes(32))) != first
+
+    def chosen(counts, key=KEY):
+        return _choose(exact_counts(counts), labels, params, key, "user")
+
+    counts = np.arange(40)
+    first = chosen(counts)
+    assert chosen(counts) == first
+    assert chosen(counts + 1) != first
+    assert chosen(counts, ReleaseKey(bytes(32))) != first
+
+
+def test_counts_of_records_are_refused_where_users_are_protected():
+    def run():
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            counts = pipeline | beam.Create(parts(2)) | CountDomain(KeyDomain.of(LISTED))
+            _ = counts | MostFrequent(LISTED, SelectionParams(2), release_key=KEY)
+
+    with pytest.raises(ParameterError, match="at most 1 per record, but the noise is calibrated for"):
+        run()
 
 
 def test_mistakes_show_when_the_pipeline_is_built():

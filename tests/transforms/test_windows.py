@@ -36,6 +36,7 @@ from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.release_clipped import ReleaseClipped
 from hushgram.transforms.select_top import MostFrequent
 from hushgram.transforms.sparse_vector import SparseVector
+from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
 KEYS = ["/a", "/b", "/c", "/d"]
@@ -55,7 +56,7 @@ def histograms(texts=False):
 
 
 def vectors():
-    return [np.array([900, 20, 50, 5 * i]) for i in range(4)]
+    return [exact_counts([900, 20, 50, 5 * i]) for i in range(4)]
 
 
 def values():
@@ -85,13 +86,17 @@ STAGES = {
         MergeHistograms(2, texts=False),
         lambda groups: total([part for _, part in groups]),
     ),
-    "count domain": (histograms(), CountDomain(KeyDomain.of(KEYS)), lambda out: [v.tolist() for v in out]),
+    "count domain": (
+        histograms(),
+        CountDomain(KeyDomain.of(KEYS)),
+        lambda out: [v.values.tolist() for v in out],
+    ),
     "queries": (
         {"keys": histograms(texts=True)},
         AnswerQueries(PLAN, [("s", range(2))]),
-        lambda out: [(stream, answers.tolist()) for stream, (_, answers) in out],
+        lambda out: [(stream, answers.values.tolist()) for stream, (_, answers) in out],
     ),
-    "clip": (values(), ReleaseClipped(ClipParams(epsilon=3, stop=100), NUMBERS, KEY), list),
+    "clip": (values(), ReleaseClipped(ClipParams(epsilon=3, stop=100), NUMBERS, KEY, "record"), list),
     "linear": (
         vectors(),
         AnswerLinear(

@@ -25,6 +25,11 @@ def test_published_kinds_keep_their_meaning() -> None:
     assert {key: KINDS[key] for key in PUBLISHED} == PUBLISHED
 
 
+def test_a_mechanism_from_elsewhere_is_an_event_under_its_own_name() -> None:
+    event = Event("toy", "0.1")
+    assert (event.kind, event.version, event.meaning) == ("toy", 1, "toy")
+
+
 def test_numbers_are_exact() -> None:
     event = Event("threshold", "0.1", "1e-6")
     assert (event.epsilon, event.delta) == (Fraction(1, 10), Fraction(1, 10**6))
@@ -34,12 +39,16 @@ def test_numbers_are_exact() -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        (("laplas", "1"), "kind"),
+        (("La place", "1"), "kind"),
+        (("", "1"), "kind"),
+        (("x" * 61, "1"), "kind"),
         (("laplace", "-1"), "epsilon"),
         (("laplace", "nan"), "epsilon"),
         (("laplace", "1", "1"), "delta"),
         (("laplace", "1", "-0.1"), "delta"),
         (("laplace", "1", "0", {}, 9), "version 9"),
+        (("laplace", "1", "0", {}, 0), "version 0"),
+        (("toy", "1", "0", {}, 2), "version 2"),
     ],
 )
 def test_wrong_events_are_refused_with_the_field(arguments: tuple[object, ...], field: str) -> None:

@@ -97,11 +97,11 @@ def test_units_of_many_keys_add_up():
     """The real hash: 10^5 sums of 0.3 units; the false-alarm rate at 5 standard deviations is 6 in 10^7."""
     n, grains = 100_000, round(0.3 * GRAINS)
     users = Contributions.of(np.arange(n), np.arange(n), KEY, texts=False)
-    rounded = units(np.full(n, grains), users._hashes())
+    rounded = units(np.full(n, grains), users.hashes())
     share = grains / GRAINS
     assert abs(rounded.mean() - share) < 5 * (share * (1 - share) / n) ** 0.5
     # and not by the order in which keys are kept
-    order = np.argsort(users._hashes())
+    order = np.argsort(users.hashes())
     assert abs(rounded[order[: n // 2]].mean() - share) < 5 * (share * (1 - share) / (n / 2)) ** 0.5
 
 

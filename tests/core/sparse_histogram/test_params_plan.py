@@ -23,6 +23,7 @@ from hushgram.sparse_histogram.plan import (
     expected_sizes,
     make_plan,
     make_public_plan,
+    release_events,
 )
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
@@ -325,7 +326,7 @@ def test_guarantee_of_buckets_is_one_part_for_both_vectors():
         params = ReleaseParams(epsilon=1, max_contributions=20, encoding="buckets", **changes)
         plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
         parts = {part.name: part.epsilon for part in plan.guarantee().parts}
-        assert parts == {"size": Fraction(1, 50), name: Fraction(49, 50)}
+        assert parts == {"sizing": Fraction(1, 50), name: Fraction(49, 50)}
         smaller = replace(plan, scale=plan.scale * Fraction(9, 10))
         with pytest.raises(ParameterError):
             smaller.guarantee()
@@ -335,6 +336,29 @@ def test_guarantee_of_buckets_is_one_part_for_both_vectors():
         if changes:  # no two keys of a user may meet: the number of buckets is bound to the classes
             with pytest.raises(ParameterError, match="multiple"):
                 replace(plan, space=replace(plan.space, size=plan.space.size + 1)).guarantee()
+
+
+@pytest.mark.parametrize("unit", ["user", "record"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"delta": "1e-6"},
+        {"delta": "1e-6", "noise": "gaussian"},
+        {"encoding": "buckets"},
+        {"encoding": "buckets", "delta": "1e-6"},
+        {"expected_keys": 10**5, "expected_records": 10**6},
+    ],
+)
+def test_guarantee_and_ledger_events_are_one_thing(changes, unit):
+    params = ReleaseParams(epsilon=1, max_contributions=20, **changes)
+    sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(2000))
+    guarantee, events = make_plan(params, sizes, unit).guarantee(), release_events(params, unit)
+    assert [(p.name, p.epsilon, p.delta) for p in guarantee.parts] == [
+        (event.kind, event.epsilon, event.delta) for event in events
+    ]
+    assert {event.relation for event in events} == {guarantee.unit} == {unit}
+    assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
 
 
 def test_contributions_auto_keeps_its_part_of_epsilon():
@@ -349,7 +373,14 @@ def test_contributions_auto_keeps_its_part_of_epsilon():
         make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000))).guarantee()
     plan = make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000)))
     told = replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(10)))
-    assert told.guarantee().epsilon == chosen.epsilon - params.split.size + Fraction(24, 1000)
+    guarantee = told.guarantee()
+    assert {part.name: part.epsilon for part in guarantee.parts} == {
+        "contributions": Fraction(1, 10),
+        "sizing": params.split.size,  # the map of this scale is 24/1000, and all of the share is charged
+        "threshold": params.split.threshold,
+        "alp": params.split.encoding,
+    }
+    assert guarantee.epsilon == chosen.epsilon
     assert Plan.from_text(json.loads(json.dumps(told.as_text()))) == told
     with pytest.raises(ParameterError, match="user_totals"):
         replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(9))).guarantee()

@@ -13,6 +13,7 @@ import pytest
 
 from hushgram.errors import ParameterError
 from hushgram.exact.histogram import Histogram
+from hushgram.sensitivity import exact
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.svt.kinds import KINDS, Counters, DataShape, QueryKind
 from hushgram.svt.kinds.kind import read_text
@@ -76,7 +77,9 @@ def test_a_toy_kind_is_parsed_planned_and_counted_beside_the_others(toy):
     for keys in (["/a.png", "/b.png", "c"], ["/a.png"]):
         plan.counting().add_keys(total, Histogram.of_column(keys, texts=True))
     plan.add_records(total, pa.table({"url": ["c", "d"], "n": [1, 5]}), np.array([3, 9]))
-    assert plan.reading().answers(total).tolist() == [3, 2, 3, 3]
+    first, second = plan.reading().answers(exact(total, max_contributions=8, max_per_key=2), [1, 3])
+    assert (first.values.tolist(), second.values.tolist()) == ([3], [2, 3, 3])
+    assert (first.sensitivity.max_per_key, second.sensitivity.max_per_key) == (8, 8)
 
 
 def test_errors_name_the_toy_too(toy):

@@ -217,7 +217,11 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     with Ledger("sqlite:///ledger.db") as ledger:
         (entry,) = ledger.history("views")
         spent = {event.kind: event.epsilon for event in entry.events}
-    assert spent == {"laplace": Fraction(1, 20), "sizing": Fraction(1, 50), "gaussian": Fraction(93, 100)}
+    assert spent == {
+        "contributions": Fraction(1, 20),
+        "sizing": Fraction(1, 50),
+        "gaussian": Fraction(93, 100),
+    }
 
 
 def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> None:
@@ -226,3 +230,42 @@ def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> No
         result = call("urls.yaml", "--set", "privacy.max_contributions=auto", "--set", change)
         assert "max_contributions auto needs a column of users" in str(result.exception)
     assert not (home / "out" / "urls.sketch").exists()
+
+
+BUCKETS = ("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: 20, encoding: buckets%s}")
+
+
+@pytest.mark.parametrize("value", [False, True], ids=["counts", "sums"])
+def test_records_of_one_key_have_gaussian_buckets(home: Path, value: bool) -> None:
+    """One key meets no other of its record in a bucket, so that nothing has to be kept apart."""
+    pq.write_table(pa.table({"url": KEYS, "n": list(range(400))}), home / "in/a.parquet")
+    sums = (", noise: gaussian, max_value: 10, unit: 1", "value: n") if value else ("", "")
+    result = call(
+        "urls.yaml",
+        *("--set", f"input={{path: in/*.parquet, key: url, {sums[1]}}}"),
+        *(BUCKETS[0], BUCKETS[1] % sums[0]),
+    )
+    assert result.exit_code == 0, result.exception
+    sketch = Sketch.open("out/urls.sketch")
+    assert sketch.guarantee.unit == "record"
+    assert {part.name for part in sketch.guarantee.parts} == {"sizing", "gaussian"}
+
+
+def test_gaussian_buckets_are_refused_where_keys_of_one_record_may_meet(home: Path) -> None:
+    words = ("--set", "input={path: in/*.parquet, key: url | words}")
+    for check in ((), ("--check",)):
+        result = call("urls.yaml", *words, BUCKETS[0], BUCKETS[1] % "", *check)
+        assert (
+            "privacy.noise must be laplace with encoding buckets where 'url | words' gives several keys"
+            in str(result.exception)
+        )
+    result = call("urls.yaml", *words, BUCKETS[0], BUCKETS[1] % ", noise: laplace")
+    assert result.exit_code == 0, result.exception
+
+
+def test_several_keys_per_record_need_a_bound(home: Path) -> None:
+    words = ("--set", "input={path: in/*.parquet, key: url | words}")
+    result = call("urls.yaml", *words, "--set", "privacy={epsilon: 1}")
+    assert "privacy.max_contributions is missing; say how many keys of one record may count" in str(
+        result.exception
+    )

@@ -1,0 +1,221 @@
+"""The neighbour machine: no find on the code as it is, every field drawn, and each breach of old found again.
+
+`HUSHGRAM_NEIGHBOUR_SECONDS` says how long it looks; `make neighbours` looks for hours.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from hushgram.accounting import Event
+from hushgram.domains import KeyDomain
+from hushgram.exact import weights
+from hushgram.exact.contributions import Bounds, Contributions, _before
+from hushgram.exact.keys import fingerprints
+from hushgram.inputs import columns as input_columns
+from hushgram.pipelines.jobs import JOBS, job_class
+from hushgram.randomized_response.rows import to_bytes
+from hushgram.sensitivity import ONE_RECORD, ExactVector
+from hushgram.transforms.shuffle import columns as shuffle_columns
+from tests.neighbours.data import draw_data
+from tests.neighbours.draw import NEVER, draw_job, fields_of
+from tests.neighbours.machine import Breach, Machine
+
+SECONDS = float(os.environ.get("HUSHGRAM_NEIGHBOUR_SECONDS", "15"))
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    made = Machine()
+    yield made
+    made.close()
+
+
+def test_no_pair_of_neighbours_is_further_apart_than_stated(machine: Machine) -> None:
+    first = random.SystemRandom().randrange(1 << 40)  # other pairs each time; a breach names its number
+    until = time.monotonic() + SECONDS
+    number = first
+    while time.monotonic() < until:
+        machine.try_one(number)
+        number += 1
+    assert number - first >= SECONDS / 2  # it looked at something
+    assert machine.ran["refused"] < 0.5 * (number - first)
+
+
+def test_every_field_of_every_config_is_drawn(machine: Machine) -> None:
+    """A field that is added to a config is drawn here, or this test says that it is not."""
+    wanted = {f"{model.__name__}.{name}" for job in JOBS for model, name in fields_of(job_class(job).Config)}
+    assert set(NEVER) <= wanted
+    seen: Counter[str] = Counter()
+    for number in range(6000):
+        rng = random.Random(number)
+        draw_job(rng.choice(list(JOBS)), rng, machine._world(draw_data(rng)), seen)
+        if number > 300 and wanted - set(NEVER) <= seen.keys():
+            break
+    assert sorted(wanted - set(NEVER) - seen.keys()) == []
+
+
+# --- the breaches of 0.2, put back -----------------------------------------------------------------------------
+
+
+def _cut_by_rank(self: Contributions, *bounds: Bounds) -> Contributions:
+    """Breach 1: parts keep C keys per user, also where values round to nothing."""
+    rows, first = self._ordered(bounds[0].apart)
+    rank = _before(np.ones(len(rows.keys), np.int64), first)
+    return rows._take(np.flatnonzero(rank < max(bound.max_contributions for bound in bounds)))
+
+
+def _every_word_counts(keys: Any, parents: Any, most: int, per_key: int) -> Any:
+    """Breach 2: a record counts once for each of its words."""
+    return np.arange(len(parents))
+
+
+def _keep_hashed(self: KeyDomain, keys: Any) -> Any:
+    """Breach 3: candidates are cells, and users are bounded by key."""
+    return np.isin(fingerprints(keys) >> np.uint64(64 - self.bits), self.prints), None
+
+
+def _count_hashed(self: KeyDomain, part: Any) -> ExactVector:
+    return ExactVector(part.reduced(self.bits).counts_of(self.prints), part.sensitivity)
+
+
+def _float_limits(values: pa.Array, name: str) -> Any:
+    """Breach 5: a bad value has the whole column compared as floats."""
+    reals = values.cast(pa.float64(), safe=False)
+    good = pc.and_(pc.greater_equal(reals, 0.0), pc.less(reals, float(weights.MOST_VALUE)))
+    whole = pc.fill_null(good, True).to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(values.type):
+        ends = pc.min_max(values).as_py()
+        if (ends["min"] or 0) >= 0 and (ends["max"] or 0) < weights.MOST_VALUE:
+            return
+    if not whole.all():
+        yield f"{name} is wrong", whole
+
+
+class _UserEvent(Event):
+    """Breach 6: whatever a release protects, it is charged as if it protected a user."""
+
+    def __init__(self, *args: Any, relation: str = "user", **kwargs: Any) -> None:
+        super().__init__(*args, relation="user", **kwargs)
+
+
+_RESPONSES = ("randomized-response",)
+
+
+def _none(names: Any, secrets: Any) -> None:
+    """Breach 4b: a condition may test a secret column."""
+
+
+def _cut_by_group(numbered: tuple[int, Any], sizes: dict[int, int]) -> Iterator[Any]:
+    """Breach 4a: how a table is cut follows from what is in it."""
+    group, rows = numbered
+    for _, at, held in rows.cut(0):
+        yield group, (at, to_bytes(held))
+
+
+_ARRAYS = input_columns.Texts.arrays
+
+
+def _all_alike(self: input_columns.Texts, rejects: Any) -> Any:
+    """Breach 4c: a secret that cannot be read removes its record."""
+    self._plan = replace(self._plan, source=replace(self._plan.source, secrets=()))
+    return _ARRAYS(self, rejects)
+
+
+def _in_order_of_input(cls: Any, table: pa.Table, key: bytes) -> Any:
+    """Breach 4d: rows keep the order in which they came."""
+    rows = np.arange(table.num_rows, dtype=np.uint64)
+    return cls(table, np.ones(len(rows), np.int64), np.zeros(len(rows), np.uint64), _NUMBERS.pop() + rows)
+
+
+_NUMBERS = [np.uint64(i << 20) for i in range(1 << 16, 0, -1)]
+
+
+@contextmanager
+def _patched(*patches: tuple[Any, str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name, value in patches:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
+    from hushgram.inputs import source
+    from hushgram.pipelines.jobs import answer, clip, sparse_vector, top
+    from hushgram.pipelines.jobs import randomized_response as response_job
+    from hushgram.sparse_histogram import plan
+    from hushgram.transforms import randomize_responses
+
+    users = [(module, "Event", _UserEvent) for module in (plan, answer, clip, sparse_vector, top)]
+    return {
+        "1 sums cut per batch": (
+            ("release", "metrics"),
+            lambda: _patched((Contributions, "cut", _cut_by_rank)),
+        ),
+        "2 words without users": (
+            ("release", "metrics", "top", "answer", "sparse-vector"),
+            lambda: _patched(
+                (input_columns, "bound_record", _every_word_counts),
+                (shuffle_columns, "rows_per_record", lambda schema: ONE_RECORD),
+            ),
+        ),
+        "3 top from a sketch of cells": (
+            ("top",),
+            lambda: _patched((KeyDomain, "keep", _keep_hashed), (KeyDomain, "count", _count_hashed)),
+        ),
+        "5 whole numbers near 2^62": (
+            ("release", "metrics"),
+            lambda: _patched((input_columns, "wrong_values", _float_limits)),
+        ),
+        "6 records charged as users": (
+            tuple(job for job in JOBS if job != "randomized-response"),
+            lambda: _patched(*users),
+        ),
+        "4a parts by content": (_RESPONSES, lambda: _patched((randomize_responses, "_cut", _cut_by_group))),
+        "4b conditions on secrets": (
+            _RESPONSES,
+            lambda: _patched((source, "overlapping", _none), (response_job, "overlapping", _none)),
+        ),
+        "4c unreadable secrets": (_RESPONSES, lambda: _patched((input_columns.Texts, "arrays", _all_alike))),
+        "4d order of the input": (
+            _RESPONSES,
+            lambda: _patched((randomize_responses.Rows, "of", classmethod(_in_order_of_input))),
+        ),
+    }
+
+
+BREACHES = _breaches()
+
+
+def _found(machine: Machine, tries: int) -> bool:
+    for number in range(tries):
+        try:
+            machine.try_one(number)
+        except Breach:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("breach", sorted(BREACHES))
+def test_breaches_of_old_are_found(breach: str) -> None:
+    """Each within a few hundred pairs: well inside what `.ci/run` looks at."""
+    jobs, put_back = BREACHES[breach]
+    machine = Machine(jobs)
+    try:
+        with put_back():
+            assert _found(machine, 3000)
+    finally:
+        machine.close()
