@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree bench wheel lock clean sketch-mutants
+.PHONY: help setup demo test test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree docs bench wheel lock clean sketch-mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -64,6 +64,9 @@ lint: setup tree ## ruff, mypy --strict, import contracts
 	$(BIN)/ruff check core transforms pipelines tests benchmarks tools packaging
 	$(BIN)/mypy -p hushgram
 	PYTHONPATH=$(TREE) $(BIN)/lint-imports
+
+docs: setup tree ## the documentation as a site, in .build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: setup    ## every comparison with peers, about half an hour; writes docs/benchmarks.md
 	$(BIN)/python -m benchmarks
