@@ -68,7 +68,7 @@ lint: setup tree ## ruff, mypy --strict, import contracts
 docs: setup tree ## the documentation as a site, in .build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-bench: setup    ## every comparison with peers, about half an hour; writes docs/benchmarks.md
+bench: setup    ## every comparison with peers, about half an hour; writes docs/benchmarks.md and benchmarks/out
 	$(BIN)/python -m benchmarks
 
 wheel: setup    ## dist/hushgram-*.whl

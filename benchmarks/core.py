@@ -97,7 +97,7 @@ def projection(report: Report) -> None:
     error = float(np.sqrt(np.mean((found - counts[some]) ** 2)))
     room = 8 * sketch.size
     report.note(
-        f"hushgram, all of its sketch: bits a key; RMSE up to {BOUND}", f"{room / KEYS:.1f}; {error:.2f}"
+        f"hushgram, all of its sketch: bits per key; RMSE up to {BOUND}", f"{room / KEYS:.1f}; {error:.2f}"
     )
     total = int(np.minimum(counts, BOUND).sum())
     factor = max(int((1 << (room - 1).bit_length()) * ALPHA / total), 1)  # the power of two above our bits
@@ -105,7 +105,7 @@ def projection(report: Report) -> None:
     for what, asked_of, used in (("its default size", queryable, FACTOR), ("small", small, factor)):
         told = np.array([asked_of(str(i)) for i in some])
         other, bits = float(np.sqrt(np.mean((told - counts[some]) ** 2))), opendp_bits(counts, used)
-        report.note(f"OpenDP's ALP, {what}: bits a key; the same RMSE", f"{bits / KEYS:.1f}; {other:.2f}")
+        report.note(f"OpenDP's ALP, {what}: bits per key; the same RMSE", f"{bits / KEYS:.1f}; {other:.2f}")
         report.bar(f"error over that of OpenDP, {what}", error / other, 1, at_most=True)
         report.bar(f"bits over those of OpenDP, {what}", room / bits, 1, at_most=True)
 

@@ -297,7 +297,9 @@ def baseline(report: Report) -> None:
                 answer["source"].to_numpy(zero_copy_only=False) != "alp",
             )
             space = 8 * sketch.size / KEYS
-            report.note(f"{name}: hushgram, {bits_per_key} bits a key in columns", line(ours, counts, space))
+            report.note(
+                f"{name}: hushgram, {bits_per_key} bits per key in columns", line(ours, counts, space)
+            )
             scale, cut = float(sketch.plan.scale), sketch.plan.threshold
             size = bits_per_key * KEYS // 8
             small = Buckets(rng, np.minimum(counts, cut), size, scale)

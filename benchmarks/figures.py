@@ -1,4 +1,4 @@
-"""Plots of docs/benchmarks.md: figures of a benchmark's JSON as SVG files that stand by themselves."""
+"""Plots of the benchmark pages: figures of a benchmark's JSON as plain SVG files."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import math
 from html import escape
 from typing import Any
 
-from hushgram.pipelines.pages.svg import Axis, Chart, Line
+from hushgram.pipelines.pages.svg import Axis, Chart, Line, as_file
 
 __all__ = ["COLOURS", "drawn"]
 
 #: One for each line; the order is that of the lines.
 COLOURS = ("#1f5fa8", "#7fb0e3", "#1d7f4f", "#8fcba9", "#c2410c", "#7c3aed", "#b58900", "#555555", "#d1477f")
 _WIDE, _HIGH, _PLOT = 860, 300, 640
-_STYLE = (
-    "text{font:12px sans-serif;fill:#222}.grid{stroke:#ddd}.axis{stroke:#444}"
-    "svg{background:#fff}"  # readable on a dark page too
-)
 
 
 def drawn(figure: dict[str, Any]) -> str:
-    """The picture: lines with dots, names beside them in the order of the lines."""
+    """Return the picture: lines with dots, names beside them in the order of the lines."""
     lines = {
         name: [(float(x), float(y)) for x, y in points] for name, points in figure["lines"].items() if points
     }
@@ -40,12 +36,7 @@ def drawn(figure: dict[str, Any]) -> str:
     ]
     inner = Chart(figure["title"], x, y, lines=named).svg()
     body = inner[inner.index(">") + 1 :].removesuffix("</svg>")
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}" height="{_HIGH}"'
-        f' role="img" aria-label="{escape(figure["title"])}"><style>{_STYLE}</style>'
-        f'<rect width="{_WIDE}" height="{_HIGH}" fill="#fff"/>'
-    )
-    return head + body + "".join(parts) + "</svg>\n"
+    return as_file(figure["title"], body + "".join(parts), _WIDE, _HIGH)
 
 
 def _axis(label: str, values: list[float], log: bool) -> Axis:

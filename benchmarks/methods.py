@@ -1,12 +1,13 @@
-"""Error against bits a key of six ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
+"""Error against bits per key of six ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
 
-ALP (argmax and posterior), buckets (posterior and unbiased; "list first" gives nine tenths of ε to the list, where the
-default gives about half), a threshold list alone, private CountSketch and Count-Min; on the same counts, at the same
-ε = 1, δ and bound C of a user, and in the same bytes. ALP is released at some bits a key, its bytes on disk are
-counted, list included, and all others get as many (the names that a list shows at δ > 0 are counted as fingerprints:
-whoever asks knows the key). Where buckets cannot do with less, peers get what buckets have. 50,000 keys of the data and
-as many keys of nobody are asked about; nothing is assumed of either (`present` is left alone). What the peers are given
-for nothing is in `benchmarks.peers`; marked * they also have a decoder that learned from the truth.
+The methods are ALP (argmax and posterior), buckets (posterior and unbiased; "list first" spends nine tenths of ε on
+the list, where the default spends about half), a threshold list alone, private CountSketch and private Count-Min. All
+release the same counts at the same ε = 1, δ and bound C per user, in the same number of bytes. ALP is released at
+some bits per key; its bytes on disk are counted, list included, and every other method gets as many. (Key texts,
+which a list shows at δ > 0, count as fingerprints: whoever asks knows the key.) Where buckets need more, peers get as
+much as buckets. The lookups are 50,000 keys of the data and 50,000 absent keys, with no assumption about either
+(`present` is not set). `benchmarks.peers` says what the peers get for free. A method marked * also has a decoder that
+was trained on the true counts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DATA: dict[str, Any] = {
     "two points, 5 and 200": lambda: np.where(np.random.default_rng(2).random(KEYS) < 0.5, 5, 200),
 }
 SETTINGS = (("0", 1), ("0", 8), ("1e-6", 8), ("1e-6", 32))  # δ and C
-BITS = (2, 4, 8, 16, 32)  # bits a key of ALP's columns; 8 is its default
+BITS = (2, 4, 8, 16, 32)  # bits per key of ALP's columns; 8 is its default
 DEFAULT = 8
 CURVES = ("Zipf 1.1", "log-normal", "uniform 1 to 200")  # at all of BITS; the others at the default
 SPANS = {
@@ -194,7 +195,7 @@ def beaten(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main(quick: bool) -> int:
     """Every case, two at a time; all figures go to benchmarks/out/methods.json."""
-    report = Report("Error against bits a key, by method")
+    report = Report("Error against bits per key, by method")
     names = ("Zipf 1.1", "log-normal") if quick else tuple(DATA)
     cases = [
         (name, *setting, bits) for setting in SETTINGS for name in names for bits in BITS

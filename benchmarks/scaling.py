@@ -119,7 +119,7 @@ def show(report: Report, rows: int, figures: dict[str, Any]) -> None:
     report.note(f"{size}: user shards; groups", f"{figures['users']}; {figures['groups']}")
     report.note(f"{size}: memory, GiB", f"{figures['memory'] / 2**30:.2f}")
     report.note(
-        f"{size}: bytes of the sketch; bits a key",
+        f"{size}: bytes of the sketch; bits per key",
         f"{figures['sketch']:,}; {8 * figures['sketch'] / keys:.1f}",
     )
     for name, (pieces, sent, largest) in sorted(figures["sent"].items()):

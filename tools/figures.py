@@ -1,14 +1,14 @@
-"""The figures of README and docs: `python -m tools.figures` writes docs/figures/*.svg, the same bytes every time.
+"""Draw the figures of README and docs: `python -m tools.figures` writes docs/figures/*.svg, always the same bytes.
 
-    odds            what ε means: how sure a guess can become
-    contributions   what C costs, and what the cut loses
-    kept            how many records a bound on users leaves
-    delta           from which count on keys are listed, against δ
-    releases        how many releases fit a budget
+    odds            what ε means: the confidence of a guess
+    contributions   error against C: noise and bounding
+    kept            share of records kept by contribution bounding
+    delta           threshold of key selection against δ
+    releases        number of releases that fit a budget
     flow            from files to answers
-    result          the heavy keys of a release of made-up page views, beside the truth
+    result          estimates of ten keys of a release of synthetic page views, with the true counts
 
-Named ones alone: `python -m tools.figures odds delta`.
+Write some of them: `python -m tools.figures odds delta`.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ COLOURS = ("var(--accent)", "var(--second)", "var(--third)", "var(--bad)")
 
 
 def odds() -> str:
-    """e^ε times the odds before, as a probability."""
+    """Plot e^ε times the prior odds, as a probability."""
     at = np.linspace(0.0, 6.0, 121)
     lines = []
     for number, (others, name) in enumerate(
         ((1, "1 : 1"), (9, "1 : 9"), (99, "1 : 99"), (9_999, "1 : 9,999"))
     ):
         points = [(float(e), math.exp(e) / (math.exp(e) + others)) for e in at]
-        lines.append(Line(f"odds before: {name}", points, COLOURS[number]))
-    x, y = Axis("ε", 0.0, 6.0), Axis("probability of the guess, at most", 0.0, 1.0)
-    return Chart("How sure a guess can become by a release", x, y, [], lines, (0.66, 0.4)).file()
+        lines.append(Line(f"prior odds {name}", points, COLOURS[number]))
+    x, y = Axis("ε", 0.0, 6.0), Axis("probability that the guess is right", 0.0, 1.0)
+    return Chart("Confidence of a guess after a release, at most", x, y, [], lines, (0.66, 0.4)).file()
 
 
 def contributions() -> str:
-    """By the planner: a key of 1,000 records before users are held to C."""
+    """Plot the planner's error of a key that has 1,000 records before users are bounded to C."""
     population = Population.zipf(100_000, 5_000_000, users=500_000)
     bounds = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     lines = []
@@ -60,30 +60,30 @@ def contributions() -> str:
             )
             found = predict(params, population, (1_000,), sets=())
             points.append((float(bound), found.at[0].uncut_error))
-        lines.append(Line(f"{noise} noise and cut, δ = {delta}", points, COLOURS[number], dots=True))
+        lines.append(Line(f"{noise} noise and bounding, δ = {delta}", points, COLOURS[number], dots=True))
     cut = [(float(bound), 1_000.0 * (1.0 - population.kept(bound))) for bound in bounds]
-    lines.append(Line("the cut alone", cut, COLOURS[2], dashed=True))
+    lines.append(Line("bounding alone", cut, COLOURS[2], dashed=True))
     x, y = Axis("C (max_contributions)", 1.0, 256.0, log=True), Axis("error at 1,000 records", 0.0, 1_400.0)
     return Chart("Error of a key of 1,000 records against C, at ε = 1", x, y, [], lines).file()
 
 
 def kept() -> str:
-    """Of users with Pareto activity of tail 1.2."""
+    """Plot the share kept of users with Pareto activity of tail 1.2."""
     bounds = np.unique(np.geomspace(1, 500, 60).astype(int))
     lines = []
     for number, mean in enumerate((3, 10, 50)):
         population = Population.zipf(1_000, 100_000 * mean, users=100_000)
         points = [(float(bound), population.kept(int(bound))) for bound in bounds]
-        lines.append(Line(f"{mean} records a user", points, COLOURS[number]))
+        lines.append(Line(f"{mean} records per user", points, COLOURS[number]))
     x, y = (
         Axis("C (max_contributions)", 1.0, 500.0, log=True),
-        Axis("share of the records that is kept", 0.0, 1.0),
+        Axis("share of records kept", 0.0, 1.0),
     )
-    return Chart("How many records a bound on users leaves", x, y, [], lines).file()
+    return Chart("Records kept by contribution bounding", x, y, [], lines).file()
 
 
 def delta() -> str:
-    """The threshold of the list, by the plan of a release."""
+    """Plot the threshold that the plan of a release states."""
     sizes = Sizes(5_000_000, 100_000, (), Fraction(0))
     lines = []
     for number, (noise, most) in enumerate(
@@ -97,29 +97,29 @@ def delta() -> str:
             )  # fmt: skip
             points.append((float(power), float(make_plan(params, sizes).threshold)))
         lines.append(Line(f"{noise}, C = {most}", points, COLOURS[number], dots=True))
-    x, y = Axis("δ = 10 to the power of minus …", 3.0, 12.0), Axis("keys are listed from", 0.0, 3_600.0)
-    return Chart("From which noisy count on keys are listed, at ε = 1", x, y, [], lines).file()
+    x, y = Axis("−log₁₀ δ", 3.0, 12.0), Axis("threshold (noisy count)", 0.0, 3_600.0)
+    return Chart("Threshold of key selection against δ, at ε = 1", x, y, [], lines).file()
 
 
 def releases() -> str:
-    """By the rules of the ledger, for a budget of ε = 10."""
+    """Plot the composition rules of the ledger for a budget of ε = 10."""
     each = [round(0.01 * 10 ** (i / 8), 4) for i in range(17)]
     rules = (
-        ("sums (basic), δ = 0", Budget("10", 0, "basic")),
-        ("filter, δ = 1e-6: any choice of releases", Budget("10", "1e-6", "filter")),
-        ("best, δ = 1e-6: releases by a schedule alone", Budget("10", "1e-6", "best")),
+        ("basic composition, δ = 0", Budget("10", 0, "basic")),
+        ("filter, δ = 1e-6: adaptive releases", Budget("10", "1e-6", "filter")),
+        ("best, δ = 1e-6: scheduled releases only", Budget("10", "1e-6", "best")),
     )
     lines = []
     for number, (name, budget) in enumerate(rules):
         points = [(e, float(further([], [Event("laplace", str(e))], budget))) for e in each]
         lines.append(Line(name, [p for p in points if p[1] >= 1], COLOURS[number]))
     x = Axis("ε of one release", each[0], each[-1], log=True)
-    y = Axis("releases (counted to 1,000)", 1.0, 2_000.0, log=True)
+    y = Axis("releases (at most 1,000 shown)", 1.0, 2_000.0, log=True)
     return Chart("How many releases fit a budget of ε = 10", x, y, [], lines, (0.0, 0.3)).file()
 
 
 def flow() -> str:
-    """Boxes and arrows; left of the dashed line all is exact and private, right of it released."""
+    """Draw boxes and arrows: exact and private left of the dashed line, released right of it."""
     boxes = [
         (10, 62, 86, "files", "Parquet, CSV,", "JSON, logs"),
         (126, 62, 100, "bound users", "at most C", "records each"),
@@ -138,7 +138,7 @@ def flow() -> str:
         out.append(f'<text x="{middle}" y="{y + 17}" text-anchor="middle" font-weight="600">{title}</text>')
         for line, text in enumerate(rest):
             place = f'x="{middle}" y="{y + 32 + 13 * line}"'
-            out.append(f'<text {place} text-anchor="middle" style="font-size:11px">{text}</text>')
+            out.append(f'<text {place} text-anchor="middle" font-size="11">{text}</text>')
     arrows = [
         (96, 88, 126, 88), (226, 88, 256, 88), (356, 82, 402, 34), (356, 88, 402, 94), (356, 94, 402, 154),
         (514, 34, 560, 80), (514, 94, 560, 88), (514, 154, 560, 96), (646, 88, 676, 88),
@@ -152,15 +152,15 @@ def flow() -> str:
     marker = f'<defs><marker id="tip" {size}>{tip}</marker></defs>'
     out.append('<line x1="379" y1="4" x2="379" y2="206" stroke="var(--bad)" stroke-dasharray="5 4"/>')
     for x, anchor, text in (
-        (370, "end", "exact and private: never leaves the job"),
-        (388, "start", "released: (ε, δ)-differentially private, free to ask"),
+        (370, "end", "exact and private: stays inside the job"),
+        (388, "start", "released: (ε, δ)-differentially private, free to query"),
     ):
-        out.append(f'<text x="{x}" y="202" text-anchor="{anchor}" style="font-size:12px">{text}</text>')
+        out.append(f'<text x="{x}" y="202" text-anchor="{anchor}" font-size="12">{text}</text>')
     return as_file("From files to answers", marker + "".join(out), 802, 212)
 
 
 def result() -> str:
-    """Bars with intervals; the truth, which is known of made-up data alone, as a line."""
+    """Draw bars with intervals, and the true counts, which only synthetic data have, as lines."""
     views = PageViews(rows=400_000, urls=20_000, users=1_000_000)
     users, urls = (np.concatenate(part) for part in zip(*views.chunks(), strict=True))
     pairs = np.unique(users * np.int64(views.url_count) + urls) % views.url_count
@@ -174,9 +174,9 @@ def result() -> str:
     rows = sketch.estimate(asked).to_pylist()
     top = max(row["high"] for row in rows)
     out = [
-        '<text x="10" y="20" font-weight="600">Visitors of ten pages, of a release at ε = 1</text>',
-        '<text x="10" y="38" style="font-size:11px">bar: estimate · whisker: 95 % interval · red: the truth, which'
-        " the release does not hold</text>",
+        '<text x="10" y="20" font-weight="600">Visitors of ten pages, released at ε = 1</text>',
+        '<text x="10" y="38" font-size="11">bar: estimate · whisker: 95 % interval · red: true count, not part of the'
+        " release</text>",
     ]
     for number, (row, exact) in enumerate(zip(rows, true, strict=True)):
         y = 52 + 24 * number

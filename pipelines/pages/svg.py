@@ -15,19 +15,25 @@ __all__ = ["Axis", "Band", "Chart", "Line", "as_file", "human"]
 
 _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
-# The colours of a page (templates/base.css), for a picture without one.
+# The light colours of a page (templates/base.css) and what its classes mean, for a picture in a file of its own: plain
+# attributes, since many viewers know neither style sheets nor custom properties.
+_PLAIN = {
+    "var(--ink)": "#1b1f24",
+    "var(--soft)": "#57606a",
+    "var(--rule)": "#d5dae0",
+    "var(--accent)": "#0b5cad",
+    "var(--second)": "#a3470a",
+    "var(--third)": "#1a7037",
+    "var(--bad)": "#a3270f",
+    'class="grid"': 'stroke="#d5dae0"',
+    'class="axis"': 'stroke="#57606a"',
+}
 _FILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img">
 <title>{2}</title>
-<style>
-:root {{ --ink: #1b1f24; --soft: #57606a; --paper: #ffffff; --rule: #d5dae0; --accent: #0b5cad; --second: #a3470a;
-  --third: #1a7037; --bad: #a3270f; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e8ebef; --soft: #a9b2bd; --paper: #14171b; --rule: #3a424c;
-  --accent: #7ab8ff; --second: #ffab70; --third: #7ee2a0; --bad: #ff9a85; }} }}
-text {{ fill: var(--ink); font: 13px system-ui, sans-serif; }}
-.grid {{ stroke: var(--rule); }} .axis {{ stroke: var(--soft); }}
-</style>
-<rect width="100%" height="100%" fill="var(--paper)"/>
+<rect width="{0}" height="{1}" fill="#ffffff"/>
+<g fill="#1b1f24" font-family="sans-serif" font-size="13">
 {3}
+</g>
 </svg>
 """
 
@@ -45,7 +51,9 @@ def human(value: float) -> str:
 
 
 def as_file(title: str, inside: str, width: int = _WIDTH, height: int = _HEIGHT) -> str:
-    """A picture as a file of its own, light and dark as the reader's screen is."""
+    """Return a picture as a file of its own, which every SVG viewer shows: dark on white, without a style sheet."""
+    for name, plain in _PLAIN.items():
+        inside = inside.replace(name, plain)
     return _FILE.format(width, height, escape(title), inside)
 
 

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the page lists every benchmark, says where others win, and its pictures are small and there."""
+"""Benchmark pages: docs/benchmarks.md has every benchmark and where others win, benchmarks/out every figure."""
 
 from __future__ import annotations
 
@@ -86,18 +86,40 @@ def test_the_page_tells_what_was_run_and_where_others_win(tmp_path: Path) -> Non
         if name != "engines":
             (tmp_path / "out" / f"{name}.json").write_text(json.dumps(body(name, **more)))
     assert page.write_page(tmp_path / "out", tmp_path / "page.md") == ["engines"]
-    text = (tmp_path / "page.md").read_text()
+    text, full = (tmp_path / "page.md").read_text(), (tmp_path / "out" / page.FULL).read_text()
     for name in page.BENCHMARKS:
         assert f"\n## {name}\n" in text
+        assert f"\n## {name}\n" in full
         assert f"`python -m benchmarks.{name}`" in text
     assert "| δ = 0, C = 8 | > 1,000 | threshold alone | Zipf 1.1; log-normal | 0.33 |" in text
     assert "| δ = 0, C = 8: Zipf 1.1 | Count-Min | 0.010 | 0.100 |" in text
-    assert "* ledger: figure of ledger: 1.5 x, the bar is ≥ 1." in text
+    assert "* ledger: figure of ledger: 1.5 x, bar ≥ 1." in text
     assert "not run" in text
-    pictures = re.findall(r"\(figures/([^)]+)\)", text)
-    assert len(pictures) > 2
-    for name in pictures:
-        ElementTree.parse(tmp_path / "figures" / name)
+    for folder, shown in ((tmp_path, text), (tmp_path / "out", full)):
+        pictures = re.findall(r"\(figures/([^)]+)\)", shown)
+        assert len(pictures) > 1
+        for name in pictures:
+            ElementTree.parse(folder / "figures" / name)
+
+
+def test_a_long_section_shows_main_figures_and_the_worst_of_each_kind_of_bar() -> None:
+    bars_of = [
+        {"what": f"data {i}: intervals hold", "value": 0.9 + i / 1000, "bar": "≥ 0.91", "reached": i >= 10}
+        for i in range(40)
+    ]
+    notes = [{"what": "main figure", "value": "1"}, {"what": "a detail", "value": "2"}]
+    lone = [{"what": "size", "value": 3.0, "bar": "≤ 2", "reached": False}]
+    text = "\n".join(page._main_section({"title": "T", "rows": [*bars_of, *notes, *lone]}, ("main",)))
+    assert "| intervals hold | 0.9 | ≥ 0.91 | 30 of 40 |" in text
+    assert "| main figure | 1 |" in text
+    assert "| size | 3 | ≤ 2 | **missed** |" in text
+    assert "a detail" not in text
+
+
+def test_a_short_section_is_shown_whole() -> None:
+    rows = [{"what": f"figure {i}", "value": str(i)} for i in range(5)]
+    text = "\n".join(page._main_section({"title": "T", "rows": rows}, ()))
+    assert all(f"| figure {i} | {i} |" in text for i in range(5))
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -131,6 +153,10 @@ def test_the_page_as_it_stands_is_whole() -> None:
         assert f"\n## {name}\n" in text
     for name in re.findall(r"\(figures/([^)]+)\)", text):
         assert (page.PAGE.parent / "figures" / name).stat().st_size < 300_000
+    assert "\n## Where another method is better\n" in text
+    assert len(text.split()) < 8_000
+    shown = set(re.findall(r"\(figures/(bench-[^)]+)\)", text))
+    assert {path.name for path in (page.PAGE.parent / "figures").glob("bench-*")} == shown
 
 
 def test_an_unknown_benchmark_is_one_line() -> None:

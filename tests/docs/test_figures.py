@@ -24,6 +24,13 @@ def test_every_picture_is_there_and_has_a_title() -> None:
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
 
 
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.svg")), ids=lambda path: path.name)
+def test_every_viewer_shows_the_colours(path: Path) -> None:
+    """Many viewers know neither style sheets nor custom properties, and show what has them in black."""
+    text = path.read_text(encoding="utf-8")
+    assert not [word for word in ("var(", "<style", "class=", "style=") if word in text]
+
+
 @pytest.mark.parametrize("name", ["odds", "kept", "flow"])
 def test_the_command_makes_the_same_bytes(name: str) -> None:
     assert FIGURES[name]() == (FOLDER / f"{name}.svg").read_text()

@@ -1,4 +1,4 @@
-"""The documentation site: it builds strictly, has every page that the navigation names, and loads nothing from elsewhere."""
+"""The documentation site: it builds strictly, its reference is whole, and it loads nothing from elsewhere."""
 
 from __future__ import annotations
 
