@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("job-server.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
-JOB_SERVER_VERSION = "2.62.0"  # see docs/decisions/060: the newest for which every Maven artefact can be had
+JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
 BEAM_MODULE = "github.com/apache/beam/sdks/v2"
 # Prism listens on every interface and has no option for it: the one line that says so is changed in our build.
 PRISM_SERVER = "go/pkg/beam/runners/prism/internal/jobservices/server.go"
