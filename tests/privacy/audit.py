@@ -367,8 +367,8 @@ def main() -> int:
     lines = [
         "# Exact audit",
         "",
-        "Written by `make audit`: every output on tiny neighbouring inputs, from first principles; the tests in",
-        "`tests/privacy/` show that the code draws from these distributions, and that broken twins exceed them.",
+        "`make audit` writes this page. It enumerates every output on tiny neighbouring inputs, from first principles.",
+        "Tests in `tests/privacy/` show that the code draws from these distributions, and reject broken variants.",
         "A δ of 0 is pure differential privacy; where δ > 0, the worst δ at the stated ε is shown.",
     ]
     bad = 0
