@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.neighbours.machine import Breach, Machine
+from tests.neighbours.machine import PAIRS, Breach, Machine
 
 
 def _work(task: tuple[int, int, float]) -> tuple[Counter[str], Counter[str], str | None, int]:
@@ -20,8 +20,7 @@ def _work(task: tuple[int, int, float]) -> tuple[Counter[str], Counter[str], str
         for number in range(first, first + count):
             if time.monotonic() > until:
                 break
-            machine.try_one(number)
-            done += 1
+            done += machine.try_one(number)
     except Breach as breach:
         return machine.ran, machine.seen, str(breach), done
     finally:
@@ -38,8 +37,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     chosen = parser.parse_args()
     started, until = time.monotonic(), time.monotonic() + chosen.seconds
-    step = 250
-    tasks = [(chosen.first + at, min(step, chosen.pairs - at), until) for at in range(0, chosen.pairs, step)]
+    step = 100  # tries of a task, each of several pairs
+    tries = -(-chosen.pairs // PAIRS)
+    tasks = [(chosen.first + at, min(step, tries - at), until) for at in range(0, tries, step)]
     ran: Counter[str] = Counter()
     seen: Counter[str] = Counter()
     total = 0
@@ -49,7 +49,7 @@ def main() -> int:
             if breach is not None:
                 print(f"breach after {total:,} pairs: {breach}")
                 return 1
-            if total % 5000 < step:
+            if total % 10_000 < step * PAIRS:
                 print(f"{total:,} pairs, {time.monotonic() - started:,.0f} s", flush=True)
     shown = ", ".join(f"{count:,} {name}" for name, count in ran.most_common())
     print(f"{total:,} pairs in {time.monotonic() - started:,.0f} s without a breach: {shown}")

@@ -144,6 +144,11 @@ class Data:
         files[at[0]][at[1]] = {**record, **fields}
         return Data(self.files, tuple(map(tuple, files)))
 
+    def sorted_by(self, name: str) -> Data:
+        """The same with the records of each file sorted by a column."""
+        files = [sorted(file, key=lambda r: str(isinstance(r, dict) and r[name])) for file in self.records]
+        return Data(self.files, tuple(map(tuple, files)))
+
     def shuffled(self, rng: random.Random) -> Data:
         """The same with the records of each file in another order; a line that is none may belong to the next."""
         files = [

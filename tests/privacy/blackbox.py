@@ -1,12 +1,12 @@
 """The black-box audit: the code that ships, run very often on neighbouring data, and a lower bound of its ε.
 
-    python -m tests.privacy.blackbox [--runs N] [CASE ...]      N a side (50,000); cases by words of their names
+    python -m tests.privacy.blackbox [--runs N] [CASE ...]      N per side; cases by words of their names
 
 For an event E of outputs, ε ≥ ln((P[E | D] − δ)/P[E | D']). A fifth of the runs choose the event: outcomes in falling
 order of their likelihood ratio, up to the one with which the bound is best. The other runs bound its two
 probabilities by Clopper and Pearson (1934) at a confidence of 99.9 % together, so that a bound above the claim is a
 breach, and one far below it says that the audit has no teeth there. Cases are the worst pairs known, and outcomes
-what tells them apart best. Results go to docs/audit.md.
+what tells them apart best. Releases are those of jobs, from files on (`blackbox_jobs`). Results go to docs/audit.md.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ TITLE = "## The same as a black box"
 CONFIDENCE = 0.999
 TEETH = 0.6
 TRAINING = 0.2
-RUNS = 50_000  # on each side
+RUNS = 50_000  # per side
+WHOLE_RUNS = 10_000  # of jobs whose stages all run for every release
 
 
 @dataclass(frozen=True)
 class Case:
     """A pair of neighbouring data sets: ``draw(side, n)`` gives the outcomes of n runs on one of them.
 
-    With ``of_delta`` the claim is that of δ alone: outcomes that one of the two can never have.
+    With ``of_delta`` the claim is that of δ alone: outcomes that one of the two can never have. ``runs`` is how often
+    an audit runs each side.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Case:
     draw: Callable[[bool, int], Iterable[Hashable]]
     delta: float = 0.0
     of_delta: bool = False
+    runs: int = RUNS
 
 
 @dataclass(frozen=True)
@@ -141,16 +144,31 @@ def write(rows: Mapping[str, str], page: Path = PAGE) -> None:
         "hold at a confidence of 99.9 % (Clopper and Pearson). A bound above the claim would be a breach; below 60 %",
         "of the claim the audit has no teeth, and the row says so: the exact figures above are then what speaks.",
         "",
-        "| pair of data sets | runs a side | claimed | at least | share | |",
+        "Releases are those of jobs: a config, two files, and the stages that `hushgram release`, `metrics` or `top`",
+        "runs on them, each time under a fresh key. Where the key has no part in the exact histogram, the stages",
+        "before the mechanisms run for every fiftieth release; all other pairs run every stage for every release.",
+        f"`make audit` runs these {WHOLE_RUNS:,} times per side, and the rest {RUNS:,} times. A row says how often its",
+        "pair was run when the row was written.",
+        "",
+        "| pair of data sets | runs per side | claimed | at least | share | |",
         "|---|---|---|---|---|---|",
         *(kept[name] for name in cases() if name in kept),
     ]
     page.write_text(before.rstrip() + "\n\n" + "\n".join(lines) + "\n")
 
 
+def row_of(case: Case, verdict: Verdict, runs: int) -> str:
+    """The row of a case in the page."""
+    claim = f"δ = {case.delta:g}" if case.of_delta else f"ε = {case.epsilon:g}"
+    claim += f", δ = {case.delta:g}" if case.delta and not case.of_delta else ""
+    remark = {"ok": "", "weak": "no teeth", "BREACH": "**above its claim**"}[verdict.word]
+    share = verdict.bound / verdict.claim
+    return f"| {case.name} | {runs:,} | {claim} | {verdict.bound:.4g} | {share:.0%} | {remark} |"
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.privacy.blackbox")
-    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--runs", type=int, help="per side; left out, as many as the case states")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--dry", action="store_true", help="do not write docs/audit.md")
     parser.add_argument("words", nargs="*")
@@ -162,7 +180,7 @@ def main(arguments: list[str]) -> int:
     with ProcessPoolExecutor(given.workers) as pool:
         for case in chosen:
             begun = time.monotonic()
-            chunk = -(-given.runs // 10)
+            chunk = -(-(given.runs or case.runs) // 10)
             asked = {
                 side: [pool.submit(_drawn, case.name, side, chunk) for _ in range(10)]
                 for side in (True, False)
@@ -170,11 +188,7 @@ def main(arguments: list[str]) -> int:
             sides = {side: [o for part in parts for o in part.result()] for side, parts in asked.items()}
             verdict = audited(case, sides)
             bad += verdict.word == "BREACH"
-            claim = f"δ = {case.delta:g}" if case.of_delta else f"ε = {case.epsilon:g}"
-            claim += f", δ = {case.delta:g}" if case.delta and not case.of_delta else ""
-            share, runs = verdict.bound / verdict.claim, min(map(len, sides.values()))
-            remark = {"ok": "", "weak": "no teeth", "BREACH": "**above its claim**"}[verdict.word]
-            row = f"| {case.name} | {runs:,} | {claim} | {verdict.bound:.4g} | {share:.0%} | {remark} |"
+            row = row_of(case, verdict, min(map(len, sides.values())))
             print(f"{row} {verdict.hits} of {verdict.tested:,}, {time.monotonic() - begun:.0f} s", flush=True)
             if not given.dry:
                 write({case.name: row})

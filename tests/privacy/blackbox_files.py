@@ -1,34 +1,30 @@
 """Cases of the black-box audit from files: one user's lines more in a file of each format, odd lines among them.
 
-Files are written and read by the readers that jobs use, once for fifty releases; a line that cannot be read is a
-record set aside, whoever wrote it.
+A line that cannot be read is a rejected record, whoever wrote it.
 """
 
 from __future__ import annotations
 
 import io
-import tempfile
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hushgram.inputs import read_item
-from tests.core.inputs.helpers import plan_of
 from tests.privacy.blackbox import Case
-from tests.privacy.blackbox_releases import KEY, PURE_LIST, Pair, release_case
+from tests.privacy.blackbox_jobs import Pair, job_case
+from tests.privacy.blackbox_releases import KEY, PURE_LIST
 
-__all__ = ["CASES", "columns_of"]
+__all__ = ["CASES", "FILES", "FromFile"]
 
 
 def _log(user: str, path: str) -> bytes:
     return f'{user} - - [15/Nov/2026:10:00:00 +0000] "GET {path} HTTP/1.1" 200 5 "-" "M"\n'.encode()
 
 
-# Of each format: what others wrote, what one user adds to it, options.
-_FILES: dict[str, tuple[bytes, bytes, dict[str, Any]]] = {
+#: Of each format: what others wrote, what one user adds to it, and fields of the config's input.
+FILES: dict[str, tuple[bytes, bytes, dict[str, Any]]] = {
     "csv": (
         b"user,key\na,/other\nb,\n",
         f'v,{KEY}\nv,"{KEY}\nv,{KEY},more\nv\n\n"v"x,{KEY}\n'.encode() + b"v,\xff\n",
@@ -37,7 +33,7 @@ _FILES: dict[str, tuple[bytes, bytes, dict[str, Any]]] = {
     "tsv": (
         b"user\tkey\na\t/other\n",
         f"v\t{KEY}\nv\nv\t{KEY}\t\t\n\n".encode() + b"v\t\xc3\n",
-        {"delimiter": "\t"},
+        {"csv": {"delimiter": "\t"}},
     ),
     "jsonl": (
         b'{"user":"a","key":"/other"}\n',
@@ -47,7 +43,7 @@ _FILES: dict[str, tuple[bytes, bytes, dict[str, Any]]] = {
     "log": (
         _log("1.1.1.1", "/other"),
         _log("2.2.2.2", KEY) + b"2.2.2.2 - - [no time] nothing\n" + b"\xff" * 30 + b"\n",
-        {"preset": "access-log", "ids": ("ip", "path"), "format": "log"},
+        {"format": "log", "preset": "access-log", "user": "ip", "key": "path"},
     ),
     "parquet": (b"", b"", {}),
 }
@@ -60,38 +56,25 @@ def _parquet(rows: list[tuple[str | None, str | None]]) -> bytes:
     return sink.getvalue()
 
 
-def _content(format: str, added: bool) -> bytes:
-    if format == "parquet":
-        return _parquet(
-            [("a", "/other"), *([("v", KEY), ("v", None), (None, KEY), (None, "")] if added else [])]
-        )
-    others, more, _ = _FILES[format]
-    return others + (more if added else b"")
-
-
-def columns_of(format: str, added: bool) -> tuple[list[Any], list[Any]]:
-    """Users and keys as the reader of a format finds them in a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"data.{format}"
-        path.write_bytes(_content(format, added))
-        plan = plan_of(path, **_FILES[format][2])
-        batches = [chunk.batch for item in plan.items for chunk in read_item(item, plan)]
-    table = pa.Table.from_batches(batches, plan.schema)
-    return table.column(0).to_pylist(), table.column(1).to_pylist()
-
-
 @dataclass(frozen=True)
-class _FromFile(Pair):
+class FromFile(Pair):
+    """A pair whose files are given as bytes."""
+
     format: str = "csv"
 
-    def columns(self, added: bool) -> tuple[list[Any], list[Any]]:
-        return columns_of(self.format, added)
+    def content(self, added: bool) -> bytes:
+        if self.format == "parquet":
+            odd = [("v", KEY), ("v", None), (None, KEY), (None, "")]
+            return _parquet([("a", "/other"), *(odd if added else [])])
+        others, more, _ = FILES[self.format]
+        return others + (more if added else b"")
 
 
 def _case(format: str) -> Case:
     held = {field.name: getattr(PURE_LIST, field.name) for field in fields(Pair)}
+    held |= {"config": {**PURE_LIST.config, "input": FILES[format][2]}, "file": f"data.{format}"}
     name = f"δ = 0, list and ALP, one user's lines more in a {format} file"
-    return release_case(name, _FromFile(**held, format=format))
+    return job_case(name, FromFile(**held, format=format))
 
 
-CASES = tuple(_case(format) for format in _FILES)
+CASES = tuple(_case(format) for format in FILES)

@@ -1,0 +1,275 @@
+"""Jobs of the black-box audit: the stages that a command such as ``hushgram release`` runs, on files, under fresh keys.
+
+A run is ``job.build``: the stages of the job itself, applied without a runner (`tests.neighbours.eager`). Some work is
+saved, and nothing of what is drawn changes by it:
+
+* The input is read once. No key has a part in that.
+* Nothing is written. What the last stage would write is what a pair sees.
+* Of the 256 noise shards of a list, only those that a pair looks at are released: the noise of each is its own.
+* Where the key has no part in the exact histogram (``Pair.whole`` is False), the stages before the mechanisms run for
+  every fiftieth release and must give the same histogram each time; between these, the mechanisms alone run again, each
+  time under a fresh key.
+
+`test_blackbox` shows that what is seen so is what the job writes under the same key, also on a runner.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import tempfile
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from hushgram.exact.histogram import Histogram
+from hushgram.exact.keys import fingerprints
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.jobs import job_class, stages, top
+from hushgram.pipelines.jobs.job import Job
+from hushgram.sparse_histogram import steps
+from hushgram.sparse_histogram.metrics import metric_keys
+from hushgram.sparse_histogram.plan import make_public_plan
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.transforms import encode_counts, release_public_list, release_threshold
+from hushgram.transforms.plan_release import PlanFromSurveys
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.transforms.shuffle.sharding import noise_parts
+from hushgram.transforms.write_sketch import WriteSketch
+from tests.neighbours.eager import Eager, eagerly
+from tests.privacy.blackbox import RUNS, WHOLE_RUNS, Case
+
+__all__ = ["Pair", "Runs", "Seen", "job_case", "running"]
+
+_AGAIN = 50  # releases of one exact histogram
+_KEPT_PLANS = lru_cache(1 << 12)(steps.make_plan)
+
+
+@cache
+def _print(key: str) -> int:
+    return int(fingerprints([key])[0])
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The parts of a released sketch that a pair looks at."""
+
+    plan: Any
+    heavy: Heavy
+    blocks: list[Any]
+    release_key: ReleaseKey
+
+    def value(self, key: str) -> int | None:
+        """Return the noisy count of a key in the list."""
+        place = _print(key) if self.plan.domain_bits is None else _print(key) >> (64 - self.plan.domain_bits)
+        found = np.flatnonzero(self.heavy.fingerprints == np.uint64(place))
+        return int(self.heavy.values[found[0]]) if len(found) else None
+
+    def encoded(self, key: str) -> Any:
+        """Return what the encoding shows of a key."""
+        place = self.plan.kind.place(np.array([_print(key)], np.uint64), self.plan.domain_bits)
+        seeds = steps.seeds_of(self.plan, self.release_key)
+        contents = [block.content for block in self.blocks]  # in order
+        read = self.plan.space.look_up(place, seeds, lambda block: np.frombuffer(contents[block], np.uint8))
+        return read[0]
+
+
+class _InOrder(random.Random):
+    """What a runner decides, where it leaves elements in their order and in one bundle."""
+
+    def random(self) -> float:
+        return 0.3
+
+    def shuffle(self, x: Any) -> None:
+        pass
+
+
+class Runs:
+    """Releases of one job; made by `running`."""
+
+    def __init__(self, job: Any, pipeline: Any, watched: tuple[str, ...], path: str) -> None:
+        self._job, self._pipeline, self._path = job, pipeline, path
+        self._shards = {_print(key) >> 56 for key in watched}
+        self.batches: list[Any] | None = None
+        self._released: list[Any] = []
+        self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
+        self._again: list[Callable[[ReleaseKey], Seen]] = []
+
+    def whole(self, release_key: ReleaseKey) -> list[Any]:
+        """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
+        before, self._exact = self._exact, []
+        self._released, self._again = [], []
+        self._job.build(self._pipeline, self._path, release_key, LocalResources())
+        self.same = not before or _digests(before) == _digests(self._exact)
+        return self._released
+
+    def again(self, release_key: ReleaseKey) -> list[Any]:
+        """Run the mechanisms on the exact histograms of the last `whole` under another key."""
+        if not self._again:
+            self._again = [self._mechanisms(*exact) for exact in self._exact]
+        keys = [release_key]
+        if self._job.kind == "metrics":
+            keys = list(metric_keys(self._job.metrics, release_key)[1].values())
+        return [release(key) for release, key in zip(self._again, keys, strict=True)]
+
+    def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
+        params, unit, table = release._params, release._unit, release._public_keys
+        if table is not None:
+            plan = make_public_plan(params, len(table.texts), unit)
+            ((_, histogram),) = merged
+
+            def listed(given: ReleaseKey) -> Seen:
+                key = steps.key_for(params, given)
+                return Seen(plan, release_public_list.heavy_of_list(histogram, table, plan, key), [], key)
+
+            return listed
+        groups = release._shards.groups
+        shards = [part for group, histogram in merged for part in noise_parts(group, groups, histogram)]
+        survey = Survey.of(shards)
+        object.__setattr__(survey, "data_digest", cache(survey.data_digest))
+        looked_at = [(shard, part) for shard, part in shards if shard in self._shards]
+        filled = [(shard, part) for shard, part in shards if len(part)]
+
+        def sparse(given: ReleaseKey) -> Seen:
+            key = steps.key_for(params, given)
+            planned = PlanFromSurveys(params, key, unit).extract_output(survey)
+            heavy = [release_threshold.heavy_of_shard(shard, part, planned, key) for shard, part in looked_at]
+            parts = dict(encode_counts.block_parts(filled, planned, key))
+            blocks = [
+                encode_counts.released_block(block, [parts[block]] if block in parts else [], planned, key)
+                for block in range(planned.plan.space.blocks)  # type: ignore[union-attr]
+            ]
+            return Seen(planned.plan, Heavy.concat(heavy), blocks, key)
+
+        return sparse
+
+    # What takes the place of stages while `running`
+
+    def records(self, pipeline: Any, job: Job[Any]) -> Eager:
+        if self.batches is None:
+            self.batches = _RECORDS(pipeline, job).elements
+        return Eager(self.batches, pipeline)
+
+    def heavy_of_shard(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
+        if shard in self._shards:
+            return steps.heavy_of_shard(shard, part, *rest)
+        return Heavy(part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts[:0])
+
+    def merged(self, release: Any, parts: Any, groups: int) -> Any:
+        out = _MERGED(release, parts, groups)
+        self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
+        return out
+
+    def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
+        (plan,) = parts["plan"].elements
+        heavy = Heavy.concat([part for _, part in sorted(parts["heavy"].elements, key=lambda pair: pair[0])])
+        blocks = sorted(parts["blocks"].elements, key=lambda block: block.index) if "blocks" in parts else []
+        self._released.append(Seen(plan, heavy, blocks, writer._release_key))
+        return Eager((), parts["plan"].pipeline)
+
+    def keys(self, chosen: list[str], _path: str, _header: Any) -> None:
+        self._released.append(chosen)
+
+
+def _digests(exact: list[tuple[Any, list[tuple[int, Histogram]]]]) -> list[list[bytes]]:
+    return [[histogram.digest() for _, histogram in merged] for _, merged in exact]
+
+
+_RECORDS, _MERGED = stages.records, ReleaseSparseHistogram._merged
+
+
+@contextmanager
+def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
+    """Give `Runs` of a job, which would write to ``path``."""
+    with eagerly(_InOrder()) as pipeline, ExitStack() as stack:
+        runs = Runs(job, pipeline, watched, path)
+        changes: dict[tuple[Any, str], Any] = {
+            (stages, "records"): runs.records,
+            (release_threshold, "heavy_of_shard"): runs.heavy_of_shard,
+            (ReleaseSparseHistogram, "_merged"): lambda *given: runs.merged(*given),
+            (WriteSketch, "expand"): lambda *given: runs.sketch(*given),
+            (top, "_write"): runs.keys,
+            (steps, "make_plan"): _KEPT_PLANS,
+        }
+        for (owner, name), value in changes.items():
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield runs
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A job on data without and with one privacy unit: its releases, each reduced to an outcome."""
+
+    config: dict[str, Any]
+    without: list[tuple[Any, ...]]
+    unit: list[tuple[Any, ...]]
+    outcome: Callable[..., Hashable]
+    watched: tuple[str, ...] = ()
+    #: files that the config names beside its input, as {folder} in it
+    beside: Callable[[Path], None] = field(default=lambda folder: None)
+    whole: bool = False  #: whether every release runs all stages of the job
+    job_name: str = "release"
+    columns: tuple[str, ...] = ("user", "key")
+    file: str = "data.csv"
+
+    def content(self, added: bool) -> bytes:
+        """Return the input file."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(
+            [self.columns, *self.without, *(self.unit if added else [])]
+        )
+        return text.getvalue().encode()
+
+    def job(self, added: bool, folder: Path) -> Any:
+        """Write all files below ``folder``; return the job on them."""
+        (folder / self.file).write_bytes(self.content(added))
+        self.beside(folder)
+        names = {"user": "user"} if "user" in self.columns else {}
+        given = {
+            self.job_name.replace("-", "_"): "audit",
+            "output": {"path": str(folder / "out")},
+            **_placed(self.config, folder),
+        }
+        limits = {"path": str(folder / self.file), "max_bad_share": 1, "min_rows": 0}
+        given["input"] = {"key": "key", **names, **limits, **given.get("input", {})}
+        kind = job_class(self.job_name)
+        return kind(kind.Config.model_validate(given))
+
+    def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            running(self.job(added, Path(folder)), self.watched, f"{folder}/out") as releases,
+        ):
+            for number in range(runs):
+                if self.whole or number % _AGAIN == 0:
+                    released = releases.whole(ReleaseKey.generate())
+                    if not self.whole and not releases.same:
+                        raise AssertionError("the release key has a part in what is exact; set whole")
+                else:
+                    released = releases.again(ReleaseKey.generate())
+                yield self.outcome(*released)
+
+
+def _placed(config: Any, folder: Path) -> Any:
+    """Return a config with the names of files below ``folder``."""
+    if isinstance(config, dict):
+        return {name: _placed(value, folder) for name, value in config.items()}
+    return config.replace("{folder}", str(folder)) if isinstance(config, str) else config
+
+
+def job_case(name: str, pair: Pair, **more: Any) -> Case:
+    """The case of a pair, with the claim of its config."""
+    privacy = pair.config["privacy"]
+    epsilon, delta = (float(Fraction(privacy.get(word, 0))) for word in ("epsilon", "delta"))
+    runs = WHOLE_RUNS if pair.whole else RUNS
+    return Case(name, epsilon, pair, delta=delta, runs=runs, **more)
