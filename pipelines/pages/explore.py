@@ -157,7 +157,7 @@ def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JS
     found = [name.rpartition(": ")[2] for name in table.column_names]
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
-    among = rows[0][found.index("among")] if rows else 1
+    among = rows[0][found.index("among")] if rows and names else 1
     return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
 
 

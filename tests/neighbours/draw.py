@@ -222,7 +222,8 @@ class _Drawing:
         """What a job needs one way or another."""
         ways: list[dict[str, Any]] = [{}]
         if self.job == "top":
-            ways = [{"keys": self.paths["keys"]}, {"sketch": self.rng.choice(self.sketches)}]
+            few = {"count": self._value(self.config, "count")}  # no more than there are candidates
+            ways = [few | {"keys": self.paths["keys"]}, few | {"sketch": self.rng.choice(self.sketches)}]
         if self.job == "sparse-vector":
             svt = {"svt": {"threshold": 1, "cutoff": 2}}
             ways = [svt | {"stream": self.model_named("StreamConfig")}, svt | {"streams": self.streams()}]
