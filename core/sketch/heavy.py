@@ -12,7 +12,6 @@ from hushgram.errors import FormatError
 from hushgram.sketch.parquet_pages import (
     BYTE_ARRAY,
     DELTA_BINARY_PACKED,
-    DELTA_BYTE_ARRAY,
     DELTA_LENGTH_BYTE_ARRAY,
     INT64,
     Column,
@@ -65,10 +64,10 @@ def _written(heavy: Heavy, compression: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_heavy(content: bytes, plan: Plan, rows: int, version: int, where: object) -> Heavy:
-    """What `heavy_bytes` wrote, in this version of the format; every row is checked."""
+def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
+    """What `heavy_bytes` wrote; every row is checked."""
     try:
-        heavy = _read(content, plan, rows, version)
+        heavy = _read(content, plan, rows)
         _check(heavy, plan)
         return heavy
     except FormatError as error:
@@ -78,24 +77,20 @@ def read_heavy(content: bytes, plan: Plan, rows: int, version: int, where: objec
         raise FormatError(f"{where}: cannot be read as Parquet ({reason}); copy the sketch again") from None
 
 
-def _read(content: bytes, plan: Plan, rows: int, version: int) -> Heavy:
+def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
     import pyarrow.parquet as pq
 
     columns = [Column(name, INT64, DELTA_BINARY_PACKED) for name in ("fingerprint", "value")]
     if plan.kind.texts:
-        encoding = DELTA_BYTE_ARRAY if version == 1 else DELTA_LENGTH_BYTE_ARRAY
-        columns.append(Column("key", BYTE_ARRAY, encoding))
+        columns.append(Column("key", BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY))
     room = _room(len(content))
-    inside = contents_of(content, columns, min(rows, room // 16))
-    if inside.rows != rows:
-        raise FormatError(f"has {inside.rows} rows, the manifest says {rows}")
-    if inside.uncompressed > room:
+    found_rows, uncompressed = contents_of(content, columns, min(rows, room // 16))
+    if found_rows != rows:
+        raise FormatError(f"has {found_rows} rows, the manifest says {rows}")
+    if uncompressed > room:
         raise FormatError("needs more memory than a file of its size may")
     with pq.ParquetFile(pa.BufferReader(content), thrift_string_size_limit=1 << 20) as file:
-        if version > 1:
-            table = file.read(use_threads=False)
-        else:
-            table = _read_slowly(file, max(room // max(inside.largest_page, 1), 1), room)
+        table = file.read(use_threads=False)
     wanted = {"fingerprint": pa.uint64(), "value": pa.int64(), "key": pa.binary()}
     for column in columns:
         found = table[column.name]
@@ -116,17 +111,6 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
         for chunk in column.chunks
     ]
     return np.concatenate([np.zeros(0, kind), *parts]) if len(parts) != 1 else parts[0]
-
-
-def _read_slowly(file: Any, rows: int, room: int) -> pa.Table:
-    """In version 1 a text may repeat the one before it, up to a page: few rows at a time, to stay near the room."""
-    held = []
-    for batch in file.iter_batches(rows, use_threads=False):
-        held.append(batch)
-        room -= batch.nbytes
-        if room < 0:
-            raise FormatError("needs more memory than a file of its size may")
-    return pa.Table.from_batches(held, file.schema_arrow)
 
 
 def _check(heavy: Heavy, plan: Plan) -> None:

@@ -15,12 +15,11 @@ from typing import Any
 
 from hushgram.errors import FormatError
 
-__all__ = ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "Column", "Contents", "contents_of"]
+__all__ = ["BYTE_ARRAY", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "INT64", "Column", "contents_of"]
 
 MAGIC = b"PAR1"
 #: encodings of values
-DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY = 5, 6, 7
-_RLE = 3
+DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY = 5, 6
 #: physical types: int64 and byte array
 INT64, BYTE_ARRAY = 2, 6
 # kinds of compression: none, zstd
@@ -40,17 +39,8 @@ class Column:
     encoding: int
 
 
-@dataclass(frozen=True)
-class Contents:
-    """What is in a file: rows, and bytes of the largest page and of all pages, decompressed."""
-
-    rows: int
-    largest_page: int
-    uncompressed: int
-
-
-def contents_of(content: bytes, columns: list[Column], most_rows: int) -> Contents:
-    """Check that the file has these columns and no others, and add up its pages.
+def contents_of(content: bytes, columns: list[Column], most_rows: int) -> tuple[int, int]:
+    """Check that the file has these columns and no others; return its rows and the decompressed bytes of all pages.
 
     Raises FormatError with the reason alone; ``most_rows`` limits what is looked at.
     """
@@ -60,7 +50,7 @@ def contents_of(content: bytes, columns: list[Column], most_rows: int) -> Conten
         raise FormatError("its structure is damaged") from None
 
 
-def _contents(content: bytes, columns: list[Column], most_rows: int) -> Contents:
+def _contents(content: bytes, columns: list[Column], most_rows: int) -> tuple[int, int]:
     length = int.from_bytes(content[-8:-4], "little")
     if len(content) < 12 or content[:4] != MAGIC or content[-4:] != MAGIC or length > len(content) - 12:
         raise FormatError("it is not a Parquet file")
@@ -78,7 +68,7 @@ def _contents(content: bytes, columns: list[Column], most_rows: int) -> Contents
         for chunk, column in zip(group[1], columns, strict=True)
         for page in _pages(content, body, chunk[3], column, group[3])
     ]
-    return Contents(rows, max(pages, default=0), sum(pages))
+    return rows, sum(pages)
 
 
 def _check_schema(schema: list[dict[int, Any]], columns: list[Column]) -> None:
