@@ -298,17 +298,6 @@ class PartitionConfig(Model):
     modulo: int = Field(ge=2, le=1 << 20, description="how many parts there are, the same in all releases")
     part: int = Field(ge=0, description="which of them, counted from 0")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_label(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            raise refuse(
-                (),
-                f"was a label that nobody checked ({data!r:.60}); write {{modulo: 12, part: 3}}, which hushgram "
-                "applies to the records, or leave it out",
-            )
-        return data
-
     @model_validator(mode="after")
     def _inside(self) -> Self:
         if self.part >= self.modulo:
@@ -320,8 +309,6 @@ class JobConfig(Model):
     """What every job has. A subclass names its own job in the field called NAME."""
 
     NAME: ClassVar[str] = "release"
-    #: what the field called NAME was called before
-    OLD_NAME: ClassVar[str | None] = None
 
     input: InputConfig
     privacy: PrivacyConfig
@@ -386,9 +373,6 @@ def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date
     ``yesterday`` (UTC).
     """
     document = read_document(path, overrides)
-    old = model.OLD_NAME
-    if old in document.data and model.NAME not in document.data:
-        raise ConfigError(f"{document.origin((old,))}: the field {old} is now called {model.NAME}")
     substitute_date(document, resolve_date(date))
     try:
         return model.model_validate(document.data)

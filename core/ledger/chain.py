@@ -150,7 +150,7 @@ class Chain:
         return after
 
     def seal_all(self, connection: sa.Connection, pepper: bytes | None) -> None:
-        """Seals all rows as they are: for a migration, a copy, or a new key."""
+        """Seals all rows as they are: for a new ledger, a copy, or a new key."""
         connection.execute(settings.delete())
         stored = None if pepper is None else wrap_pepper(pepper)
         for name, value in (("seals", self._sealer.form), ("pepper", stored)):

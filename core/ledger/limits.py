@@ -10,7 +10,7 @@ from hushgram.accounting.composition import basic
 from hushgram.errors import BudgetExceeded, LedgerError
 from hushgram.exact.partition import UserPart
 from hushgram.ledger.chain import Account
-from hushgram.ledger.records import PART_BY, Dataset, Request, Spent, is_part
+from hushgram.ledger.records import PART_BY, Dataset, Request, Spent
 from hushgram.numbers import show
 
 __all__ = ["allowed", "check_part", "exceeded"]
@@ -23,7 +23,7 @@ def check_part(account: Account, request: Request) -> None:
     dataset, by = request.dataset, request.parameters[PART_BY]
     wanted = UserPart.parse(dataset, request.users)
     for row in account.releases:
-        if not row["charged"] or row["users"] is None or not is_part(row["users"]):
+        if not row["charged"] or row["users"] is None:
             continue
         before, before_by = UserPart.parse(dataset, row["users"]), json.loads(row["parameters"]).get(PART_BY)
         if before_by != by:

@@ -22,7 +22,7 @@ from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Spending, further
 from hushgram.accounting.composition import basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
-from hushgram.ledger.records import Release, Spent, is_part, spent_by_relation
+from hushgram.ledger.records import Release, Spent, spent_by_relation
 from hushgram.ledger.rows import dataset_of, history_of
 from hushgram.ledger.tables import totals
 from hushgram.numbers import show
@@ -153,12 +153,11 @@ def _compute(
 
 def _more(spends: dict[str, Spent], like: Release, budget: Budget) -> int:
     """How many more releases like this one fit, in the worst world that it touches, for each relation."""
-    users = like.users if like.users is not None and is_part(like.users) else None
     return min(
         further(world, events, budget)
         for relation, spent in spends.items()
         if (events := [event for event in like.events if event.relation == relation])
-        for world in spent.touched_by(users).values()
+        for world in spent.touched_by(like.users).values()
     )
 
 

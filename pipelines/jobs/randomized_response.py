@@ -105,7 +105,6 @@ class ResponseConfig(JobConfig):
     """Randomized responses: flip every secret bit where it is read, publish the table."""
 
     NAME: ClassVar[str] = "randomized_response"
-    OLD_NAME: ClassVar[str | None] = "linear"
 
     randomized_response: Name = Field(description="the name of this run, such as survey-2026")
     input: ResponseInput

@@ -113,7 +113,6 @@ class SparseVectorConfig(JobConfig):
     """Which of these queries are above a threshold?"""
 
     NAME: ClassVar[str] = "sparse_vector"
-    OLD_NAME: ClassVar[str | None] = "queries"
 
     sparse_vector: Name = Field(description="the name of this run, such as alerts-{date}")
     stream: StreamConfig | None = None

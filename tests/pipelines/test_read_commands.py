@@ -119,7 +119,6 @@ def test_total_heavy_inspect_verify(run):
         (("query", PURE, "--keys-file", "missing"), 3, "No such file"),
         (("query", PURE, "k", "--level", "2"), 2, "level"),
         (("total", PURE, "--keys-file", "/dev/null"), 3, "holds no keys"),
-        (("total", PURE, "k", "--estimator", "unbiased"), 2, "is now --assume"),
         (("nonsense",), 2, "No such command"),
         (("heavy", PURE, "--limit", "0"), 2, "limit"),
     ],
