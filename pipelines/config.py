@@ -46,9 +46,8 @@ from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
 from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import rational
-from hushgram.pipelines.config_dates import resolve_date, substitute_date
 from hushgram.pipelines.config_errors import explain
-from hushgram.pipelines.yamlfile import ConfigError, Location, read_document
+from hushgram.pipelines.yamlfile import ConfigError, Location, read_document, resolve_date, substitute_date
 
 __all__ = [
     "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name", "OutputConfig",

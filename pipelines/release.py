@@ -21,8 +21,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Limits
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.local_resources import local_resources
 from hushgram.pipelines.progress import read_counters, run_pipeline
+from hushgram.pipelines.run_directory import local_resources
 from hushgram.pipelines.runners import new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams

@@ -142,8 +142,8 @@ def run_stages(
     `release_key` may be a function: it is asked for the key when everything else is there, since a failure before
     costs nothing.
     """
-    from hushgram.pipelines.local_resources import local_resources
     from hushgram.pipelines.progress import read_counters, run_pipeline
+    from hushgram.pipelines.run_directory import local_resources
     from hushgram.pipelines.runners import new_pipeline, pipeline_options
 
     options = pipeline_options(workers=job.config.workers) if options is None else options

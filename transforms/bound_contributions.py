@@ -33,7 +33,7 @@ from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns, Fields, check_fields
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow
 
 __all__ = ["BoundContributions", "BoundHeld", "BoundUsers", "CountRecords", "HoldContributions", "Value"]
 

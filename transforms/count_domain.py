@@ -18,8 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hushgram.domains import FiniteDomain
 from hushgram.exact.histogram import Histogram
 from hushgram.sensitivity import ExactVector
-from hushgram.transforms.shuffle.vectors import SumParts
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow, SumParts
 
 __all__ = ["CountDomain", "KeepDomain"]
 

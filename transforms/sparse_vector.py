@@ -38,8 +38,7 @@ from hushgram.sensitivity import Exact, ExactVector, Sensitivity, Unit
 from hushgram.svt.mechanism import Answer, run_batch
 from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import SvtParams
-from hushgram.transforms.shuffle.digests import DigestAll
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import DigestAll, OneWindow
 
 __all__ = ["SparseVector", "StreamAnswers"]
 

@@ -40,8 +40,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
-from hushgram.encodings.profile import monotone
+from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space, monotone
 from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram

@@ -8,8 +8,7 @@ for item in plan.items:                              # anywhere, in any order
 """
 
 from hushgram.inputs.plan import plan_inputs
-from hushgram.inputs.read import read_item
-from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks
+from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks, read_item
 from hushgram.inputs.source import BAD_SCHEMA, Chunk, InputFile, InputPlan, Source, WorkItem, open_local
 
 __all__ = [

@@ -24,7 +24,7 @@ from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name
 from hushgram.pipelines.jobs.files import write_bytes
 from hushgram.pipelines.jobs.job import Job, Line
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, hoeffding
-from hushgram.randomized_response.secret_bits import Secret, check_columns
+from hushgram.randomized_response.rows import Secret, check_columns
 from hushgram.randomized_response.table import ResponseTable, guarantee, manifest_text
 
 if TYPE_CHECKING:

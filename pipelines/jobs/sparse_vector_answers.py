@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hushgram.numbers import show
-from hushgram.svt.accuracy import alpha, theorem_alpha
-from hushgram.svt.gap import refine
+from hushgram.svt.accuracy import alpha, refine, theorem_alpha
 from hushgram.svt.mechanism import ABOVE, HALTED
 from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import default_id
