@@ -162,10 +162,6 @@ class ListedRelease:
     counts: NDArray[np.int64]
     params: LaplaceParams
 
-    def error_bound(self, beta: Number = "0.05") -> int:
-        """How far the worst of these counts may be from the truth, with probability 1 − ``beta``."""
-        return max_error(len(self.keys), self.params, beta)
-
 
 def release_listed(
     keys: Sequence[str | bytes],

@@ -5,7 +5,6 @@ Everything here is plain data that pickles: the driver makes it, workers on othe
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -179,12 +178,6 @@ class InputPlan:
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""
         return pa.RecordBatch.from_pylist([], self.schema)
-
-    @property
-    def identity(self) -> str:
-        """A digest of paths and sizes: tells whether a run is over the same files as another one."""
-        listing = sorted((file.path, file.size) for file in self.files)
-        return hashlib.sha256(repr(listing).encode()).hexdigest()
 
 
 class Rejects:

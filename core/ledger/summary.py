@@ -29,7 +29,7 @@ from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 4
+_FORM = 5
 """Counts changes of the cached form, so that an old cache is not read as a new one."""
 
 
@@ -67,7 +67,6 @@ class Summary:
     apart: dict[str, dict[str, Any]]
     last_release: str | None
     last_epsilon: str | None
-    last_delta: str | None
     more: int | None
     more_basic: int | None
     warning: str | None = None
@@ -145,7 +144,6 @@ def _compute(
         apart=_apart(spends, history, budget),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
-        last_delta=None if last is None else show(last.delta),
         more=None if last is None else _more(spends, last, budget),
         more_basic=None if last is None else _more(spends, last, sums_alone),
     )

@@ -33,7 +33,7 @@ from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import enclose, exp_neg, ratio_interval
 from hushgram.noise.sampling import bernoulli, discrete_laplace
 
-__all__ = ["MOST_VARIANCE", "discrete_gaussian", "gaussian_tail", "gaussian_tails"]
+__all__ = ["MOST_VARIANCE", "discrete_gaussian", "gaussian_tails"]
 
 #: Tails are summed term by term: a standard deviation above 2^15 would take seconds, and drowns any count.
 MOST_VARIANCE = 1 << 30
@@ -99,15 +99,10 @@ def _survivors(
 # --- tails ------------------------------------------------------------------------------------------------------
 
 
-def gaussian_tail(scale: Fraction, at: int) -> Callable[[Any], Any]:
-    """Interval of P[Z ≥ at] for a discrete Gaussian Z with σ = ``scale``."""
-    return gaussian_tails(scale * scale, at)
-
-
 def gaussian_tails(variance: Fraction, at: int) -> Callable[[Any], Any]:
     """Interval of P[Z ≥ at] where P(Z = z) ∝ e^(−z²/2·variance)."""
     if not 0 < variance <= MOST_VARIANCE:
-        raise ParameterError(f"gaussian_tail: the variance must be above 0 and at most 2^30, got {variance}")
+        raise ParameterError(f"gaussian_tails: the variance must be above 0 and at most 2^30, got {variance}")
 
     def interval(iv: Any) -> Any:
         whole, beyond = (_sum_from(iv, variance, t) for t in (1, at if at >= 1 else 1 - at))

@@ -454,7 +454,6 @@ ROOT = Path(__file__).parents[2]
 #: What draws noise, by the name of the function or method.
 SAMPLERS = {
     "bernoulli",
-    "bernoulli_exp",
     "coins",
     "discrete_gaussian",
     "discrete_laplace",

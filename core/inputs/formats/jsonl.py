@@ -42,12 +42,12 @@ __all__ = ["FORMAT", "NESTED", "Float", "Int", "NoRecord", "load", "parse"]
 # r"""One line of JSON: whether it is a record, and the values of its fields. The rule looks at the line alone.
 #
 # A line is a record if it is UTF-8 and holds one JSON object (RFC 8259, to any depth of nesting and any length of
-# numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs twice
-# in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them. Fields
-# that are not read may hold anything that is JSON.
+# numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs
+# twice in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them.
+# Fields that are not read may hold anything that is JSON.
 #
-# A secret field (`Source.secrets`) has no say in that: where one is read, strings may hold bytes that are not UTF-8, and
-# a secret that occurs twice is missing.
+# A secret field (`Source.secrets`) has no say in that: where one is read, strings may hold bytes that are not UTF-8,
+# and a secret that occurs twice is missing.
 
 
 class Int(str):
