@@ -38,20 +38,9 @@ from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import ExactVector, Sensitivity, Unit
 
 __all__ = [
-    "BLOCK",
-    "MOST_ANSWER",
-    "LaplaceAnswers",
-    "LaplaceParams",
-    "ListedRelease",
-    "calibrated",
-    "check_scale",
-    "max_error",
-    "per_query",
-    "positive",
-    "privacy_map",
-    "release_listed",
-    "whole_numbers",
-]
+    "BLOCK", "MOST_ANSWER", "LaplaceAnswers", "LaplaceParams", "ListedRelease", "calibrated", "check_scale",
+    "max_error", "per_query", "positive", "privacy_map", "release_listed", "whole_numbers",
+]  # fmt: skip
 
 # Noise is drawn in blocks of this many keys, each from a source of its own, so that a release of a long
 # list can be spread over workers without changing it.

@@ -33,14 +33,8 @@ from hushgram.publishing import (
 )
 
 __all__ = [
-    "LocalPlace",
-    "Place",
-    "Shape",
-    "StorePlace",
-    "digest_tree",
-    "digest_work",
-    "place_for",
-]
+    "LocalPlace", "Place", "Shape", "StorePlace", "digest_tree", "digest_work", "place_for",
+]  # fmt: skip
 
 Shape: TypeAlias = Literal["directory", "file"]
 

@@ -19,12 +19,8 @@ from hushgram.private_directory import PrivateDirectory
 from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = [
-    "active_directory",
-    "local_resources",
-    "process_is_one_run",
-    "run_directory",
-    "temporary_files_of_a_run",
-]
+    "active_directory", "local_resources", "process_is_one_run", "run_directory", "temporary_files_of_a_run",
+]  # fmt: skip
 
 
 _turn = threading.Lock()

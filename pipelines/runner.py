@@ -31,14 +31,8 @@ if TYPE_CHECKING:
     from hushgram.pipelines.budget import Run
 
 __all__ = [
-    "KEY_FILE",
-    "Finished",
-    "key_from_environment",
-    "load_job",
-    "open_job_budget",
-    "run_job",
-    "run_stages",
-]
+    "KEY_FILE", "Finished", "key_from_environment", "load_job", "open_job_budget", "run_job", "run_stages",
+]  # fmt: skip
 
 #: Environment variable with the path of a file that holds a release key: for tests and recovery alone.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"

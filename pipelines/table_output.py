@@ -27,16 +27,9 @@ from hushgram.pipelines.console import json_text, say
 from hushgram.publishing import put_file
 
 __all__ = [
-    "FORMATS",
-    "csv_bytes",
-    "format_options",
-    "human_bytes",
-    "print_lines",
-    "print_note",
-    "print_table",
-    "read_keys",
-    "write_output",
-]
+    "FORMATS", "csv_bytes", "format_options", "human_bytes", "print_lines", "print_note", "print_table",
+    "read_keys", "write_output",
+]  # fmt: skip
 
 FORMATS = ("table", "json", "csv", "parquet")
 _SAFE_CSV = "safe-csv"  # what `--format csv --safe-csv` is to `print_table`

@@ -24,14 +24,8 @@ import yaml
 from hushgram.errors import ParameterError
 
 __all__ = [
-    "ConfigError",
-    "Document",
-    "Location",
-    "parse_override",
-    "read_document",
-    "resolve_date",
-    "substitute_date",
-]
+    "ConfigError", "Document", "Location", "parse_override", "read_document", "resolve_date", "substitute_date",
+]  # fmt: skip
 
 
 Location = tuple[str | int, ...]

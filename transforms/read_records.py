@@ -44,15 +44,9 @@ from hushgram.inputs import (
 from hushgram.transforms.files import missing_file_system, open_file, reason
 
 __all__ = [
-    "PROGRESS_FILE",
-    "TICK",
-    "CheckTallies",
-    "ReadRecords",
-    "WriteBadRecords",
-    "match_files",
-    "plan_records",
+    "PROGRESS_FILE", "TICK", "CheckTallies", "ReadRecords", "WriteBadRecords", "match_files", "plan_records",
     "read_records",
-]
+]  # fmt: skip
 
 
 #: Environment variable with the path of a local file to which readers append a TICK for each batch. The
@@ -162,10 +156,7 @@ class ReadRecords(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         # Patterns and columns are public; sizes and row counts are not shown.
-        return {
-            "columns": ", ".join(self.plan.source.names),
-            "formats": ", ".join(self.plan.formats),
-        }
+        return {"columns": ", ".join(self.plan.source.names), "formats": ", ".join(self.plan.formats)}
 
 
 class _ReadItem(beam.DoFn):

@@ -144,9 +144,7 @@ def _numbers(given: Any) -> I64:
 
 
 def _in_order(
-    gathered: tuple[str, Iterable[tuple[Any, Any]]],
-    params: SvtParams | Mapping[str, SvtParams],
-    unit: Unit,
+    gathered: tuple[str, Iterable[tuple[Any, Any]]], params: SvtParams | Mapping[str, SvtParams], unit: Unit
 ) -> tuple[str, I64, ExactVector]:
     """A stream's answers by sequence number; canonical, also where a number comes twice."""
     stream, parts = gathered
@@ -173,13 +171,7 @@ class _AnswerBatch(beam.DoFn):
         stream, numbers, answers = element
         params = _params_of(self._params, stream)
         out = run_batch(
-            answers,
-            params,
-            self._release_key,
-            stream,
-            sequence=numbers,
-            release=release,
-            unit=self._unit,
+            answers, params, self._release_key, stream, sequence=numbers, release=release, unit=self._unit
         )
         yield stream, StreamAnswers(numbers, out.outcome, out.gap, out.value)
 

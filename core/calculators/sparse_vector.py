@@ -157,13 +157,7 @@ def _tail(rate: float, at: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def pmw_records(
-    *,
-    cells: int,
-    queries: int,
-    alpha: Number,
-    epsilon: Number,
-    delta: Number = 0,
-    beta: Number = "0.05",
+    *, cells: int, queries: int, alpha: Number, epsilon: Number, delta: Number = 0, beta: Number = "0.05"
 ) -> Calculation:
     """Records that online PMW needs to answer QUERIES over CELLS to within ALPHA of them (Theorem 5).
 

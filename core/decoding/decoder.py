@@ -20,15 +20,9 @@ from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
 
 __all__ = [
-    "ESTIMATORS",
-    "INTERVALS",
-    "TOTALS",
-    "Decoder",
-    "Resolution",
-    "check_among",
-    "normal_range",
+    "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among", "normal_range",
     "positive_range",
-]
+]  # fmt: skip
 
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")

@@ -53,19 +53,9 @@ if TYPE_CHECKING:
     from hushgram.decoding import Evidence, Released
 
 __all__ = [
-    "BLOCK_BITS",
-    "ENCODING",
-    "MOST_LEVELS",
-    "Alp",
-    "AlpSpace",
-    "exact_width",
-    "flip_probability",
-    "level_keys",
-    "loss_at_most",
-    "paper_width",
-    "randomize_block",
-    "round_shard",
-]
+    "BLOCK_BITS", "ENCODING", "MOST_LEVELS", "Alp", "AlpSpace", "exact_width", "flip_probability", "level_keys",
+    "loss_at_most", "paper_width", "randomize_block", "round_shard",
+]  # fmt: skip
 
 #: Randomized response is drawn for blocks of this many bits of a column (the last one of a column may be shorter).
 BLOCK_BITS = 1 << 20

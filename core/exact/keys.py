@@ -29,15 +29,8 @@ from hushgram.errors import InputError
 from hushgram.exact.identifiers import ACCEPTED, one_array, spelled
 
 __all__ = [
-    "Encoded",
-    "Packed",
-    "as_column",
-    "canonical",
-    "encode",
-    "fingerprints",
-    "hash_bytes",
-    "user_tokens",
-]
+    "Encoded", "Packed", "as_column", "canonical", "encode", "fingerprints", "hash_bytes", "user_tokens",
+]  # fmt: skip
 
 
 # The bytes of many short values at once, as 64-bit words.

@@ -12,17 +12,6 @@ from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks, rea
 from hushgram.inputs.source import BAD_SCHEMA, Chunk, InputFile, InputPlan, Source, WorkItem, open_local
 
 __all__ = [
-    "BAD_SCHEMA",
-    "Check",
-    "Chunk",
-    "InputFile",
-    "InputPlan",
-    "Limits",
-    "Source",
-    "Tally",
-    "WorkItem",
-    "check_first_blocks",
-    "open_local",
-    "plan_inputs",
-    "read_item",
-]
+    "BAD_SCHEMA", "Check", "Chunk", "InputFile", "InputPlan", "Limits", "Source", "Tally", "WorkItem",
+    "check_first_blocks", "open_local", "plan_inputs", "read_item",
+]  # fmt: skip

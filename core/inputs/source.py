@@ -18,17 +18,9 @@ from hushgram.inputs.conditions import Condition, kinds_together
 from hushgram.inputs.shaping import Recipe, parse_recipe
 
 __all__ = [
-    "BAD_SCHEMA",
-    "Chunk",
-    "InputFile",
-    "InputPlan",
-    "Opener",
-    "Rejects",
-    "Source",
-    "WorkItem",
-    "open_local",
+    "BAD_SCHEMA", "Chunk", "InputFile", "InputPlan", "Opener", "Rejects", "Source", "WorkItem", "open_local",
     "overlapping",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 #: opens a path for reading bytes, with seek where the file system has it

@@ -22,19 +22,6 @@ from hushgram.ledger.summary import Summary, summarise
 from hushgram.processes import Owner
 
 __all__ = [
-    "DEFAULT_URL",
-    "LEASE_SECONDS",
-    "Dataset",
-    "Ledger",
-    "Owner",
-    "Release",
-    "Request",
-    "Reservation",
-    "Spent",
-    "Summary",
-    "backup",
-    "ledger_url",
-    "recover",
-    "seal",
-    "summarise",
-]
+    "DEFAULT_URL", "LEASE_SECONDS", "Dataset", "Ledger", "Owner", "Release", "Request", "Reservation", "Spent",
+    "Summary", "backup", "ledger_url", "recover", "seal", "summarise",
+]  # fmt: skip

@@ -14,17 +14,9 @@ from hushgram.errors import ParameterError
 from hushgram.exact.partition import UserPart
 
 __all__ = [
-    "PART_BY",
-    "Charge",
-    "Dataset",
-    "Release",
-    "Request",
-    "Reservation",
-    "Spent",
-    "check_name",
-    "differences",
+    "PART_BY", "Charge", "Dataset", "Release", "Request", "Reservation", "Spent", "check_name", "differences",
     "spent_by_relation",
-]
+]  # fmt: skip
 
 _NAME_LIMIT = 200
 PART_BY = "input.user"

@@ -22,18 +22,9 @@ import sqlalchemy as sa
 from hushgram.errors import LedgerError
 
 __all__ = [
-    "VERSION",
-    "check_version",
-    "create_tables",
-    "datasets",
-    "events",
-    "heads",
-    "now",
-    "releases",
-    "settings",
-    "totals",
-    "version_of",
-]
+    "VERSION", "check_version", "create_tables", "datasets", "events", "heads", "now", "releases", "settings",
+    "totals", "version_of",
+]  # fmt: skip
 
 #: Of the tables below; 1 and 2 were never published.
 VERSION = 3
@@ -51,10 +42,7 @@ def _id() -> sa.Column[int]:
 
 
 schema_version = sa.Table(
-    "schema_version",
-    _meta,
-    sa.Column("version", sa.Integer, nullable=False, unique=True),
-    *_texts("applied"),
+    "schema_version", _meta, sa.Column("version", sa.Integer, nullable=False, unique=True), *_texts("applied")
 )
 
 datasets = sa.Table(

@@ -48,13 +48,8 @@ from hushgram.noise.noises import Noise
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "NOISE",
-    "GaussianNoise",
-    "concentrated_delta",
-    "gaussian_delta",
-    "gaussian_scales",
-    "unit_shift_delta",
-]
+    "NOISE", "GaussianNoise", "concentrated_delta", "gaussian_delta", "gaussian_scales", "unit_shift_delta",
+]  # fmt: skip
 
 #: Scales are whole multiples of 1/GRID.
 GRID = 64

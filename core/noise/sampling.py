@@ -21,24 +21,11 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
-from hushgram.noise.intervals import (
-    Computed,
-    Digits,
-    Rational,
-    enclose,
-    geometric_digit,
-    geometric_overflow,
-)
+from hushgram.noise.intervals import Computed, Digits, Rational, enclose, geometric_digit, geometric_overflow
 
 __all__ = [
-    "bernoulli",
-    "discrete_laplace",
-    "flip_bits",
-    "geometric",
-    "rand_round",
-    "successes",
-    "uniform_below",
-]
+    "bernoulli", "discrete_laplace", "flip_bits", "geometric", "rand_round", "successes", "uniform_below",
+]  # fmt: skip
 
 # Words of packed bits that one round of randomized response works on: fits the second-level cache.
 _CHUNK_WORDS = 1 << 15

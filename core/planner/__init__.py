@@ -23,18 +23,6 @@ from hushgram.planner.prediction import (
 )
 
 __all__ = [
-    "COUNTS",
-    "SETS",
-    "AtCount",
-    "Effort",
-    "OverKeys",
-    "Population",
-    "Prediction",
-    "average",
-    "bound_of",
-    "predict",
-    "recommend",
-    "settings",
-    "solve_epsilon",
-    "vary",
-]
+    "COUNTS", "SETS", "AtCount", "Effort", "OverKeys", "Population", "Prediction", "average", "bound_of",
+    "predict", "recommend", "settings", "solve_epsilon", "vary",
+]  # fmt: skip

@@ -34,21 +34,9 @@ from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
-    "COUNTS",
-    "SETS",
-    "AtCount",
-    "Effort",
-    "OverKeys",
-    "Prediction",
-    "average",
-    "bound_of",
-    "predict",
-    "recommend",
-    "settings",
-    "solve_epsilon",
-    "text_of",
-    "vary",
-]
+    "COUNTS", "SETS", "AtCount", "Effort", "OverKeys", "Prediction", "average", "bound_of", "predict",
+    "recommend", "settings", "solve_epsilon", "text_of", "vary",
+]  # fmt: skip
 
 
 COUNTS = (1, 10, 100, 1_000, 10_000)

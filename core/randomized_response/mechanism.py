@@ -51,14 +51,9 @@ from hushgram.noise.sampling import flip_bits
 from hushgram.numbers import Number, integer, rational, show
 
 __all__ = [
-    "RandomizedResponseParams",
-    "ResponseEstimate",
-    "answer",
-    "estimate",
-    "hoeffding",
-    "privacy_map",
+    "RandomizedResponseParams", "ResponseEstimate", "answer", "estimate", "hoeffding", "privacy_map",
     "randomize",
-]
+]  # fmt: skip
 
 # Beyond this a flip would happen less than once in 10^13 bits: a typing error rather than a wish for privacy.
 _MOST_EPSILON = 30

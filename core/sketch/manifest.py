@@ -23,18 +23,9 @@ from hushgram.numbers import integer, show
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
-    "BLOCKS_PER_FILE",
-    "FORMAT",
-    "HEAVY_NAME",
-    "INDEX_ENTRY",
-    "INDEX_NAME",
-    "LARGEST_MANIFEST",
-    "MANIFEST_NAME",
-    "VERSION",
-    "FileEntry",
-    "Manifest",
-    "blocks_name",
-]
+    "BLOCKS_PER_FILE", "FORMAT", "HEAVY_NAME", "INDEX_ENTRY", "INDEX_NAME", "LARGEST_MANIFEST", "MANIFEST_NAME",
+    "VERSION", "FileEntry", "Manifest", "blocks_name",
+]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
 VERSION = 2

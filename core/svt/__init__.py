@@ -30,26 +30,7 @@ from hushgram.svt.mechanism import (
 from hushgram.svt.params import Noise, SvtParams, privacy_loss, run_loss
 
 __all__ = [
-    "ABOVE",
-    "BELOW",
-    "HALTED",
-    "AboveThreshold",
-    "Answer",
-    "AnswerArrays",
-    "Noise",
-    "NumericSparse",
-    "Sparse",
-    "SvtParams",
-    "alpha",
-    "error_ratio",
-    "gap_estimate",
-    "gap_variance",
-    "measure",
-    "privacy_loss",
-    "refine",
-    "run_batch",
-    "run_loss",
-    "theorem_2",
-    "theorem_4",
-    "theorem_alpha",
-]
+    "ABOVE", "BELOW", "HALTED", "AboveThreshold", "Answer", "AnswerArrays", "Noise", "NumericSparse", "Sparse",
+    "SvtParams", "alpha", "error_ratio", "gap_estimate", "gap_variance", "measure", "privacy_loss", "refine",
+    "run_batch", "run_loss", "theorem_2", "theorem_4", "theorem_alpha",
+]  # fmt: skip

@@ -25,17 +25,9 @@ from hushgram.numbers import Number, rational
 from hushgram.svt.params import SvtParams
 
 __all__ = [
-    "alpha",
-    "error_ratio",
-    "gap_estimate",
-    "gap_variance",
-    "laplace_variance",
-    "measure",
-    "refine",
-    "theorem_2",
-    "theorem_4",
-    "theorem_alpha",
-]
+    "alpha", "error_ratio", "gap_estimate", "gap_variance", "laplace_variance", "measure", "refine",
+    "theorem_2", "theorem_4", "theorem_alpha",
+]  # fmt: skip
 
 
 def theorem_2(queries: int, beta: Number, epsilon: Number, sensitivity: int = 1) -> float:
@@ -163,10 +155,7 @@ def measure(
 
 
 def refine(
-    params: SvtParams,
-    gaps: NDArray[np.int64],
-    values: NDArray[np.int64],
-    value_scale: Fraction | None = None,
+    params: SvtParams, gaps: NDArray[np.int64], values: NDArray[np.int64], value_scale: Fraction | None = None
 ) -> NDArray[np.float64]:
     """Gap and fresh value combined by inverse variances (Ding et al. 2019, §5.2); post-processing."""
     scale = params.noise.value if value_scale is None else value_scale

@@ -156,10 +156,7 @@ def pack_records(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Larg
         return pa.array([b""] * batch.num_rows, pa.large_binary())
     columns = [_to_bytes(batch.column(name), schema.field(name).type) for name in schema.names]
     joined = pc.binary_join_element_wise(
-        *columns,
-        pa.scalar(_SEPARATOR, pa.large_binary()),
-        null_handling="replace",
-        null_replacement=_NULL,
+        *columns, pa.scalar(_SEPARATOR, pa.large_binary()), null_handling="replace", null_replacement=_NULL
     )
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 

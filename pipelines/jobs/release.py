@@ -52,9 +52,7 @@ class SizesConfig(Model):
     """Public sizes of the data. Where they are given, no budget is spent on learning them."""
 
     records: int = Field(
-        ge=1,
-        le=1 << 50,
-        description="about how many records, or their sum with input.value",
+        ge=1, le=1 << 50, description="about how many records, or their sum with input.value"
     )
     keys: int = Field(ge=1, le=1 << 50, description="about how many distinct keys, from public knowledge")
 

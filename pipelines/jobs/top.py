@@ -31,11 +31,7 @@ __all__ = ["JOB", "Top", "TopConfig"]
 
 
 # What the ledger calls each mechanism; the first was there before the others.
-_EVENTS = {
-    "permute_and_flip": "noisy_max",
-    "exponential": "exponential",
-    "noisy_max": "laplace_noisy_max",
-}
+_EVENTS = {"permute_and_flip": "noisy_max", "exponential": "exponential", "noisy_max": "laplace_noisy_max"}
 
 
 class TopConfig(JobConfig):

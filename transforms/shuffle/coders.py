@@ -28,17 +28,9 @@ from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
-    "ArraysCoder",
-    "ContributionsCoder",
-    "HeavyCoder",
-    "HistogramCoder",
-    "PlanCoder",
-    "PlannedReleaseCoder",
-    "SurveyCoder",
-    "pack_arrays",
-    "pack_buffers",
-    "unpack_arrays",
-]
+    "ArraysCoder", "ContributionsCoder", "HeavyCoder", "HistogramCoder", "PlanCoder", "PlannedReleaseCoder",
+    "SurveyCoder", "pack_arrays", "pack_buffers", "unpack_arrays",
+]  # fmt: skip
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
 _CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}

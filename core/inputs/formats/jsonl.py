@@ -39,7 +39,7 @@ from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects,
 __all__ = ["FORMAT", "NESTED", "Float", "Int", "NoRecord", "load", "parse"]
 
 
-# r"""One line of JSON: whether it is a record, and the values of its fields. The rule looks at the line alone.
+# One line of JSON: whether it is a record, and the values of its fields. The rule looks at the line alone.
 #
 # A line is a record if it is UTF-8 and holds one JSON object (RFC 8259, to any depth of nesting and any length of
 # numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs

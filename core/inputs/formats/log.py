@@ -23,18 +23,12 @@ from hushgram.inputs.formats.lines import plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
 __all__ = [
-    "FORMAT",
-    "PRESETS",
-    "LogOptions",
-    "group_of",
-    "groups_of",
-    "preset_columns",
-    "preset_patterns",
+    "FORMAT", "PRESETS", "LogOptions", "group_of", "groups_of", "preset_columns", "preset_patterns",
     "preset_types",
-]
+]  # fmt: skip
 
 
-# r"""Formats of web servers' logs: their columns, and the expressions that find them in a line.
+# Formats of web servers' logs: their columns, and the expressions that find them in a line.
 #
 # | preset | columns |
 # |---|---|
