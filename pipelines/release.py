@@ -22,8 +22,7 @@ from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.run_directory import local_resources
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.runners import local_resources, new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.read_records import ReadRecords, read_records

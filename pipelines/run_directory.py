@@ -12,15 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from apache_beam.options.pipeline_options import PipelineOptions
-
-from hushgram.pipelines.runners import is_local, worker_count
 from hushgram.private_directory import PrivateDirectory
-from hushgram.transforms.shuffle.batching import LocalResources
 
-__all__ = [
-    "active_directory", "local_resources", "process_is_one_run", "run_directory", "temporary_files_of_a_run",
-]  # fmt: skip
+__all__ = ["active_directory", "process_is_one_run", "run_directory", "temporary_files_of_a_run"]
 
 
 _turn = threading.Lock()
@@ -72,14 +66,3 @@ def temporary_files_of_a_run() -> Iterator[Path]:
             os.environ.pop("TMPDIR")
             if before[0] is not None:
                 os.environ["TMPDIR"] = before[0]
-
-
-@contextmanager
-def local_resources(options: PipelineOptions) -> Iterator[LocalResources]:
-    """A private directory for the shuffle, and a second thread if one process does it all; else nothing."""
-    with run_directory() as folder:
-        if not is_local(options):
-            yield LocalResources()
-            return
-        alone = worker_count(options) == 1
-        yield LocalResources(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=str(folder))

@@ -137,8 +137,7 @@ def run_stages(
     costs nothing.
     """
     from hushgram.pipelines.progress import read_counters, run_pipeline
-    from hushgram.pipelines.run_directory import local_resources
-    from hushgram.pipelines.runners import new_pipeline, pipeline_options
+    from hushgram.pipelines.runners import local_resources, new_pipeline, pipeline_options
 
     options = pipeline_options(workers=job.config.workers) if options is None else options
     begun = time.monotonic()

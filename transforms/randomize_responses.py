@@ -44,9 +44,8 @@ from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.randomized_response.rows import Rows, Secret, check_columns, from_bytes, to_bytes
 from hushgram.transforms.files import open_file
-from hushgram.transforms.read_records import CheckTallies
 from hushgram.transforms.shuffle.sharding import shards_for
-from hushgram.transforms.shuffle.vectors import DigestAll
+from hushgram.transforms.shuffle.vectors import CheckTallies, DigestAll
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 

@@ -42,9 +42,10 @@ from hushgram.inputs import (
     read_item,
 )
 from hushgram.transforms.files import missing_file_system, open_file, reason
+from hushgram.transforms.shuffle.vectors import CheckTallies
 
 __all__ = [
-    "PROGRESS_FILE", "TICK", "CheckTallies", "ReadRecords", "WriteBadRecords", "match_files", "plan_records",
+    "PROGRESS_FILE", "TICK", "ReadRecords", "WriteBadRecords", "match_files", "plan_records",
     "read_records",
 ]  # fmt: skip
 
@@ -226,41 +227,3 @@ def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
     for row in batch.to_pylist():
         row["record"] = row["record"].decode("utf-8", "backslashreplace")
         yield json.dumps(row, ensure_ascii=False)
-
-
-class CheckTallies(beam.PTransform):
-    """Tallies of parts → one element once all of them are within the limits; an `InputError` where they are not.
-
-    What is published waits for that element. It says nothing else.
-    """
-
-    def __init__(self, check: Check) -> None:
-        super().__init__()
-        self._check = check
-
-    def expand(self, tallies: Any) -> Any:
-        whole = tallies | "AddUp" >> beam.CombineGlobally(_AddUp())
-        return whole | "Check" >> beam.Map(_checked, self._check).with_output_types(bool)
-
-
-class _AddUp(beam.CombineFn):
-    def create_accumulator(self) -> Tally:
-        return Tally()
-
-    def add_input(self, whole: Tally, part: Tally) -> Tally:
-        whole.add(part.rows, part.bad, part.places)
-        return whole
-
-    def merge_accumulators(self, parts: Iterable[Tally]) -> Tally:
-        whole = Tally()
-        for part in parts:
-            self.add_input(whole, part)
-        return whole
-
-    def extract_output(self, whole: Tally) -> Tally:
-        return whole
-
-
-def _checked(tally: Tally, check: Check) -> bool:
-    check(tally, open_file)
-    return True

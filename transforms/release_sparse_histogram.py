@@ -42,11 +42,11 @@ from hushgram.transforms.choose_contributions import ChooseContributions
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import PlanRelease
-from hushgram.transforms.read_records import CheckTallies
 from hushgram.transforms.release_public_list import ReleasePublicList
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import Shards, shards_for
+from hushgram.transforms.shuffle.vectors import CheckTallies
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
 __all__ = ["ReleaseSparseHistogram"]

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import open_text
-from hushgram.inputs.folders import in_the_file
 from hushgram.inputs.formats import format_named
+from hushgram.inputs.plan import in_the_file
 from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, first_line, open_local
 
 __all__ = ["Check", "Limits", "Tally", "check_first_blocks", "read_item"]

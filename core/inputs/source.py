@@ -67,7 +67,7 @@ class Source:
     #: without users: how many keys of one record count, and how often one of them
     record: tuple[int, int] | None = None
     secrets: tuple[str, ...] = ()
-    folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.folders`)
+    folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.plan`)
     given: tuple[str, ...] = ()  # columns that are not looked for in a file, since its folders give them
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES

@@ -189,7 +189,7 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "Gaussian proposals all accepted",
-        "core/noise/discrete_gaussian.py",
+        "core/noise/gaussian.py",
         "kept = proposed[_accepted(proposed, scale, source)][: size - filled]",
         "kept = proposed[: size - filled]",
         ("tests/core/noise/test_discrete_gaussian.py",),

@@ -1,4 +1,4 @@
-"""Sums of counters: what several stages share."""
+"""What several stages share: sums of counters, digests, one window for everything, and the check of what was read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions
 
 from hushgram.errors import ParameterError
+from hushgram.inputs import Check, Tally
 from hushgram.noise.entropy import digest
 from hushgram.sensitivity import CONSTANT, ExactVector
+from hushgram.transforms.files import open_file
 
-__all__ = ["DigestAll", "OneWindow", "SumParts", "SumVectors"]
+__all__ = ["CheckTallies", "DigestAll", "OneWindow", "SumParts", "SumVectors"]
 
 
 class SumParts(beam.PTransform):
@@ -84,3 +86,41 @@ class OneWindow(beam.PTransform):
         whole = elements | "AllTime" >> beam.WindowInto(GlobalWindows())
         whole.element_type = elements.element_type
         return whole
+
+
+class CheckTallies(beam.PTransform):
+    """Tallies of parts → one element once all of them are within the limits; an `InputError` where they are not.
+
+    What is published waits for that element. It says nothing else.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__()
+        self._check = check
+
+    def expand(self, tallies: Any) -> Any:
+        whole = tallies | "AddUp" >> beam.CombineGlobally(_AddUp())
+        return whole | "Check" >> beam.Map(_checked, self._check).with_output_types(bool)
+
+
+class _AddUp(beam.CombineFn):
+    def create_accumulator(self) -> Tally:
+        return Tally()
+
+    def add_input(self, whole: Tally, part: Tally) -> Tally:
+        whole.add(part.rows, part.bad, part.places)
+        return whole
+
+    def merge_accumulators(self, parts: Iterable[Tally]) -> Tally:
+        whole = Tally()
+        for part in parts:
+            self.add_input(whole, part)
+        return whole
+
+    def extract_output(self, whole: Tally) -> Tally:
+        return whole
+
+
+def _checked(tally: Tally, check: Check) -> bool:
+    check(tally, open_file)
+    return True

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.noise.discrete_gaussian import discrete_gaussian, gaussian_tails
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.gaussian import discrete_gaussian, gaussian_tails
 from hushgram.noise.intervals import enclose
 from tests.statistics import fits, gaussian_pmf
 
