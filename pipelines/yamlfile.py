@@ -219,7 +219,8 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         name = name_node.value if isinstance(name_node, yaml.ScalarNode) else None
         if not isinstance(name, str):
             raise ConfigError(f"{document.source}:{line}: a field name must be plain text")
-        if name.partition(":")[0] == "date" and node.flow_style and _is_missing(value_node):
+        missing = isinstance(value_node, yaml.ScalarNode) and value_node.value == ""
+        if name.partition(":")[0] == "date" and node.flow_style and missing:
             raise ConfigError(
                 f'{document.source}:{line}: {{date}} alone is a group to YAML; write "{{date}}" in quotes'
             )
@@ -232,10 +233,6 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         fields[name] = _convert(value_node, (*location, name), document)
         document.origins[(*location, name)] = f"{document.source}:{line}"
     return fields
-
-
-def _is_missing(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.value == ""
 
 
 def _check_tag(node: yaml.Node, document: Document) -> None:

@@ -13,9 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 # counts (support.py)
-SUPPORT_REACH: Final = (
-    30.0  # noise scales from the threshold to the end of the prior's counts; e^−30 is nothing
-)
+SUPPORT_REACH: Final = 30.0  # noise scales from the threshold to the prior's last count; e^−30 is nothing
 ATOMS: Final = 16  # atoms are at most 1/16 of their count and of the noise scale wide; halving: no change
 SPLIT: Final = 4  # bins in a cell of the profile's grid, at most; tuned
 WIDE_BINS: Final = 4096  # from this count on a cell of the grid is one bin; time of the fit

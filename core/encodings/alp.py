@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import isqrt
+from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -289,7 +289,7 @@ class Alp(Encoding):
     def check(self, demand: Demand) -> None:
         """Refuse what could need more than `MOST_LEVELS` columns, or more than 64-bit integers."""
         width = _width(demand)
-        levels = _ceil(demand.threshold / width)
+        levels = ceil(demand.threshold / width)
         if levels > MOST_LEVELS:
             raise ParameterError(
                 f"ReleaseParams: alpha {show(demand.options['alpha'])} needs {levels} levels, at most"
@@ -303,7 +303,7 @@ class Alp(Encoding):
 
     def plan(self, demand: Demand) -> AlpSpace:
         width = _width(demand)
-        levels = min(_ceil(demand.threshold / width), MOST_LEVELS)
+        levels = min(ceil(demand.threshold / width), MOST_LEVELS)
         sizes = _column_sizes(demand, width, levels)
         return AlpSpace(demand.options["alpha"], demand.threshold, width, sizes)
 
@@ -370,13 +370,9 @@ def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
     return total + a * max(upto - left, Fraction(0))
 
 
-def _ceil(value: Fraction) -> int:
-    return -((-value.numerator) // value.denominator)
-
-
 def _whole_words(bits: Fraction) -> int:
     """Rounded up to whole 64-bit words, within what a column may have."""
-    return min(max(_ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
+    return min(max(ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
 
 
 ENCODING = Alp()

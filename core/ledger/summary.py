@@ -105,7 +105,8 @@ def summarise(ledger: Ledger, dataset: str) -> Summary:
     state = _state(account.links[-1], history)
     if row is not None and row.stamp == ledger.store.sealer.tag("total", state, row.body):
         return dataclasses.replace(Summary(**json.loads(row.body)), warning=warning)
-    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, _last(history))
+    last = next((release for release in reversed(history) if release.charged), None)
+    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, last)
     with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
         connection.execute(totals.delete().where(totals.c.dataset == dataset))
         body = json.dumps(dataclasses.asdict(summary))
@@ -184,10 +185,6 @@ def _by_kind(history: list[Release], relation: str) -> dict[str, dict[str, Any]]
         epsilon, delta = basic(one)
         table[kind] = {"events": one.total(), "epsilon": show(epsilon), "delta": show(delta)}
     return table
-
-
-def _last(history: list[Release]) -> Release | None:
-    return next((release for release in reversed(history) if release.charged), None)
 
 
 def _state(link: str, history: list[Release]) -> str:

@@ -226,7 +226,7 @@ class GaussianNoise(Noise):
         weights: tuple[int, ...] = (1,)
         if len(epsilons) == 2:
             wanted = epsilons[1] / epsilons[0]
-            weights = min(_RATIOS, key=lambda pair: _distance(Fraction(*pair) ** 2, wanted))
+            weights = min(_RATIOS, key=lambda pair: max(r := Fraction(*pair) ** 2 / wanted, 1 / r))
         return gaussian_scales(weights, sum(epsilons, Fraction(0)), delta, sensitivity)
 
     def holds(
@@ -257,10 +257,6 @@ class GaussianNoise(Noise):
 @lru_cache(maxsize=256)
 def _tail(variance: Fraction, at: int) -> Callable[[Any], Any]:
     return gaussian_tails(variance, at)
-
-
-def _distance(a: Fraction, b: Fraction) -> Fraction:
-    return max(a / b, b / a)
 
 
 # --- privacy map --------------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def heavy_bytes(heavy: Heavy) -> bytes:
     """The file: sorted fingerprints as packed differences, values packed, texts where there are any."""
     content = _written(heavy, "zstd")
     # What compresses beyond all measure would look like an attack to the reader.
-    return content if 2 * _memory(heavy) <= _room(len(content)) else _written(heavy, "none")
+    memory = 16 * len(heavy) + (0 if heavy.texts is None else int(heavy.texts.nbytes))
+    return content if 2 * memory <= _room(len(content)) else _written(heavy, "none")
 
 
 def _written(heavy: Heavy, compression: str) -> bytes:
@@ -126,10 +127,6 @@ def _check(heavy: Heavy, plan: Plan) -> None:
     least = plan.threshold if plan.kind.sparse else -_LARGEST_VALUE
     if len(prints) and not least <= int(heavy.values.min()) <= int(heavy.values.max()) <= _LARGEST_VALUE:
         raise FormatError(f"a value is below {least} or above 2^62")
-
-
-def _memory(heavy: Heavy) -> int:
-    return 16 * len(heavy) + (0 if heavy.texts is None else int(heavy.texts.nbytes))
 
 
 def _room(size: int) -> int:

@@ -143,7 +143,8 @@ class Manifest:
         except KeyError as error:
             raise FormatError(f"{where}: manifest field {error} is missing") from None
         except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-            raise FormatError(f"{where}: a field of the manifest is wrong: {_shortly(error)}") from None
+            reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+            raise FormatError(f"{where}: a field of the manifest is wrong: {reason}") from None
 
     @classmethod
     def _from_body(cls, body: Mapping[str, Any], where: str) -> Manifest:
@@ -224,7 +225,3 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(
         json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     ).hexdigest()
-
-
-def _shortly(error: BaseException) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

@@ -192,7 +192,7 @@ def _to_bytes(column: Any, kind: pa.DataType) -> Any:
 
 
 def _from_bytes(text: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_string(kind):
+    if kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
         text = pc.replace_substring(text, pattern=_ESCAPE + b"S", replacement=_SEPARATOR)
         text = pc.replace_substring(text, pattern=_ESCAPE + b"E", replacement=_ESCAPE)
         return text.cast(kind, safe=False)  # text of a record need not be UTF-8
@@ -200,7 +200,3 @@ def _from_bytes(text: Any, kind: pa.DataType) -> Any:
     if pa.types.is_temporal(kind):
         return plain.cast(storage_type(kind)).cast(kind)
     return plain.cast(kind)
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
