@@ -294,7 +294,7 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "a budget that everything fits",
-        "core/ledger/limits.py",
+        "core/ledger/ledger.py",
         "        fits(world, budget)\n        for relation",
         "        True\n        for relation",
         ("tests/core/ledger/test_ledger.py",),
@@ -357,7 +357,7 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "parts of the users by any expression",
-        "core/ledger/limits.py",
+        "core/ledger/ledger.py",
         "if before_by != by:",
         "if False:",
         ("tests/core/ledger/test_ledger.py",),
