@@ -50,8 +50,8 @@ from hushgram.pipelines.config_errors import explain
 from hushgram.pipelines.yamlfile import ConfigError, Location, read_document, resolve_date, substitute_date
 
 __all__ = [
-    "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name", "OutputConfig",
-    "PartitionConfig", "PrivacyConfig", "load_config", "refuse", "resolve_date",
+    "AS_TUPLE", "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name",
+    "OutputConfig", "PartitionConfig", "PrivacyConfig", "load_config", "refuse", "resolve_date",
 ]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
@@ -85,6 +85,8 @@ def _name(value: Any) -> str:
 
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 Name = Annotated[str, BeforeValidator(_name)]
+# For fields of tuples: YAML has lists.
+AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
 class Model(BaseModel):
@@ -212,16 +214,12 @@ class InputFields(Model):
         return tuple(dict.fromkeys(name for name in (self.user, self.key) if name is not None))
 
 
-def _listed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _option_fields(options: type[Any]) -> dict[str, Any]:
     """The fields of a format's options, for pydantic."""
     kinds = get_type_hints(options)
     return {
         f.name: (
-            Annotated[kinds[f.name], BeforeValidator(_listed)],
+            Annotated[kinds[f.name], AS_TUPLE],
             Field(default=f.default, description=f.metadata["about"]),
         )
         for f in dataclasses.fields(options)

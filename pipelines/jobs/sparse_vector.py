@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,9 @@ from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import kinds_together
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.pipelines.config import AS_TUPLE, Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import read_text, write_lines
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.sensitivity import Unit
 from hushgram.svt.accuracy import alpha, refine, theorem_alpha
 from hushgram.svt.exact_answers import QueryPlan, compact
@@ -35,9 +35,6 @@ from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
 
 if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
     from hushgram.transforms.sparse_vector import StreamAnswers
 
 __all__ = [
@@ -99,7 +96,7 @@ class StreamConfig(Model):
 
     name: Name | None = Field(default=None, description="the name of this stream in the output")
     path: str | None = Field(default=None, description="JSON lines, one query each, such as queries.jsonl")
-    queries: tuple[dict[str, Any], ...] | None = Field(
+    queries: Annotated[tuple[dict[str, Any], ...] | None, AS_TUPLE] = Field(
         default=None,
         description='the queries themselves, such as [{key: "https://a/b"}, {prefix: "https://a/"}]',
     )
@@ -107,11 +104,6 @@ class StreamConfig(Model):
         default=None, description="share of the budget where there are several streams; equal if left out"
     )
     svt: SvtConfig | None = Field(default=None, description="a mechanism of its own for this stream")
-
-    @field_validator("queries", mode="before")
-    @classmethod
-    def _tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -129,18 +121,13 @@ class SparseVectorConfig(JobConfig):
 
     sparse_vector: Name = Field(description="the name of this run, such as alerts-{date}")
     stream: StreamConfig | None = None
-    streams: tuple[StreamConfig, ...] | None = None
+    streams: Annotated[tuple[StreamConfig, ...] | None, AS_TUPLE] = None
     svt: SvtConfig | None = None
 
     @field_validator("stream", mode="before")
     @classmethod
     def _inline(cls, value: Any) -> Any:
         return {"queries": value} if isinstance(value, list) else value
-
-    @field_validator("streams", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -252,9 +239,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             for stream in self.streams
         }
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounding, records

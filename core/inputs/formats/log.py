@@ -1,7 +1,7 @@
 r"""Log lines: a regular expression with named groups makes columns of them.
 
 The expression is RE2's (linear time, whatever the line), searched in each line; ``^`` and ``$`` anchor it. A
-line that does not match is set aside. Presets (`log_presets`) are expressions for the logs of web servers.
+line that does not match is set aside. Presets (`PRESETS`) are expressions for the logs of web servers.
 """
 
 from __future__ import annotations
