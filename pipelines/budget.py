@@ -33,7 +33,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hushgram.accounting import Event
@@ -122,9 +121,7 @@ class Run:
         self.done = self._enter()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._work is not None and not self._published:
             self._place.discard(self._work)
         self._leave()

@@ -18,6 +18,7 @@ from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
+from hushgram.numbers import choice
 
 __all__ = [
     "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among", "normal_range",
@@ -117,9 +118,9 @@ class Decoder:
         intervals hold at once for so many keys, of which these may be chosen by looking at the release. Without an
         interval, low and high are NaN.
         """
-        _check(estimator, ESTIMATORS, "estimator")
+        choice(estimator, "estimator", "Decoder", ESTIMATORS)
         if interval is not None:
-            _check(interval, INTERVALS, "interval")
+            choice(interval, "interval", "Decoder", INTERVALS)
         _check_share(level, "level", open_end=True)
         check_among(among, level, interval)
         present = PRESENT if present is None else present
@@ -205,7 +206,7 @@ class Decoder:
         but holds for sets that are like a random sample of the keys alone. ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
         """
-        _check(estimator, TOTALS, "estimator")
+        choice(estimator, "estimator", "Decoder", TOTALS)
         _check_share(level, "level", open_end=True)
         asked = self._lookups(found, values, listed)
         symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
@@ -306,11 +307,6 @@ def check_among(among: int, level: float, interval: str | None = "confidence") -
             "credible intervals are right on average over keys, which keys that were chosen by looking are not; "
             "with among, ask for confidence intervals"
         )
-
-
-def _check(value: str, allowed: tuple[str, ...], field: str) -> None:
-    if value not in allowed:
-        raise ParameterError(f"Decoder: {field} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def _check_share(value: float, field: str, *, open_end: bool) -> None:
