@@ -6,7 +6,6 @@ is on integers and fractions, so that every worker on every machine computes the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -163,7 +162,7 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
 def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
     """Domain, threshold and space of the encoding for these parameters and sizes."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
-    keys = max(sizes.keys, math.ceil(sizes.scale), LEAST_KEYS)
+    keys = max(sizes.keys, -(-sizes.scale // 1), LEAST_KEYS)
     if params.fit_split:
         return _fitted(params, sizes, unit)
     kind = _kind(params)
