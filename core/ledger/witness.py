@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from hushgram.accounting import RELATIONS
 from hushgram.ledger.seals import Sealer
 
 __all__ = ["Seen", "Witness"]
@@ -47,8 +48,11 @@ class Seen:
 
     @classmethod
     def read(cls, fields: Sequence[str]) -> Seen:
-        """What `fields` wrote."""
-        triples = zip(fields[5::3], fields[6::3], fields[7::3], strict=True)
+        """What `fields` wrote; a sum that names no relation may belong to any, and is charged to each."""
+        named = list(fields[5:])
+        if len(fields) == 5:
+            named = [text for relation in RELATIONS for text in (relation, *fields[3:5])]
+        triples = zip(named[::3], named[1::3], named[2::3], strict=True)
         spent = {relation: (Fraction(epsilon), Fraction(delta)) for relation, epsilon, delta in triples}
         return cls(fields[0], int(fields[1]), fields[2], spent)
 

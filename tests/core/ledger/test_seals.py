@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -355,6 +356,28 @@ def test_recover_charges_each_relation_for_what_it_lost(
 def _account(ledger: Ledger) -> Account:
     with ledger.store.read() as connection:
         return ledger.account(connection, "views")
+
+
+def test_a_witness_of_an_older_version_is_read_and_charged_to_every_relation(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """It has one sum of all relations: what is missing may belong to any of them."""
+    lose(sqlite_url, tmp_path, Event("rr", 3, "1e-5", relation="secret bit"))
+    witness = Path(f"{sqlite_url[10:]}.witness")
+    lines = [json.loads(text) for text in witness.read_text().splitlines() if '"seen"' in text]
+    old = [{**line, "seen": line["seen"][:5]} for line in lines]
+    for line in old:
+        line["tag"] = Sealer(None).tag("witness", line["anew"], *line["seen"])
+    witness.write_text("".join("\n" + json.dumps(line) for line in old))
+    with Ledger(sqlite_url) as ledger:
+        with pytest.raises(LedgerError, match="saw 2 reservations of views, this ledger holds 1"):
+            ledger.check(Request("views", "next", HALF))
+        recover(ledger, "views")
+        lost = Fraction(3), Fraction(1, 10**5)
+        found = basic_sums(ledger)
+        assert found.keys() == RELATIONS.keys()
+        assert all(epsilon >= lost[0] and delta >= lost[1] for epsilon, delta in found.values())
+        release(ledger, "next")
 
 
 def test_a_reservation_of_the_copy_does_not_stand_for_what_was_lost(sqlite_url: str, tmp_path: Path) -> None:
