@@ -22,19 +22,9 @@ if TYPE_CHECKING:
     from hushgram.sparse_histogram.params import ReleaseParams
 
 __all__ = [
-    "InteractiveKey",
-    "Metric",
-    "ReleaseKey",
-    "ReleaseParams",
-    "Sketch",
-    "__version__",
-    "os_entropy",
-    "release",
-    "release_histogram",
-    "release_metrics",
-    "release_public",
-    "sampling",
-]
+    "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release",
+    "release_histogram", "release_metrics", "release_public", "sampling",
+]  # fmt: skip
 __version__ = "0.2.0"
 
 # Loaded on first use: `hushgram query` must not wait for what it does not need.

@@ -74,7 +74,7 @@ class FiniteDomain(ABC):
             "between": self._between,
             "cells": self._cells,
             "dense": self._dense,
-            "all": self._all,
+            "all": lambda _: np.full(len(self), GRID, dtype=np.uint16),
         }
         if kinds[0] not in builders:
             raise ParameterError(f"{name}: no kind of query {kinds[0]!r}; known are {_KINDS}")
@@ -82,9 +82,6 @@ class FiniteDomain(ABC):
             return builders[kinds[0]](query[kinds[0]])
         except ParameterError as problem:
             raise ParameterError(f"{name}: {str(problem).removeprefix('query: ')}") from None
-
-    def _all(self, _: Any) -> NDArray[np.uint16]:
-        return np.full(len(self), GRID, dtype=np.uint16)
 
     def _keys(self, keys: Any) -> NDArray[np.uint16]:
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):

@@ -7,14 +7,9 @@ or a record: they may end up in a log.
 from __future__ import annotations
 
 __all__ = [
-    "BudgetExceeded",
-    "FormatError",
-    "HushgramError",
-    "InputError",
-    "LedgerError",
-    "OutputError",
+    "BudgetExceeded", "FormatError", "HushgramError", "InputError", "LedgerError", "OutputError",
     "ParameterError",
-]
+]  # fmt: skip
 
 
 class HushgramError(Exception):

@@ -38,20 +38,9 @@ from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import ExactVector, Sensitivity, Unit
 
 __all__ = [
-    "BLOCK",
-    "MOST_ANSWER",
-    "LaplaceAnswers",
-    "LaplaceParams",
-    "ListedRelease",
-    "calibrated",
-    "check_scale",
-    "max_error",
-    "per_query",
-    "positive",
-    "privacy_map",
-    "release_listed",
-    "whole_numbers",
-]
+    "BLOCK", "MOST_ANSWER", "LaplaceAnswers", "LaplaceParams", "ListedRelease", "calibrated", "check_scale",
+    "max_error", "per_query", "positive", "privacy_map", "release_listed", "whole_numbers",
+]  # fmt: skip
 
 # Noise is drawn in blocks of this many keys, each from a source of its own, so that a release of a long
 # list can be spread over workers without changing it.
@@ -161,10 +150,6 @@ class ListedRelease:
     keys: tuple[str | bytes, ...]
     counts: NDArray[np.int64]
     params: LaplaceParams
-
-    def error_bound(self, beta: Number = "0.05") -> int:
-        """How far the worst of these counts may be from the truth, with probability 1 − ``beta``."""
-        return max_error(len(self.keys), self.params, beta)
 
 
 def release_listed(

@@ -7,14 +7,16 @@ Python is read by its shortest decimal form (``repr``), which is what the person
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from hushgram.errors import ParameterError
 
-__all__ = ["Number", "boolean", "integer", "rational", "show"]
+__all__ = ["Number", "boolean", "choice", "integer", "rational", "rational_delta", "show"]
 
+T = TypeVar("T")
 Number: TypeAlias = "Fraction | Decimal | str | int | float"
 
 # Exponents beyond this are typing errors, and would make integers of absurd size.
@@ -47,6 +49,21 @@ def rational(value: Number, name: str, owner: str) -> Fraction:
         raise ParameterError(f"{owner}: {name} divides by zero, got {text[:60]!r}") from None
     except ValueError:  # an underscore where none may be
         raise ParameterError(f'{owner}: {name} must be a number such as "0.5", got {text[:60]!r}') from None
+
+
+def rational_delta(value: Number, owner: str) -> Fraction:
+    """``value`` as a δ: at least 0 and below 1."""
+    delta = rational(value, "delta", owner)
+    if not 0 <= delta < 1:
+        raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(delta)}")
+    return delta
+
+
+def choice(value: T, name: str, owner: str, allowed: Collection[T]) -> T:
+    """``value`` if it is one of those."""
+    if value not in allowed:
+        raise ParameterError(f"{owner}: {name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+    return value
 
 
 def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int:

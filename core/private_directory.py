@@ -35,7 +35,9 @@ class PrivateDirectory:
                 if handle is not None:  # else somebody swept between the two
                     break
         except OSError as problem:
-            raise OutputError(_cannot(base, problem)) from None
+            raise OutputError(
+                f"temporary directory {base} cannot be written: {problem.strerror}; set TMPDIR to another place"
+            ) from None
         self._handle: int | None = handle
         self._process = os.getpid()
 
@@ -70,10 +72,6 @@ def _base() -> Path:
         raise OutputError(
             "no temporary directory can be written (/tmp, /var/tmp); set TMPDIR to a directory that can"
         ) from None
-
-
-def _cannot(base: Path, problem: OSError) -> str:
-    return f"temporary directory {base} cannot be written: {problem.strerror}; set TMPDIR to another place"
 
 
 def _sweep(base: Path) -> None:

@@ -22,18 +22,9 @@ from hushgram.noise.entropy import os_entropy
 from hushgram.processes import Owner
 
 __all__ = [
-    "check_free",
-    "clear_dead",
-    "is_dead_work",
-    "make_private",
-    "nearest_directory",
-    "new_directory",
-    "output_errors",
-    "publish",
-    "put_file",
-    "rename_new",
-    "work_name",
-]
+    "check_free", "clear_dead", "is_dead_work", "make_private", "nearest_directory", "new_directory",
+    "output_errors", "publish", "put_file", "rename_new", "work_name",
+]  # fmt: skip
 
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100

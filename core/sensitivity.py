@@ -97,9 +97,7 @@ class Sensitivity:
     def times(self, factor: int) -> Sensitivity:
         """Return the sensitivity of numbers of which each counts up to ``factor`` times as much."""
         return replace(
-            self,
-            max_contributions=self.max_contributions * factor,
-            max_per_key=self.max_per_key * factor,
+            self, max_contributions=self.max_contributions * factor, max_per_key=self.max_per_key * factor
         )
 
     def added_up(self) -> Sensitivity:

@@ -19,7 +19,7 @@ from types import FrameType
 import click
 
 from hushgram import __version__
-from hushgram.errors import HushgramError, ParameterError
+from hushgram.errors import HushgramError
 from hushgram.names import printable
 from hushgram.pipelines.commands.examples import with_examples
 from hushgram.pipelines.commands.job import job_command
@@ -55,7 +55,6 @@ _OWN_COMMANDS = {
     "answer": "hushgram.pipelines.commands.answer",
     "randomized-response": "hushgram.pipelines.commands.randomized_response",
 }
-_RENAMED = {"queries": "sparse-vector", "linear": "randomized-response"}
 
 
 class LazyGroup(click.Group):
@@ -65,8 +64,6 @@ class LazyGroup(click.Group):
         return [*JOBS, *_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _RENAMED:
-            raise ParameterError(f"hushgram {cmd_name} is now hushgram {_RENAMED[cmd_name]}")
         if cmd_name in JOBS and cmd_name not in _OWN_COMMANDS:
             return with_examples(job_command(cmd_name), cmd_name)
         if cmd_name not in self.list_commands(ctx):

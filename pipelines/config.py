@@ -46,13 +46,12 @@ from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
 from hushgram.inputs.shaping import parse_recipe
 from hushgram.numbers import rational
-from hushgram.pipelines.config_dates import resolve_date, substitute_date
 from hushgram.pipelines.config_errors import explain
-from hushgram.pipelines.yamlfile import ConfigError, Location, read_document
+from hushgram.pipelines.yamlfile import ConfigError, Location, read_document, resolve_date, substitute_date
 
 __all__ = [
-    "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name", "OutputConfig",
-    "PartitionConfig", "PrivacyConfig", "load_config", "refuse", "resolve_date",
+    "AS_TUPLE", "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name",
+    "OutputConfig", "PartitionConfig", "PrivacyConfig", "load_config", "refuse", "resolve_date",
 ]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
@@ -86,6 +85,8 @@ def _name(value: Any) -> str:
 
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
 Name = Annotated[str, BeforeValidator(_name)]
+# For fields of tuples: YAML has lists.
+AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
 class Model(BaseModel):
@@ -213,16 +214,12 @@ class InputFields(Model):
         return tuple(dict.fromkeys(name for name in (self.user, self.key) if name is not None))
 
 
-def _listed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _option_fields(options: type[Any]) -> dict[str, Any]:
     """The fields of a format's options, for pydantic."""
     kinds = get_type_hints(options)
     return {
         f.name: (
-            Annotated[kinds[f.name], BeforeValidator(_listed)],
+            Annotated[kinds[f.name], AS_TUPLE],
             Field(default=f.default, description=f.metadata["about"]),
         )
         for f in dataclasses.fields(options)
@@ -298,17 +295,6 @@ class PartitionConfig(Model):
     modulo: int = Field(ge=2, le=1 << 20, description="how many parts there are, the same in all releases")
     part: int = Field(ge=0, description="which of them, counted from 0")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_label(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            raise refuse(
-                (),
-                f"was a label that nobody checked ({data!r:.60}); write {{modulo: 12, part: 3}}, which hushgram "
-                "applies to the records, or leave it out",
-            )
-        return data
-
     @model_validator(mode="after")
     def _inside(self) -> Self:
         if self.part >= self.modulo:
@@ -320,8 +306,6 @@ class JobConfig(Model):
     """What every job has. A subclass names its own job in the field called NAME."""
 
     NAME: ClassVar[str] = "release"
-    #: what the field called NAME was called before
-    OLD_NAME: ClassVar[str | None] = None
 
     input: InputConfig
     privacy: PrivacyConfig
@@ -386,9 +370,6 @@ def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date
     ``yesterday`` (UTC).
     """
     document = read_document(path, overrides)
-    old = model.OLD_NAME
-    if old in document.data and model.NAME not in document.data:
-        raise ConfigError(f"{document.origin((old,))}: the field {old} is now called {model.NAME}")
     substitute_date(document, resolve_date(date))
     try:
         return model.model_validate(document.data)

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -110,9 +109,7 @@ class JobLog:
             self._restore = _log_as_json()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         code = _exit_code(error)
         seconds = round(time.monotonic() - self._begun, 3)
         try:

@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from hushgram.errors import OutputError
 from hushgram.private_directory import PrivateDirectory
@@ -33,47 +33,13 @@ from hushgram.publishing import (
 )
 
 __all__ = [
-    "LocalPlace",
-    "Place",
-    "Shape",
-    "StorePlace",
-    "digest_tree",
-    "digest_work",
-    "place_for",
-]
+    "LocalPlace", "Place", "Shape", "StorePlace", "digest_tree", "digest_work", "place_for",
+]  # fmt: skip
 
 Shape: TypeAlias = Literal["directory", "file"]
 
 _LAST = "manifest.json"
 _CHUNK = 1 << 20
-
-
-class Place(Protocol):
-    """Where the output of a job goes."""
-
-    def exists(self) -> bool:
-        """Whether something is published there."""
-
-    def digest(self) -> str:
-        """The digest of what is published there."""
-
-    def rehearse(self) -> None:
-        """Writes and renames something small beside the target, and removes it: refuses a place that cannot."""
-
-    def workdir(self, token: str) -> Path:
-        """A fresh empty directory on this machine for this run."""
-
-    def workplace(self, token: str) -> str:
-        """The same as text, on a store a folder of the store: where workers on other machines can write."""
-
-    def publish(self, work: str) -> None:
-        """Makes what is in `work` visible, at once; refuses to replace anything."""
-
-    def discard(self, work: str) -> None:
-        """Removes what a run that failed has written to `work`."""
-
-    def clear(self, *, held: bool) -> None:
-        """Removes what killed runs left; with `held`, where nobody else may run this id, all of this id."""
 
 
 def place_for(target: str, label: str, shape: Shape) -> Place:
@@ -90,13 +56,16 @@ class LocalPlace:
         self.target, self.shape, self._label = target, shape, _short_hash(label)
 
     def exists(self) -> bool:
+        """Whether something is published there."""
         return os.path.lexists(self.target)
 
     def digest(self) -> str:
+        """The digest of what is published there."""
         with output_errors(self.target):
             return digest_tree(self.target)
 
     def rehearse(self) -> None:
+        """Writes and renames something small beside the target, and removes it: refuses a place that cannot."""
         above = nearest_directory(self.target)
         with output_errors(self.target):
             work = None
@@ -112,21 +81,26 @@ class LocalPlace:
                     shutil.rmtree(work, ignore_errors=True)
 
     def workdir(self, token: str) -> Path:
+        """A fresh empty directory on this machine for this run."""
         return make_private(self.target.with_name(work_name(self.target.name, self._label, token)))
 
     def workplace(self, token: str) -> str:
+        """The same as text, on a store a folder of the store: where workers on other machines can write."""
         return str(self.workdir(token))
 
     def publish(self, work: str) -> None:
+        """Makes what is in `work` visible, at once; refuses to replace anything."""
         workdir = Path(work)
         publish(workdir if self.shape == "directory" else workdir / self.target.name, self.target)
         if self.shape == "file":
             self.discard(work)
 
     def discard(self, work: str) -> None:
+        """Removes what a run that failed has written to `work`."""
         shutil.rmtree(work, ignore_errors=True)
 
     def clear(self, *, held: bool) -> None:
+        """Removes what killed runs left; with `held`, where nobody else may run this id, all of this id."""
         clear_dead(self.target.parent)
         if held:
             stem = work_name(self.target.name, self._label, "")
@@ -205,6 +179,9 @@ class StorePlace:
             ]
             if left:
                 _systems().delete(left)
+
+
+Place: TypeAlias = LocalPlace | StorePlace
 
 
 def digest_tree(path: Path) -> str:

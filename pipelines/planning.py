@@ -26,14 +26,9 @@ if TYPE_CHECKING:
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
 __all__ = [
-    "config_text",
-    "expected_lines",
-    "plan_settings",
-    "population_of",
-    "release_config",
-    "rows_of",
+    "config_text", "expected_lines", "plan_settings", "population_of", "release_config", "rows_of",
     "worth_lines",
-]
+]  # fmt: skip
 
 # Bytes of a record with a user and a URL, as seen in logs and exports; a guess that --records replaces.
 _RECORD_BYTES = {".parquet": 15, ".pq": 15, ".csv": 60, ".tsv": 60, ".jsonl": 90, ".ndjson": 90, ".json": 90}

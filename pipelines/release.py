@@ -21,9 +21,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Limits
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.local_resources import local_resources
 from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.runners import local_resources, new_pipeline, pipeline_options
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.read_records import ReadRecords, read_records
@@ -56,44 +55,24 @@ def run_release(
     params: ReleaseParams,
     source: InputPlan | beam.PTransform,
     *,
-    key: str,
-    path: str | os.PathLike[str],
-    user: str | None = None,
-    value: str | None = None,
-    public_keys: Any = None,
-    name: str = "",
-    release_key: ReleaseKey | None = None,
     options: PipelineOptions | None = None,
-    shards: int | None = None,
     bad_records: str | None = None,
     limits: Limits | None = None,
     quiet: bool = True,
+    **release_arguments: Any,
 ) -> ReleaseResult:
     """Run one release and wait for it.
 
-    ``source`` is the plan of an input (`plan_records`), or a PTransform that gives records. ``public_keys`` is a
-    list that is known without looking at the data: then all of its keys are released, and no others. ``path`` must be
-    free, or an empty directory. Input beyond ``limits`` is refused before anything is published. ``shards`` groups
-    the shuffle and has no effect on the result. A user's
-    mistake raises a `HushgramError`, whatever process met it, and nothing is left behind.
+    ``source`` is the plan of an input (`plan_records`), or a PTransform that gives records; ``release_arguments`` are
+    those of `build_release`. Input beyond ``limits`` is refused before anything is published. A user's mistake raises a
+    `HushgramError`, whatever process met it, and nothing is left behind.
     """
     options = pipeline_options() if options is None else options
     size = source.bytes if isinstance(source, InputPlan) else None
     started = time.monotonic()
     with local_resources(options) as local:
-        release = build_release(
-            params,
-            source,
-            key=key,
-            path=path,
-            user=user,
-            value=value,
-            public_keys=public_keys,
-            name=name,
-            release_key=release_key,
-            shards=shards,
-            local=local,
-        )
+        release = build_release(params, source, local=local, **release_arguments)
+        name = release_arguments.get("name")
         try:
             pipeline = new_pipeline(options)
             if isinstance(source, InputPlan):
@@ -122,7 +101,11 @@ def build_release(
     shards: int | None = None,
     local: LocalResources | None = None,
 ) -> ReleaseSparseHistogram:
-    """The transform of a release, with the shuffle's shards chosen from the size of the input."""
+    """The transform of a release, with the shuffle's shards chosen from the size of the input.
+
+    ``public_keys`` is a list that is known without looking at the data: then all of its keys are released, and no
+    others. ``path`` must be free, or an empty directory. ``shards`` groups the shuffle and has no effect on the result.
+    """
     size = None
     if isinstance(source, InputPlan):
         size = source.bytes

@@ -16,6 +16,7 @@ from hushgram.private_directory import PrivateDirectory
 
 __all__ = ["active_directory", "process_is_one_run", "run_directory", "temporary_files_of_a_run"]
 
+
 _turn = threading.Lock()
 _open: list[PrivateDirectory] = []
 _users = 0

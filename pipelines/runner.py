@@ -31,14 +31,8 @@ if TYPE_CHECKING:
     from hushgram.pipelines.budget import Run
 
 __all__ = [
-    "KEY_FILE",
-    "Finished",
-    "key_from_environment",
-    "load_job",
-    "open_job_budget",
-    "run_job",
-    "run_stages",
-]
+    "KEY_FILE", "Finished", "key_from_environment", "load_job", "open_job_budget", "run_job", "run_stages",
+]  # fmt: skip
 
 #: Environment variable with the path of a file that holds a release key: for tests and recovery alone.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
@@ -142,9 +136,8 @@ def run_stages(
     `release_key` may be a function: it is asked for the key when everything else is there, since a failure before
     costs nothing.
     """
-    from hushgram.pipelines.local_resources import local_resources
     from hushgram.pipelines.progress import read_counters, run_pipeline
-    from hushgram.pipelines.runners import new_pipeline, pipeline_options
+    from hushgram.pipelines.runners import local_resources, new_pipeline, pipeline_options
 
     options = pipeline_options(workers=job.config.workers) if options is None else options
     begun = time.monotonic()

@@ -27,16 +27,9 @@ from hushgram.pipelines.console import json_text, say
 from hushgram.publishing import put_file
 
 __all__ = [
-    "FORMATS",
-    "csv_bytes",
-    "format_options",
-    "human_bytes",
-    "print_lines",
-    "print_note",
-    "print_table",
-    "read_keys",
-    "write_output",
-]
+    "FORMATS", "csv_bytes", "format_options", "human_bytes", "print_lines", "print_note", "print_table",
+    "read_keys", "write_output",
+]  # fmt: skip
 
 FORMATS = ("table", "json", "csv", "parquet")
 _SAFE_CSV = "safe-csv"  # what `--format csv --safe-csv` is to `print_table`
@@ -57,17 +50,13 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def format_options(command: C) -> C:
-    """Adds ``--format``, ``--safe-csv`` and ``--output`` (as arguments `style` and `output`).
-
-    An old ``--json`` says its new way.
-    """
+    """Adds ``--format``, ``--safe-csv`` and ``--output`` (as arguments `style` and `output`)."""
     if isinstance(command, click.Command):
         assert command.callback is not None
         command.callback = _with_safe_csv(command.callback)
     else:
         command = _with_safe_csv(command)
     for add in (
-        click.option("--json", is_flag=True, hidden=True, expose_value=False, callback=_no_json),
         click.option(
             "-o", "--output", metavar="FILE", type=click.Path(), help="Write there, not to standard output."
         ),
@@ -95,11 +84,6 @@ def _with_safe_csv(function: C) -> C:
         return function(*arguments, style=_SAFE_CSV if safe_csv else style, **options)
 
     return cast(C, run)
-
-
-def _no_json(_context: click.Context, _option: click.Parameter, given: bool) -> None:
-    if given:
-        raise click.UsageError("--json is now --format json")
 
 
 def print_table(table: pa.Table, style: str, output: str | None = None, digits: int = 1) -> None:

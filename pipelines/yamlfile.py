@@ -11,6 +11,7 @@ column called ``on`` arrives as it was typed.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,10 @@ import yaml
 
 from hushgram.errors import ParameterError
 
-__all__ = ["ConfigError", "Document", "Location", "parse_override", "read_document"]
+__all__ = [
+    "ConfigError", "Document", "Location", "parse_override", "read_document", "resolve_date", "substitute_date",
+]  # fmt: skip
+
 
 Location = tuple[str | int, ...]
 
@@ -215,7 +219,8 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         name = name_node.value if isinstance(name_node, yaml.ScalarNode) else None
         if not isinstance(name, str):
             raise ConfigError(f"{document.source}:{line}: a field name must be plain text")
-        if name.partition(":")[0] == "date" and node.flow_style and _is_missing(value_node):
+        missing = isinstance(value_node, yaml.ScalarNode) and value_node.value == ""
+        if name.partition(":")[0] == "date" and node.flow_style and missing:
             raise ConfigError(
                 f'{document.source}:{line}: {{date}} alone is a group to YAML; write "{{date}}" in quotes'
             )
@@ -228,10 +233,6 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> d
         fields[name] = _convert(value_node, (*location, name), document)
         document.origins[(*location, name)] = f"{document.source}:{line}"
     return fields
-
-
-def _is_missing(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.value == ""
 
 
 def _check_tag(node: yaml.Node, document: Document) -> None:
@@ -260,3 +261,56 @@ def _scalar(node: yaml.Node) -> Any:
         case "float":
             return Decimal(text.replace("_", ""))
     return text
+
+
+_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+# What strftime gives alike on every machine.
+_DATE_FORM = re.compile(r"(?:[^%\x00\ud800-\udfff]|%[YymdjaAbBUWVGu%])+")
+
+
+def resolve_date(text: str | None) -> datetime.date | None:
+    """``YYYY-MM-DD``, ``today`` or ``yesterday`` (UTC) as a date."""
+    if text is None:
+        return None
+    today = datetime.datetime.now(datetime.UTC).date()
+    relative = {"today": today, "yesterday": today - datetime.timedelta(days=1)}
+    try:
+        return relative.get(text) or datetime.datetime.strptime(text, "%Y-%m-%d").date()
+    except ValueError:
+        raise ConfigError(f"--date must be YYYY-MM-DD, today or yesterday, got {text!r}") from None
+
+
+def substitute_date(document: Document, date: datetime.date | None) -> None:
+    """Puts the date where the config has ``{date}``; each without the other is a mistake."""
+    found = False
+    for location, text in list(document.strings()):
+        if location == ("input", "pattern") or not _DATE.search(text):
+            continue
+        found = True
+        if date is None:
+            raise ConfigError(
+                f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date}}; "
+                "say which with --date YYYY-MM-DD (or today, yesterday)"
+            )
+        for form in _DATE.findall(text):
+            if form and not _DATE_FORM.fullmatch(form):
+                raise ConfigError(
+                    f"{document.origin(location)}: {'.'.join(map(str, location))} contains {{date:{form[:40]}}}; use "
+                    "%Y, %m, %d, %y, %j, %a, %b, %U, %V, %G, %u and text"
+                )
+        _replace(
+            document.data,
+            location,
+            _DATE.sub(lambda match: date.strftime(match.group(1) or "%Y-%m-%d"), text),
+        )
+    if date is not None and not found:
+        raise ConfigError(
+            f"{document.source}: --date {date} was given but no field contains {{date}}; "
+            "write it into release, input.path and output.path"
+        )
+
+
+def _replace(data: Any, location: Location, value: str) -> None:
+    for part in location[:-1]:
+        data = data[part]
+    data[location[-1]] = value

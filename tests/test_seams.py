@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("core", "transforms", "pipelines")
-LONGEST = 400
+LONGEST = 500
 
 #: each seam, and the test that adds a toy to it and uses the toy as anybody would
 TOYS = {

@@ -50,13 +50,7 @@ class AnswerLinear(beam.PTransform):
             | "Whole" >> SumParts(len(self._domain))
             | "AnswerStream"
             >> beam.Map(
-                _answer,
-                self._domain,
-                self._queries,
-                self._params,
-                self._release_key,
-                self._prior,
-                self._unit,
+                _answer, self._domain, self._queries, self._params, self._release_key, self._prior, self._unit
             ).with_output_types(Outcome)
         )
 

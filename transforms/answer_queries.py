@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from hushgram.exact.histogram import Histogram
 from hushgram.sensitivity import ExactVector
 from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
-from hushgram.transforms.shuffle.vectors import SumParts
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow, SumParts
 
 __all__ = ["RECORD", "AnswerQueries", "PackRecords"]
 

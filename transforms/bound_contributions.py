@@ -33,7 +33,7 @@ from hushgram.transforms.shuffle.coders import ContributionsCoder, pack_buffers
 from hushgram.transforms.shuffle.columns import Columns, Fields, check_fields
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.spill import SpilledBatch, SpillWriter
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow
 
 __all__ = ["BoundContributions", "BoundHeld", "BoundUsers", "CountRecords", "HoldContributions", "Value"]
 
@@ -82,10 +82,7 @@ class BoundContributions(beam.PTransform):
         sent = Contributions if local.spill is None else SpilledBatch
         self.taken = Taken(self._cut, tuple[int, sent])  # type: ignore[valid-type]
         self._bound = BoundUsers(*bounds, texts=texts)
-        self._shown = {
-            "max_contributions": bounds[0].max_contributions,
-            "max_per_key": bounds[0].max_per_key,
-        }
+        self._shown = {"max_contributions": bounds[0].max_contributions, "max_per_key": bounds[0].max_per_key}
 
     def expand(self, records: Any) -> Any:
         shards = self.combined(records, keep=False)  # (shard, Histogram)

@@ -17,11 +17,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from hushgram.domains import FiniteDomain
 from hushgram.exact.histogram import Histogram
+from hushgram.exact.partition import UserPart
 from hushgram.sensitivity import ExactVector
-from hushgram.transforms.shuffle.vectors import SumParts
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow, SumParts
 
-__all__ = ["CountDomain", "KeepDomain"]
+__all__ = ["CountDomain", "KeepDomain", "KeepPartition"]
 
 
 class KeepDomain(beam.PTransform):
@@ -86,3 +86,25 @@ class _CountParts(beam.DoFn):
         if self._vector is not None:
             window = GlobalWindow()
             yield WindowedValue(self._vector, window.max_timestamp(), (window,))
+
+
+class KeepPartition(beam.PTransform):
+    """A filter by `UserPart`: a record's fate follows from its own user."""
+
+    def __init__(self, part: UserPart, user: str) -> None:
+        super().__init__()
+        self._part, self._user = part, user
+
+    def expand(self, batches: Any) -> Any:
+        kept = batches | "KeepPart" >> beam.FlatMap(_keep_part, self._part, self._user)
+        kept.element_type = pa.RecordBatch
+        return kept
+
+    def display_data(self) -> dict[str, Any]:
+        return {"users": self._part.name}
+
+
+def _keep_part(batch: pa.RecordBatch, part: UserPart, user: str) -> Iterator[pa.RecordBatch]:
+    kept = batch.filter(pa.array(part.keep(batch.column(user))))
+    if kept.num_rows:
+        yield kept

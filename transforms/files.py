@@ -31,7 +31,7 @@ def missing_file_system(path: str) -> str | None:
     package, extra = _PACKAGES.get(scheme, (None, None))
     if package is not None and not _is_there(package) and not _of_others(scheme):
         return f"there is no file system for {scheme}:// here; pip install 'apache-beam[{extra}]'"
-    if package is None and scheme not in _known_schemes():
+    if package is None and scheme not in {system.scheme() for system in FileSystem.get_all_subclasses()}:
         return f"there is no file system for {scheme}://; use a local path, {', '.join(f'{s}://' for s in _PACKAGES)}"
     return None
 
@@ -49,10 +49,6 @@ def _of_others(scheme: str) -> bool:
         system.scheme() == scheme and not system.__module__.startswith("apache_beam.")
         for system in FileSystem.get_all_subclasses()
     )
-
-
-def _known_schemes() -> set[str]:
-    return {system.scheme() for system in FileSystem.get_all_subclasses()}
 
 
 def open_file(path: str) -> Any:

@@ -16,7 +16,7 @@ from hushgram.exact.histogram import Histogram
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import CombineShards
 from hushgram.transforms.shuffle.sharding import split_groups
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import OneWindow
 
 __all__ = ["MergeHistograms", "SumHistograms"]
 

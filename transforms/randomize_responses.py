@@ -42,12 +42,10 @@ from hushgram.inputs import Check, InputPlan, Limits, Tally, WorkItem, read_item
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
-from hushgram.randomized_response.rows import Rows, from_bytes, to_bytes
-from hushgram.randomized_response.secret_bits import Secret, check_columns
+from hushgram.randomized_response.rows import Rows, Secret, check_columns, from_bytes, to_bytes
 from hushgram.transforms.files import open_file
-from hushgram.transforms.shuffle.checking import CheckTallies
-from hushgram.transforms.shuffle.digests import DigestAll
 from hushgram.transforms.shuffle.sharding import shards_for
+from hushgram.transforms.shuffle.vectors import CheckTallies, DigestAll
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 

@@ -42,17 +42,13 @@ from hushgram.inputs import (
     read_item,
 )
 from hushgram.transforms.files import missing_file_system, open_file, reason
-from hushgram.transforms.shuffle.checking import CheckTallies
+from hushgram.transforms.shuffle.vectors import CheckTallies
 
 __all__ = [
-    "PROGRESS_FILE",
-    "TICK",
-    "ReadRecords",
-    "WriteBadRecords",
-    "match_files",
-    "plan_records",
+    "PROGRESS_FILE", "TICK", "ReadRecords", "WriteBadRecords", "match_files", "plan_records",
     "read_records",
-]
+]  # fmt: skip
+
 
 #: Environment variable with the path of a local file to which readers append a TICK for each batch. The
 #: progress display of the local runner sets it; worker processes inherit it.
@@ -161,10 +157,7 @@ class ReadRecords(beam.PTransform):
 
     def display_data(self) -> dict[str, Any]:
         # Patterns and columns are public; sizes and row counts are not shown.
-        return {
-            "columns": ", ".join(self.plan.source.names),
-            "formats": ", ".join(self.plan.formats),
-        }
+        return {"columns": ", ".join(self.plan.source.names), "formats": ", ".join(self.plan.formats)}
 
 
 class _ReadItem(beam.DoFn):

@@ -45,8 +45,8 @@ from hushgram.transforms.plan_release import PlanRelease
 from hushgram.transforms.release_public_list import ReleasePublicList
 from hushgram.transforms.release_threshold import ReleaseThreshold
 from hushgram.transforms.shuffle.batching import LocalResources
-from hushgram.transforms.shuffle.checking import CheckTallies
 from hushgram.transforms.shuffle.sharding import Shards, shards_for
+from hushgram.transforms.shuffle.vectors import CheckTallies
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
 __all__ = ["ReleaseSparseHistogram"]

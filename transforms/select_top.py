@@ -61,11 +61,7 @@ class MostFrequent(beam.PTransform):
 
 
 def _choose(
-    counts: ExactVector,
-    labels: Sequence[str],
-    params: SelectionParams,
-    release_key: ReleaseKey,
-    unit: Unit,
+    counts: ExactVector, labels: Sequence[str], params: SelectionParams, release_key: ReleaseKey, unit: Unit
 ) -> list[str]:
     source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts.values))
     return [labels[i] for i in top(counts, params, source, unit)]

@@ -38,8 +38,7 @@ from hushgram.sensitivity import Exact, ExactVector, Sensitivity, Unit
 from hushgram.svt.mechanism import Answer, run_batch
 from hushgram.svt.online import StreamState, advance, begin, recall
 from hushgram.svt.params import SvtParams
-from hushgram.transforms.shuffle.digests import DigestAll
-from hushgram.transforms.shuffle.windows import OneWindow
+from hushgram.transforms.shuffle.vectors import DigestAll, OneWindow
 
 __all__ = ["SparseVector", "StreamAnswers"]
 
@@ -145,9 +144,7 @@ def _numbers(given: Any) -> I64:
 
 
 def _in_order(
-    gathered: tuple[str, Iterable[tuple[Any, Any]]],
-    params: SvtParams | Mapping[str, SvtParams],
-    unit: Unit,
+    gathered: tuple[str, Iterable[tuple[Any, Any]]], params: SvtParams | Mapping[str, SvtParams], unit: Unit
 ) -> tuple[str, I64, ExactVector]:
     """A stream's answers by sequence number; canonical, also where a number comes twice."""
     stream, parts = gathered
@@ -174,13 +171,7 @@ class _AnswerBatch(beam.DoFn):
         stream, numbers, answers = element
         params = _params_of(self._params, stream)
         out = run_batch(
-            answers,
-            params,
-            self._release_key,
-            stream,
-            sequence=numbers,
-            release=release,
-            unit=self._unit,
+            answers, params, self._release_key, stream, sequence=numbers, release=release, unit=self._unit
         )
         yield stream, StreamAnswers(numbers, out.outcome, out.gap, out.value)
 

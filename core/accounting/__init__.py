@@ -16,18 +16,6 @@ from hushgram.accounting.events import KINDS, RELATIONS, Event, Spending, spendi
 from hushgram.accounting.guarantee import Guarantee, Part
 
 __all__ = [
-    "CONDITIONS",
-    "KINDS",
-    "RELATIONS",
-    "Budget",
-    "Event",
-    "Guarantee",
-    "Part",
-    "Spending",
-    "Total",
-    "fits",
-    "further",
-    "largest_scale",
-    "spending",
-    "total",
-]
+    "CONDITIONS", "KINDS", "RELATIONS", "Budget", "Event", "Guarantee", "Part", "Spending", "Total", "fits",
+    "further", "largest_scale", "spending", "total",
+]  # fmt: skip

@@ -38,7 +38,7 @@ from typing import Any, Literal, TypeAlias
 from hushgram.accounting.events import Event, Spending, spending
 from hushgram.accounting.filters import COMPOSITION_SHARE, allowance, epsilon_of
 from hushgram.errors import ParameterError
-from hushgram.numbers import Number, rational, show
+from hushgram.numbers import Number, rational, rational_delta, show
 
 __all__ = ["CONDITIONS", "Budget", "Rule", "Total", "fits", "further", "largest_scale", "total"]
 
@@ -78,11 +78,9 @@ class Budget:
     rule: Rule = "filter"
 
     def __init__(self, epsilon: Number, delta: Number = 0, rule: Rule = "filter") -> None:
-        loss, slack = rational(epsilon, "epsilon", "Budget"), rational(delta, "delta", "Budget")
+        loss, slack = rational(epsilon, "epsilon", "Budget"), rational_delta(delta, "Budget")
         if loss <= 0:
             raise ParameterError(f"Budget: epsilon must be above 0, got {show(loss)}")
-        if not 0 <= slack < 1:
-            raise ParameterError(f"Budget: delta must be at least 0 and below 1, got {show(slack)}")
         if rule not in CONDITIONS:
             raise ParameterError(f"Budget: composition must be {', '.join(CONDITIONS)}, got {rule!r}")
         for name, value in (("epsilon", loss), ("delta", slack), ("rule", rule)):

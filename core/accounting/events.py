@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from hushgram.errors import ParameterError
-from hushgram.numbers import Number, rational, show
+from hushgram.numbers import Number, rational, rational_delta, show
 
 __all__ = ["KINDS", "RELATIONS", "Event", "Spending", "spending"]
 
@@ -92,11 +92,9 @@ class Event:
             raise ParameterError(f"Event: version {version} of {kind} is unknown")
         if relation not in RELATIONS:
             raise ParameterError(f"Event: relation must be {' or '.join(RELATIONS)}, got {relation!r:.60}")
-        loss, slack = rational(epsilon, "epsilon", "Event"), rational(delta, "delta", "Event")
+        loss, slack = rational(epsilon, "epsilon", "Event"), rational_delta(delta, "Event")
         if loss < 0:
             raise ParameterError(f"Event: epsilon must not be negative, got {show(loss)}")
-        if not 0 <= slack < 1:
-            raise ParameterError(f"Event: delta must be at least 0 and below 1, got {show(slack)}")
         for name, value in (
             ("kind", kind),
             ("epsilon", loss),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from statistics import NormalDist
 
 from hushgram.accounting.runs import composed_delta
 from hushgram.accounting.zcdp import zcdp_epsilon
@@ -85,21 +86,17 @@ def zcdp_to_dp(*, rho: Number, delta: Number) -> Calculation:
 
 def _gaussian_epsilon(rho: float, delta: float) -> float:
     """The ε of Gaussian noise with σ = 1/√(2ρ) for a shift of 1 (Balle, Wang 2018, Theorem 8), by bisection."""
-    sigma = 1 / math.sqrt(2 * rho)
+    sigma, phi = 1 / math.sqrt(2 * rho), NormalDist().cdf
 
     def at(epsilon: float) -> float:
         half, wide = 1 / (2 * sigma), epsilon * sigma
-        return _phi(half - wide) - math.exp(min(epsilon, 700.0)) * _phi(-half - wide)
+        return phi(half - wide) - math.exp(min(epsilon, 700.0)) * phi(-half - wide)
 
     low, high = 0.0, rho + 2 * math.sqrt(rho * -math.log(delta))
     for _ in range(200):
         middle = (low + high) / 2
         low, high = (low, middle) if at(middle) <= delta else (middle, high)
     return high
-
-
-def _phi(x: float) -> float:
-    return math.erfc(-x / math.sqrt(2)) / 2
 
 
 def rdp_to_dp(*, order: Number, loss: Number, delta: Number) -> Calculation:

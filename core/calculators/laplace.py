@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 
@@ -99,14 +100,6 @@ def _summed(cells: int, scale: Fraction, beta: float) -> float:
     runs = _DRAWS // cells
     if runs < 20 / beta:
         q = math.exp(-1 / float(scale))
-        return math.sqrt(cells * 2 * q) / (1 - q) * _normal_quantile(1 - beta / 2)
+        return math.sqrt(cells * 2 * q) / (1 - q) * NormalDist().inv_cdf(1 - beta / 2)
     noise = discrete_laplace(scale, runs * cells, BitSource(bytes(32)))
     return float(np.quantile(np.abs(noise.reshape(runs, cells).sum(axis=1)), 1 - beta))
-
-
-def _normal_quantile(p: float) -> float:
-    low, high = -40.0, 40.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.erfc(-middle / math.sqrt(2)) / 2 < p else (low, middle)
-    return high

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushgram.calculators.calculation import Beside, Calculation
 from hushgram.calculators.composition import probability
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import InteractiveKey
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import Number, integer
 from hushgram.pmw.expected import made_up_counts
 from hushgram.pmw.hypothesis import MOST_TOTAL
@@ -122,14 +121,14 @@ def _exact(params: SvtParams, queries: int, beta: Number) -> int:
     each = math.ceil((queries - runs) / runs)
     # Wide noise is summed on a coarser grid, which is as good: scales and α shrink together.
     unit = max(1, math.ceil(float(noise.threshold) / _WIDEST))
-    rate, query_rate = float(unit / noise.threshold), float(unit / noise.query)
-    reach = math.ceil(45 / rate)
-    at = np.arange(-reach, reach + 1)
-    chance = _law(rate)(at)
+    bar, query = LaplaceLaw(float(noise.threshold / unit)), LaplaceLaw(float(noise.query / unit))
+    reach = math.ceil(45 * bar.scale)
+    at = np.arange(-reach, reach + 1.0)
+    chance = bar.pmf(at)
 
     def succeeds(width: int) -> float:
-        below = 1 - _tail(query_rate, at + width)  # ν < α + ρ
-        above = _tail(query_rate, at - width)  # ν ≥ ρ − α
+        below = 1 - query.tail(at + width)  # ν < α + ρ
+        above = query.tail(at - width)  # ν ≥ ρ − α
         one = float((chance * below**each * above).sum())
         return one**runs
 
@@ -142,28 +141,8 @@ def _exact(params: SvtParams, queries: int, beta: Number) -> int:
     return high * unit
 
 
-def _law(rate: float) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-    q = math.exp(-rate)
-    return lambda z: (1 - q) / (1 + q) * np.exp(-rate * np.abs(z))
-
-
-def _tail(rate: float, at: NDArray[np.int64]) -> NDArray[np.float64]:
-    """P[Z ≥ at]."""
-    q = math.exp(-rate)
-    low = 1 - np.exp(-rate * np.maximum(1 - at, 0)) / (1 + q)
-    high = np.exp(-rate * np.maximum(at, 0)) / (1 + q)
-    out: NDArray[np.float64] = np.where(at >= 1, high, low)
-    return out
-
-
 def pmw_records(
-    *,
-    cells: int,
-    queries: int,
-    alpha: Number,
-    epsilon: Number,
-    delta: Number = 0,
-    beta: Number = "0.05",
+    *, cells: int, queries: int, alpha: Number, epsilon: Number, delta: Number = 0, beta: Number = "0.05"
 ) -> Calculation:
     """Records that online PMW needs to answer QUERIES over CELLS to within ALPHA of them (Theorem 5).
 

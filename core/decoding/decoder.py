@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -15,12 +15,16 @@ from hushgram.decoding.constants import INSIDE, LEAST_MISS, MODEL, PRESENT, TABL
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
-from hushgram.decoding.ranges import normal_range, positive_range
 from hushgram.decoding.released import Flags, Floats, Ints, Released
 from hushgram.decoding.sets import SetModel
 from hushgram.errors import ParameterError
+from hushgram.numbers import choice
 
-__all__ = ["ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among"]
+__all__ = [
+    "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among", "normal_range",
+    "positive_range",
+]  # fmt: skip
+
 
 ESTIMATORS = ("posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
@@ -114,9 +118,9 @@ class Decoder:
         intervals hold at once for so many keys, of which these may be chosen by looking at the release. Without an
         interval, low and high are NaN.
         """
-        _check(estimator, ESTIMATORS, "estimator")
+        choice(estimator, "estimator", "Decoder", ESTIMATORS)
         if interval is not None:
-            _check(interval, INTERVALS, "interval")
+            choice(interval, "interval", "Decoder", INTERVALS)
         _check_share(level, "level", open_end=True)
         check_among(among, level, interval)
         present = PRESENT if present is None else present
@@ -202,7 +206,7 @@ class Decoder:
         but holds for sets that are like a random sample of the keys alone. ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
         """
-        _check(estimator, TOTALS, "estimator")
+        choice(estimator, "estimator", "Decoder", TOTALS)
         _check_share(level, "level", open_end=True)
         asked = self._lookups(found, values, listed)
         symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
@@ -305,11 +309,6 @@ def check_among(among: int, level: float, interval: str | None = "confidence") -
         )
 
 
-def _check(value: str, allowed: tuple[str, ...], field: str) -> None:
-    if value not in allowed:
-        raise ParameterError(f"Decoder: {field} must be one of {', '.join(allowed)}, got {value!r}")
-
-
 def _check_share(value: float, field: str, *, open_end: bool) -> None:
     if not (0.0 < value < 1.0 or (value == 1.0 and not open_end)):
         limit = "below 1" if open_end else "at most 1"
@@ -326,3 +325,57 @@ def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
     held[numbers - least] = len(numbers) > 0
     rank = np.cumsum(held) - 1
     return np.flatnonzero(held) + least, rank[numbers - least]
+
+
+_FAR = 7.0  # deviations from which on a sum does not feel that it cannot be negative
+_STEP = 0.01
+
+
+def normal_range(mean: float, variance: float, third: float, level: float) -> tuple[float, float]:
+    """Cornish–Fisher interval of a sum from its first three moments."""
+    deviation = float(np.sqrt(max(variance, 0.0)))
+    z = NormalDist().inv_cdf(0.5 + level / 2.0)
+    skew = float(np.clip(third / max(deviation, 1e-150) ** 3 if deviation > 0 else 0.0, -1.0, 1.0))
+    shift = skew * (z * z - 1.0) / 6.0
+    return mean + deviation * (shift - z), mean + deviation * (shift + z)
+
+
+def positive_range(mean: float, deviation: float, level: float) -> tuple[float, float]:
+    """Interval for a sum that is not negative, from a normal estimate of it (Feldman, Cousins 1998, section IV).
+
+    Each true sum s accepts estimates in falling order of their likelihood over that of the best sum ≥ 0, until
+    ``level`` is reached: the interval holds ``level`` for every s ≥ 0, is never empty, and never below 0.
+    """
+    at = mean / max(deviation, 1e-150)
+    if at > _FAR:
+        return normal_range(mean, deviation**2, 0.0, level)
+    sums, first, last = _accepted(level)
+    good = np.flatnonzero((first <= at) & (at <= last))  # 0 accepts whatever lies below it
+    if not len(good):  # at a level near 0 no sum of the grid accepts it
+        good = np.array([round(max(at, 0.0) / _STEP)])
+    return float(sums[good[0]]) * deviation, max(float(sums[good[-1]]), _STEP) * deviation
+
+
+@lru_cache(maxsize=16)
+def _accepted(level: float) -> tuple[Floats, Floats, Floats]:
+    """For sums s in deviations: the estimates first … last that s accepts."""
+    sums = np.arange(0.0, 2.0 * _FAR, _STEP)
+    normal = np.array([NormalDist().cdf(x / 1000.0) for x in range(-9000, 9001)])
+    points = np.arange(-9.0, 9.0005, 0.001)
+
+    def cdf(x: Floats) -> Floats:
+        return np.asarray(np.interp(x, points, normal, left=0.0, right=1.0))
+
+    low, high = sums.copy(), sums + 9.0  # bisect for the last estimate; the first one has the same ratio
+    for _ in range(50):
+        last = (low + high) / 2.0
+        enough = cdf(last - sums) - cdf(_same_ratio(last, sums) - sums) >= level
+        low, high = np.where(enough, low, last), np.where(enough, last, high)
+    return sums, _same_ratio(high, sums), high
+
+
+def _same_ratio(last: Floats, sums: Floats) -> Floats:
+    """The estimate below s whose ratio is that of ``last``: e^(−(x − s)²/2) for x ≥ 0, e^(xs − s²/2) below."""
+    inside = 2.0 * sums - last
+    below = (sums**2 - (last - sums) ** 2) / (2.0 * np.maximum(sums, 1e-12))
+    return np.where(inside >= 0.0, inside, np.where(sums > 0.0, below, -np.inf))

@@ -17,18 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushgram.decoding.constants import (
-    CURVE,
-    ENOUGH,
-    HUBER,
-    LEAN,
-    LOOSE,
-    PASSES,
-    STEPS,
-    STIFF,
-    STRIDE,
-    TAIL,
-)
+from hushgram.decoding.constants import CURVE, ENOUGH, HUBER, LEAN, LOOSE, PASSES, STEPS, STIFF, STRIDE, TAIL
 from hushgram.decoding.evidence import Evidence
 from hushgram.decoding.released import Floats, Released
 from hushgram.decoding.rows import Listing, Rows, gather

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hushgram.decoding.confidence import OutcomeTable
 from hushgram.decoding.constants import (
     SET_ABSENT,
     SET_BEND,
@@ -30,7 +31,6 @@ from hushgram.decoding.constants import (
     SET_STEPS,
 )
 from hushgram.decoding.evidence import Evidence
-from hushgram.decoding.outcomes import OutcomeTable
 from hushgram.decoding.prior import Prior
 from hushgram.decoding.released import Floats, Ints, Released
 

@@ -34,14 +34,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import isqrt
+from math import ceil, isqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
-from hushgram.encodings.profile import monotone
+from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space, monotone
 from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram
@@ -54,19 +53,9 @@ if TYPE_CHECKING:
     from hushgram.decoding import Evidence, Released
 
 __all__ = [
-    "BLOCK_BITS",
-    "ENCODING",
-    "MOST_LEVELS",
-    "Alp",
-    "AlpSpace",
-    "exact_width",
-    "flip_probability",
-    "level_keys",
-    "loss_at_most",
-    "paper_width",
-    "randomize_block",
-    "round_shard",
-]
+    "BLOCK_BITS", "ENCODING", "MOST_LEVELS", "Alp", "AlpSpace", "exact_width", "flip_probability", "level_keys",
+    "loss_at_most", "paper_width", "randomize_block", "round_shard",
+]  # fmt: skip
 
 #: Randomized response is drawn for blocks of this many bits of a column (the last one of a column may be shorter).
 BLOCK_BITS = 1 << 20
@@ -300,7 +289,7 @@ class Alp(Encoding):
     def check(self, demand: Demand) -> None:
         """Refuse what could need more than `MOST_LEVELS` columns, or more than 64-bit integers."""
         width = _width(demand)
-        levels = _ceil(demand.threshold / width)
+        levels = ceil(demand.threshold / width)
         if levels > MOST_LEVELS:
             raise ParameterError(
                 f"ReleaseParams: alpha {show(demand.options['alpha'])} needs {levels} levels, at most"
@@ -314,7 +303,7 @@ class Alp(Encoding):
 
     def plan(self, demand: Demand) -> AlpSpace:
         width = _width(demand)
-        levels = min(_ceil(demand.threshold / width), MOST_LEVELS)
+        levels = min(ceil(demand.threshold / width), MOST_LEVELS)
         sizes = _column_sizes(demand, width, levels)
         return AlpSpace(demand.options["alpha"], demand.threshold, width, sizes)
 
@@ -381,13 +370,9 @@ def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
     return total + a * max(upto - left, Fraction(0))
 
 
-def _ceil(value: Fraction) -> int:
-    return -((-value.numerator) // value.denominator)
-
-
 def _whole_words(bits: Fraction) -> int:
     """Rounded up to whole 64-bit words, within what a column may have."""
-    return min(max(_ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
+    return min(max(ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
 
 
 ENCODING = Alp()

@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.encodings import integer_code
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space
-from hushgram.encodings.profile import monotone
+from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space, monotone
 from hushgram.errors import FormatError, ParameterError
 from hushgram.exact.hashing import column_positions
 from hushgram.exact.histogram import Histogram

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 
 from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
+
+__all__ = ["monotone"]
+
 
 if TYPE_CHECKING:
     from hushgram.decoding import Evidence, Released
@@ -199,3 +203,16 @@ class Encoding(ABC):
     @abstractmethod
     def read_space(self, text: Mapping[str, Any]) -> Space:
         """The space that `Space.as_text` wrote; raises ParameterError where a number is out of range."""
+
+
+@lru_cache(maxsize=16)
+def monotone(profile: tuple[int, ...], keys: int) -> tuple[Fraction, ...]:
+    """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
+    pools: list[tuple[Fraction, int]] = []
+    for value in profile:
+        mean, weight = Fraction(value), 1
+        while pools and pools[-1][0] < mean:
+            other, count = pools.pop()
+            mean, weight = (mean * weight + other * count) / (weight + count), weight + count
+        pools.append((mean, weight))
+    return tuple(min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight))

@@ -33,18 +33,9 @@ from hushgram.exact.keys import array_of
 from hushgram.numbers import Number, rational, show
 
 __all__ = [
-    "GRAINS",
-    "MOST_SUM",
-    "MOST_UNITS",
-    "MOST_VALUE",
-    "NUMBERS",
-    "Grid",
-    "checked_sums",
-    "checked_values",
-    "is_number",
-    "units",
-    "wrong_values",
-]
+    "GRAINS", "MOST_SUM", "MOST_UNITS", "MOST_VALUE", "NUMBERS", "Grid", "checked_sums", "checked_values",
+    "is_number", "units", "wrong_values",
+]  # fmt: skip
 
 _GRAIN_BITS = 12
 #: so many grains are a unit

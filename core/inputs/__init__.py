@@ -8,22 +8,10 @@ for item in plan.items:                              # anywhere, in any order
 """
 
 from hushgram.inputs.plan import plan_inputs
-from hushgram.inputs.read import read_item
-from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks
+from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks, read_item
 from hushgram.inputs.source import BAD_SCHEMA, Chunk, InputFile, InputPlan, Source, WorkItem, open_local
 
 __all__ = [
-    "BAD_SCHEMA",
-    "Check",
-    "Chunk",
-    "InputFile",
-    "InputPlan",
-    "Limits",
-    "Source",
-    "Tally",
-    "WorkItem",
-    "check_first_blocks",
-    "open_local",
-    "plan_inputs",
-    "read_item",
-]
+    "BAD_SCHEMA", "Check", "Chunk", "InputFile", "InputPlan", "Limits", "Source", "Tally", "WorkItem",
+    "check_first_blocks", "open_local", "plan_inputs", "read_item",
+]  # fmt: skip

@@ -21,15 +21,8 @@ from hushgram.inputs.shaping import bound_record
 from hushgram.inputs.source import InputPlan, Rejects, Source
 
 __all__ = [
-    "Places",
-    "Texts",
-    "common_type",
-    "is_utf8",
-    "keep_good",
-    "no_column",
-    "parsed",
-    "valid_text",
-]
+    "Places", "Texts", "common_type", "is_utf8", "keep_good", "no_column", "parsed", "valid_text",
+]  # fmt: skip
 
 
 def common_type(kinds: list[pa.DataType]) -> pa.DataType:

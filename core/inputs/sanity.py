@@ -11,17 +11,28 @@ they may end up in a log.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import lzma
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import open_text
-from hushgram.inputs.read import read_item
-from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, open_local
+from hushgram.inputs.formats import format_named
+from hushgram.inputs.plan import in_the_file
+from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, first_line, open_local
 
-__all__ = ["Check", "Limits", "Tally", "check_first_blocks"]
+__all__ = ["Check", "Limits", "Tally", "check_first_blocks", "read_item"]
+
+
+def read_item(item: WorkItem, plan: InputPlan, opener: Opener = open_local) -> Iterator[Chunk]:
+    """The records of one item as batches of plan.schema; bad records are set aside beside them."""
+    try:
+        yield from format_named(item.format).read(item, in_the_file(item, plan), opener)
+    except (OSError, EOFError, lzma.LZMAError) as problem:
+        raise InputError(f"{item.path}: cannot be read: {first_line(problem)}") from None
+
 
 # Files whose first block is read; where there are more, so many of them are, spread over all.
 _MAX_FILES = 64

@@ -133,10 +133,6 @@ def _network(text: str | None, bits: int, bits6: int) -> str | None:
     return str(ipaddress.ip_network((address, bits if address.version == 4 else bits6), strict=False))
 
 
-def _words(column: pa.Array) -> pa.Array:
-    return pc.split_pattern_regex(column, r"[^\p{L}\p{N}]+")
-
-
 def _ngrams(column: pa.Array, length: int) -> pa.Array:
     found = []
     for t in column.to_pylist():
@@ -166,7 +162,7 @@ STEPS: dict[str, _Kind] = {
     "substring": _Kind(
         lambda column, start, stop: pc.utf8_slice_codeunits(column, start, stop), (range(1 << 20),) * 2
     ),
-    "words": _Kind(_words, several=True),
+    "words": _Kind(lambda column: pc.split_pattern_regex(column, r"[^\p{L}\p{N}]+"), several=True),
     "ngrams": _Kind(_ngrams, (range(1, 101),), several=True),
 }
 

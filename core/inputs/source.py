@@ -5,7 +5,6 @@ Everything here is plain data that pickles: the driver makes it, workers on othe
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,17 +18,9 @@ from hushgram.inputs.conditions import Condition, kinds_together
 from hushgram.inputs.shaping import Recipe, parse_recipe
 
 __all__ = [
-    "BAD_SCHEMA",
-    "Chunk",
-    "InputFile",
-    "InputPlan",
-    "Opener",
-    "Rejects",
-    "Source",
-    "WorkItem",
-    "open_local",
+    "BAD_SCHEMA", "Chunk", "InputFile", "InputPlan", "Opener", "Rejects", "Source", "WorkItem", "open_local",
     "overlapping",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 #: opens a path for reading bytes, with seek where the file system has it
@@ -76,7 +67,7 @@ class Source:
     #: without users: how many keys of one record count, and how often one of them
     record: tuple[int, int] | None = None
     secrets: tuple[str, ...] = ()
-    folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.folders`)
+    folders: bool = True  # whether folders such as dt=2026-11-15 give columns (`hushgram.inputs.plan`)
     given: tuple[str, ...] = ()  # columns that are not looked for in a file, since its folders give them
     block_bytes: int = BLOCK_BYTES
     item_bytes: int = ITEM_BYTES
@@ -179,12 +170,6 @@ class InputPlan:
     def empty(self) -> pa.RecordBatch:
         """A batch without rows."""
         return pa.RecordBatch.from_pylist([], self.schema)
-
-    @property
-    def identity(self) -> str:
-        """A digest of paths and sizes: tells whether a run is over the same files as another one."""
-        listing = sorted((file.path, file.size) for file in self.files)
-        return hashlib.sha256(repr(listing).encode()).hexdigest()
 
 
 class Rejects:

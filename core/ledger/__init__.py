@@ -13,28 +13,14 @@ Jobs use `hushgram.pipelines.budget`, which adds the files. Reading a sketch nev
 
 from __future__ import annotations
 
-from hushgram.ledger.backup import backup
 from hushgram.ledger.ledger import LEASE_SECONDS, Ledger
 from hushgram.ledger.records import Dataset, Release, Request, Reservation, Spent
-from hushgram.ledger.recovery import recover, seal
+from hushgram.ledger.recovery import backup, recover, seal
 from hushgram.ledger.store import DEFAULT_URL, ledger_url
 from hushgram.ledger.summary import Summary, summarise
 from hushgram.processes import Owner
 
 __all__ = [
-    "DEFAULT_URL",
-    "LEASE_SECONDS",
-    "Dataset",
-    "Ledger",
-    "Owner",
-    "Release",
-    "Request",
-    "Reservation",
-    "Spent",
-    "Summary",
-    "backup",
-    "ledger_url",
-    "recover",
-    "seal",
-    "summarise",
-]
+    "DEFAULT_URL", "LEASE_SECONDS", "Dataset", "Ledger", "Owner", "Release", "Request", "Reservation", "Spent",
+    "Summary", "backup", "ledger_url", "recover", "seal", "summarise",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -48,7 +49,9 @@ class Account:
 
     def latest(self, name: str) -> Row | None:
         """The latest attempt at a release id."""
-        return max((row for row in self.releases if row["name"] == name), key=_attempt, default=None)
+        return max(
+            (row for row in self.releases if row["name"] == name), key=itemgetter("attempt"), default=None
+        )
 
 
 class Chain:
@@ -150,7 +153,7 @@ class Chain:
         return after
 
     def seal_all(self, connection: sa.Connection, pepper: bytes | None) -> None:
-        """Seals all rows as they are: for a migration, a copy, or a new key."""
+        """Seals all rows as they are: for a new ledger, a copy, or a new key."""
         connection.execute(settings.delete())
         stored = None if pepper is None else wrap_pepper(pepper)
         for name, value in (("seals", self._sealer.form), ("pepper", stored)):
@@ -195,10 +198,6 @@ def damaged(where: str, what: str) -> LedgerError:
         f"ledger {where} is damaged: {what}; nothing is released from it, restore the newest backup "
         "(made by `hushgram ledger backup`) and see `hushgram ledger recover`"
     )
-
-
-def _attempt(row: Row) -> int:
-    return int(row["attempt"])
 
 
 def _settings(connection: sa.Connection) -> dict[str, Any]:

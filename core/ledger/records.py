@@ -14,18 +14,9 @@ from hushgram.errors import ParameterError
 from hushgram.exact.partition import UserPart
 
 __all__ = [
-    "PART_BY",
-    "Charge",
-    "Dataset",
-    "Release",
-    "Request",
-    "Reservation",
-    "Spent",
-    "check_name",
-    "differences",
-    "is_part",
+    "PART_BY", "Charge", "Dataset", "Release", "Request", "Reservation", "Spent", "check_name", "differences",
     "spent_by_relation",
-]
+]  # fmt: skip
 
 _NAME_LIMIT = 200
 PART_BY = "input.user"
@@ -196,16 +187,11 @@ class Spent:
 
 
 def spent_by_relation(charges: Iterable[Charge]) -> dict[str, Spent]:
-    """The sums over all events that count, apart for each relation: sums over two of them mean nothing.
-
-    Of the parts of the users only those that hushgram applies are parts (`UserPart`). A label of an older version,
-    which nobody checked, counts as all users.
-    """
+    """The sums over all events that count, apart for each relation: sums over two of them mean nothing."""
     shared: dict[str, Spending] = {relation: Counter() for relation in RELATIONS}
     parts: dict[str, dict[str, Spending]] = {relation: {} for relation in RELATIONS}
     for (users, epsilon, delta, relation), times in Counter(charges).items():
-        whole = users is None or not is_part(users)
-        into = shared[relation] if whole else parts[relation].setdefault(str(users), Counter())
+        into = shared[relation] if users is None else parts[relation].setdefault(users, Counter())
         into[Fraction(epsilon), Fraction(delta)] += times
     return {relation: Spent(shared[relation], parts[relation]) for relation in RELATIONS}
 
@@ -214,15 +200,6 @@ def check_name(what: str, text: object) -> None:
     """Refuses a name that cannot be printed as it is: control characters, line breaks, bidirectional controls."""
     if not isinstance(text, str) or not text.strip() or len(text) > _NAME_LIMIT or not text.isprintable():
         raise ParameterError(f"{what} must be 1 to {_NAME_LIMIT} printable characters, got {text!r:.60}")
-
-
-def is_part(users: str) -> bool:
-    """Whether this names a part that hushgram applies."""
-    try:
-        UserPart.parse("", users)
-    except ParameterError:
-        return False
-    return True
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

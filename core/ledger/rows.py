@@ -19,22 +19,10 @@ from hushgram.ledger.witness import Seen, Witness
 from hushgram.processes import Owner
 
 __all__ = [
-    "closed",
-    "comparable",
-    "context",
-    "dataset_of",
-    "event_rows",
-    "history_of",
-    "label",
-    "refundable",
-    "refuse_if_alive",
-    "refuse_if_changed",
-    "refuse_to_start",
-    "refuse_without_key",
-    "same_target",
-    "seen_of",
+    "closed", "comparable", "context", "dataset_of", "event_rows", "history_of", "label", "refundable",
+    "refuse_if_alive", "refuse_if_changed", "refuse_to_start", "refuse_without_key", "same_target", "seen_of",
     "values_of",
-]
+]  # fmt: skip
 
 
 def refuse_if_alive(row: Row, clock: float) -> None:

@@ -22,9 +22,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from hushgram.errors import LedgerError
-from hushgram.ledger import schema
 from hushgram.ledger.chain import Chain, damaged
 from hushgram.ledger.seals import Sealer
+from hushgram.ledger.secrets import fresh
+from hushgram.ledger.tables import check_version, create_tables, version_of
 
 __all__ = ["DEFAULT_URL", "Store", "create", "ledger_url"]
 
@@ -40,7 +41,7 @@ def ledger_url(url: str | None = None) -> str:
 
 
 class Store:
-    """A ledger's database, checked and brought to the present version. Opening writes only to migrate."""
+    """A ledger's database, checked. Opening writes nothing."""
 
     def __init__(self, url: str, sealer: Sealer | None = None) -> None:
         self._url = _parse(url)
@@ -51,13 +52,10 @@ class Store:
         self._engine = _engine(self._url)
         with self.read() as connection:
             self._verify(connection)
-            found = schema.version_of(connection)
+            found = version_of(connection)
         if found == 0:
             raise LedgerError(f"{self.where} holds no ledger; create one with `hushgram ledger init`")
-        schema.check(found, self.where)
-        if found < schema.VERSION:
-            with self.write() as connection:
-                schema.migrate(connection, self.where)
+        check_version(found, self.where)
         self.sealer = Sealer.configured() if sealer is None else sealer
         self.chain = Chain(self.sealer, self.where)
         with self.read() as connection:
@@ -139,7 +137,7 @@ def create(url: str) -> bool:
         try:
             with engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                schema.migrate(connection, where)
+                _fill(connection)
                 connection.commit()
         finally:
             engine.dispose()
@@ -162,11 +160,21 @@ def _create_in_server(url: sa.URL, where: str) -> bool:
     engine = _engine(url)
     try:
         with engine.begin() as connection:
-            return schema.migrate(connection, where) == 0
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7813449402771)")  # one creator at a time
+            if found := version_of(connection):
+                check_version(found, where)
+                return False
+            _fill(connection)
+            return True
     except sa.exc.DBAPIError as problem:
         raise _explain(problem, where) from problem
     finally:
         engine.dispose()
+
+
+def _fill(connection: sa.Connection) -> None:
+    create_tables(connection)
+    Chain(Sealer.configured(), "").seal_all(connection, fresh())
 
 
 def _parse(text: str) -> sa.URL:

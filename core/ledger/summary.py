@@ -22,14 +22,14 @@ from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Spending, further
 from hushgram.accounting.composition import basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.ledger import Ledger
-from hushgram.ledger.records import Release, Spent, is_part, spent_by_relation
+from hushgram.ledger.records import Release, Spent, spent_by_relation
 from hushgram.ledger.rows import dataset_of, history_of
 from hushgram.ledger.tables import totals
 from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 4
+_FORM = 5
 """Counts changes of the cached form, so that an old cache is not read as a new one."""
 
 
@@ -67,7 +67,6 @@ class Summary:
     apart: dict[str, dict[str, Any]]
     last_release: str | None
     last_epsilon: str | None
-    last_delta: str | None
     more: int | None
     more_basic: int | None
     warning: str | None = None
@@ -106,7 +105,8 @@ def summarise(ledger: Ledger, dataset: str) -> Summary:
     state = _state(account.links[-1], history)
     if row is not None and row.stamp == ledger.store.sealer.tag("total", state, row.body):
         return dataclasses.replace(Summary(**json.loads(row.body)), warning=warning)
-    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, _last(history))
+    last = next((release for release in reversed(history) if release.charged), None)
+    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, last)
     with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
         connection.execute(totals.delete().where(totals.c.dataset == dataset))
         body = json.dumps(dataclasses.asdict(summary))
@@ -145,7 +145,6 @@ def _compute(
         apart=_apart(spends, history, budget),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
-        last_delta=None if last is None else show(last.delta),
         more=None if last is None else _more(spends, last, budget),
         more_basic=None if last is None else _more(spends, last, sums_alone),
     )
@@ -153,12 +152,11 @@ def _compute(
 
 def _more(spends: dict[str, Spent], like: Release, budget: Budget) -> int:
     """How many more releases like this one fit, in the worst world that it touches, for each relation."""
-    users = like.users if like.users is not None and is_part(like.users) else None
     return min(
         further(world, events, budget)
         for relation, spent in spends.items()
         if (events := [event for event in like.events if event.relation == relation])
-        for world in spent.touched_by(users).values()
+        for world in spent.touched_by(like.users).values()
     )
 
 
@@ -187,10 +185,6 @@ def _by_kind(history: list[Release], relation: str) -> dict[str, dict[str, Any]]
         epsilon, delta = basic(one)
         table[kind] = {"events": one.total(), "epsilon": show(epsilon), "delta": show(delta)}
     return table
-
-
-def _last(history: list[Release]) -> Release | None:
-    return next((release for release in reversed(history) if release.charged), None)
 
 
 def _state(link: str, history: list[Release]) -> str:

@@ -1,5 +1,6 @@
-"""The tables of the ledger in their present form (`schema` has the steps that lead there).
+"""The tables of the ledger.
 
+    schema_version  the version of these tables; a ledger of any other is refused
     datasets        a budget for the people in some data; never changed once it is there
     releases        one row for each attempt at a release id: its status, what it was asked to do, who runs it
     events          what each release spends; append-only, enforced by triggers
@@ -14,86 +15,131 @@ Status of a release:  reserved → running → prepared → committed,  or aband
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["datasets", "events", "heads", "now", "releases", "schema_version", "settings", "totals"]
+from hushgram.errors import LedgerError
 
+__all__ = [
+    "VERSION", "check_version", "create_tables", "datasets", "events", "heads", "now", "releases", "settings",
+    "totals", "version_of",
+]  # fmt: skip
+
+#: Of the tables below; 1 and 2 were never published.
+VERSION = 3
 _meta = sa.MetaData()
 
+
+def _texts(*names: str, **options: Any) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text, **{"nullable": False, **options}) for name in names]
+
+
+def _id() -> sa.Column[int]:
+    return sa.Column(
+        "id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), sa.Identity(), primary_key=True
+    )
+
+
 schema_version = sa.Table(
-    "schema_version", _meta, sa.Column("version", sa.Integer), sa.Column("applied", sa.Text)
+    "schema_version", _meta, sa.Column("version", sa.Integer, nullable=False, unique=True), *_texts("applied")
 )
 
 datasets = sa.Table(
     "datasets",
     _meta,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("epsilon", sa.Text),
-    sa.Column("delta", sa.Text),
-    sa.Column("composition", sa.Text),
-    sa.Column("created", sa.Text),
+    *_texts("name", primary_key=True),
+    *_texts("epsilon", "delta", "composition", "created"),
 )
 
 releases = sa.Table(
     "releases",
     _meta,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("dataset", sa.Text),
-    sa.Column("name", sa.Text),
-    sa.Column("attempt", sa.Integer),
-    sa.Column("job", sa.Text),
-    sa.Column("status", sa.Text),
-    sa.Column("charged", sa.Integer),  # 0: abandoned before anything was drawn, the events do not count
-    sa.Column("parameters", sa.Text),  # JSON, text to text
-    sa.Column("inputs", sa.Text),  # JSON, text to text
-    sa.Column("target", sa.Text),
-    sa.Column("secret", sa.Text),
-    sa.Column("digest", sa.Text),
-    sa.Column("owner", sa.Text),
-    sa.Column("lease", sa.Float),  # seconds since 1970 by the clock of the ledger
-    sa.Column("reserved", sa.Text),
-    sa.Column("finished", sa.Text),
-    sa.Column("users", sa.Text),  # since version 2: the part of the users, NULL for all
-    sa.Column("resumable", sa.Integer),  # since version 3, as are the next two: 0 for interactive mechanisms
-    sa.Column("link", sa.Text),
-    sa.Column("seal", sa.Text),
+    _id(),
+    sa.Column("dataset", sa.Text, sa.ForeignKey("datasets.name"), nullable=False),
+    *_texts("name", "job", "status", "target", "reserved"),
+    *_texts("parameters", "inputs"),  # JSON, text to text
+    *_texts("secret", "digest", "owner", "finished", nullable=True),
+    *_texts("users", nullable=True),  # the part of the users, NULL for all
+    *_texts("link", "seal"),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("charged", sa.Integer, nullable=False),  # 0: abandoned before anything was drawn
+    sa.Column("resumable", sa.Integer, nullable=False),  # 0 for interactive mechanisms
+    sa.Column("lease", sa.Double),  # seconds since 1970 by the clock of the ledger
+    sa.CheckConstraint("status IN ('reserved', 'running', 'prepared', 'committed', 'abandoned')"),
+    sa.CheckConstraint("secret IS NULL OR status IN ('reserved', 'running', 'prepared')"),
+    sa.CheckConstraint("digest IS NOT NULL OR status <> 'committed'"),
+    sa.CheckConstraint("charged = 1 OR (charged = 0 AND status = 'abandoned')"),
+    sa.UniqueConstraint("dataset", "name", "attempt"),
+    sqlite_autoincrement=True,
 )
 
 events = sa.Table(
     "events",
     _meta,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("release_id", sa.Integer),
-    sa.Column("position", sa.Integer),
-    sa.Column("kind", sa.Text),
-    sa.Column("version", sa.Integer),
-    sa.Column("epsilon", sa.Text),
-    sa.Column("delta", sa.Text),
-    sa.Column("details", sa.Text),
-    sa.Column("relation", sa.Text),  # since version 3: whom the event is about
+    _id(),
+    sa.Column("release_id", sa.BigInteger, sa.ForeignKey("releases.id"), nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    *_texts("kind", "epsilon", "delta", "details"),
+    *_texts("relation"),  # whom the event is about
+    sa.UniqueConstraint("release_id", "position"),
+    sqlite_autoincrement=True,
 )
 
 heads = sa.Table(
     "heads",
     _meta,
-    sa.Column("dataset", sa.Text, primary_key=True),
-    sa.Column("count", sa.Integer),
-    sa.Column("link", sa.Text),
-    sa.Column("seal", sa.Text),
+    sa.Column("dataset", sa.Text, sa.ForeignKey("datasets.name"), primary_key=True),
+    sa.Column("count", sa.Integer, nullable=False),
+    *_texts("link", "seal"),
 )
 
-settings = sa.Table(
-    "settings", _meta, sa.Column("name", sa.Text, primary_key=True), sa.Column("value", sa.Text)
-)
+settings = sa.Table("settings", _meta, *_texts("name", primary_key=True), sa.Column("value", sa.Text))
 
-totals = sa.Table(
-    "totals",
-    _meta,
-    sa.Column("dataset", sa.Text, primary_key=True),
-    sa.Column("stamp", sa.Text),
-    sa.Column("body", sa.Text),
-)
+totals = sa.Table("totals", _meta, *_texts("dataset", primary_key=True), *_texts("stamp", "body"))
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Create the tables, and triggers that keep events as they were written."""
+    _meta.create_all(connection)
+    refusal = "events of the ledger are append-only"
+    if connection.dialect.name == "sqlite":
+        statements = [
+            f"CREATE TRIGGER events_no_{action.lower()} BEFORE {action} ON events "
+            f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
+            for action in ("UPDATE", "DELETE")
+        ]
+    else:
+        statements = [
+            "CREATE FUNCTION hushgram_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION '{refusal}'; END $$",
+            "CREATE TRIGGER events_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON events "
+            "FOR EACH STATEMENT EXECUTE FUNCTION hushgram_append_only()",
+        ]
+    for statement in statements:
+        connection.exec_driver_sql(statement)
+    connection.execute(schema_version.insert().values(version=VERSION, applied=now()))
+
+
+def version_of(connection: sa.Connection) -> int:
+    """The version of the ledger behind `connection`; 0 where there is none yet."""
+    if not sa.inspect(connection).has_table("schema_version"):
+        return 0
+    found = connection.execute(sa.select(sa.func.max(schema_version.c.version))).scalar()
+    if not isinstance(found, int | None):
+        raise LedgerError("the ledger is damaged: its version is no number; restore it from a backup")
+    return found or 0
+
+
+def check_version(version: int, where: str) -> None:
+    """Refuse a ledger of another version: its meaning is not known here."""
+    if version != VERSION:
+        remedy = "upgrade hushgram" if version > VERSION else "older ones are not read, create a new ledger"
+        raise LedgerError(
+            f"ledger {where} has version {version}, this hushgram knows version {VERSION}; {remedy} "
+            "(nothing was changed, no release was started)"
+        )
 
 
 def now() -> str:

@@ -6,7 +6,7 @@ would be spent twice. So each reservation adds a line to a file that a restore d
     ledger.db.witness beside an SQLite ledger, or the file that HUSHGRAM_LEDGER_WITNESS names
 
 with the number of releases of the data set, the link of its chain and the sums of ε and δ, in all and for each
-relation (older versions wrote them in all alone). A ledger that is behind its witness, or has another history,
+relation. A ledger that is behind its witness, or has another history,
 releases nothing until `hushgram ledger recover` has charged the difference. It is best effort: a restore of the
 whole folder brings back the old witness too (keep it on another disk), and a PostgreSQL ledger has one only where
 HUSHGRAM_LEDGER_WITNESS is set on all machines.
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from hushgram.accounting import RELATIONS
 from hushgram.ledger.seals import Sealer
 
 __all__ = ["Seen", "Witness"]
@@ -38,10 +39,7 @@ _LIMIT = 1 << 26
 
 @dataclass(frozen=True)
 class Seen:
-    """How far a data set had come; `spent` are the sums of ε and δ for each relation.
-
-    In a line of an older version there is one sum, of all relations, under no name.
-    """
+    """How far a data set had come; `spent` are the sums of ε and δ for each relation."""
 
     dataset: str
     count: int
@@ -50,32 +48,19 @@ class Seen:
 
     @classmethod
     def read(cls, fields: Sequence[str]) -> Seen:
-        """What `fields` wrote."""
-        named = fields[5:] or ["", *fields[3:5]]
+        """What `fields` wrote; a sum that names no relation may belong to any, and is charged to each."""
+        named = list(fields[5:])
+        if len(fields) == 5:
+            named = [text for relation in RELATIONS for text in (relation, *fields[3:5])]
         triples = zip(named[::3], named[1::3], named[2::3], strict=True)
         spent = {relation: (Fraction(epsilon), Fraction(delta)) for relation, epsilon, delta in triples}
         return cls(fields[0], int(fields[1]), fields[2], spent)
 
-    @property
-    def total(self) -> tuple[Fraction, Fraction]:
-        """The sums over all relations."""
-        sums = self.spent.values()
-        return sum((e for e, _ in sums), Fraction(0)), sum((d for _, d in sums), Fraction(0))
-
     def beyond(self, known: Seen | None, relation: str) -> tuple[Fraction, Fraction]:
-        """The ε and δ of a relation that `known` lacks. What belongs to no named relation may belong to any."""
-
-        def of(one: Seen | None) -> tuple[Fraction, Fraction]:
-            nothing = Fraction(0), Fraction(0)
-            return (
-                nothing
-                if one is None
-                else one.total
-                if "" in self.spent
-                else one.spent.get(relation, nothing)
-            )
-
-        (loss, slack), (has, has_slack) = of(self), of(known)
+        """The ε and δ of a relation that `known` lacks."""
+        nothing = Fraction(0), Fraction(0)
+        loss, slack = self.spent.get(relation, nothing)
+        has, has_slack = nothing if known is None else known.spent.get(relation, nothing)
         return max(Fraction(0), loss - has), max(Fraction(0), slack - has_slack)
 
     def is_ahead_of(self, links: Sequence[str]) -> bool:
@@ -85,7 +70,8 @@ class Seen:
     def fields(self) -> list[str]:
         """As a line holds it."""
         sums = [text for name, (e, d) in self.spent.items() for text in (name, str(e), str(d))]
-        return [self.dataset, str(self.count), self.link, *map(str, self.total), *sums]
+        total = [str(sum(each)) for each in zip(*self.spent.values(), strict=True)]
+        return [self.dataset, str(self.count), self.link, *total, *sums]
 
 
 class Witness:

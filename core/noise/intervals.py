@@ -21,15 +21,9 @@ from typing import Any
 from hushgram.errors import ParameterError
 
 __all__ = [
-    "Computed",
-    "Digits",
-    "Rational",
-    "exp_neg",
-    "geometric_digit",
-    "geometric_overflow",
-    "laplace_tail",
+    "Computed", "Digits", "Rational", "exp_neg", "geometric_digit", "geometric_overflow", "laplace_tail",
     "ratio_interval",
-]
+]  # fmt: skip
 
 # iv of mpmath has one global precision: whoever computes digits holds this lock.
 _LOCK = threading.RLock()

@@ -12,7 +12,6 @@ source. How they work:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -22,26 +21,11 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
-from hushgram.noise.intervals import (
-    Computed,
-    Digits,
-    Rational,
-    enclose,
-    exp_neg,
-    geometric_digit,
-    geometric_overflow,
-)
+from hushgram.noise.intervals import Computed, Digits, Rational, enclose, geometric_digit, geometric_overflow
 
 __all__ = [
-    "bernoulli",
-    "bernoulli_exp",
-    "discrete_laplace",
-    "flip_bits",
-    "geometric",
-    "rand_round",
-    "successes",
-    "uniform_below",
-]
+    "bernoulli", "discrete_laplace", "flip_bits", "geometric", "rand_round", "successes", "uniform_below",
+]  # fmt: skip
 
 # Words of packed bits that one round of randomized response works on: fits the second-level cache.
 _CHUNK_WORDS = 1 << 15
@@ -76,17 +60,6 @@ def _settle(
         out[tied[drawn < digit]] = True
         tied = tied[drawn == digit]
         index += 1
-
-
-def bernoulli_exp(rates: Sequence[Fraction], source: BitSource) -> NDArray[np.bool_]:
-    """Independent draws, the i-th True with probability exactly e^(−rates[i]) (rates ≥ 0)."""
-    out = np.ones(len(rates), dtype=np.bool_)
-    for i, rate in enumerate(rates):
-        if rate < 0:
-            raise ParameterError(f"bernoulli_exp: rates must not be negative, got {rate}")
-        if rate > 0:
-            out[i] = bernoulli(exp_neg(rate), 1, source)[0]
-    return out
 
 
 def flip_bits(packed: NDArray[np.uint8], p: Fraction | Digits, source: BitSource) -> NDArray[np.uint8]:

@@ -5,23 +5,24 @@ expected goes through the very release that is planned, and the answers of its o
 counts. It holds no private data, so its noise needs no secret, and the same question always gets the same answer.
 """
 
-from hushgram.planner.choosing import bound_of, recommend, settings, solve_epsilon, vary
 from hushgram.planner.population import Population
-from hushgram.planner.prediction import COUNTS, SETS, AtCount, Effort, OverKeys, Prediction, average, predict
+from hushgram.planner.prediction import (
+    COUNTS,
+    SETS,
+    AtCount,
+    Effort,
+    OverKeys,
+    Prediction,
+    average,
+    bound_of,
+    predict,
+    recommend,
+    settings,
+    solve_epsilon,
+    vary,
+)
 
 __all__ = [
-    "COUNTS",
-    "SETS",
-    "AtCount",
-    "Effort",
-    "OverKeys",
-    "Population",
-    "Prediction",
-    "average",
-    "bound_of",
-    "predict",
-    "recommend",
-    "settings",
-    "solve_epsilon",
-    "vary",
-]
+    "COUNTS", "SETS", "AtCount", "Effort", "OverKeys", "Population", "Prediction", "average", "bound_of",
+    "predict", "recommend", "settings", "solve_epsilon", "vary",
+]  # fmt: skip

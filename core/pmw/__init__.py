@@ -17,16 +17,6 @@ from hushgram.pmw.mechanism import (
 from hushgram.pmw.offline import OfflineParams, OfflinePMW
 
 __all__ = [
-    "FROM_HYPOTHESIS",
-    "GRID",
-    "HALTED",
-    "MEASURED",
-    "Domain",
-    "OfflinePMW",
-    "OfflineParams",
-    "OnlinePMW",
-    "PmwAnswers",
-    "PmwParams",
-    "Workload",
-    "prior_weights",
-]
+    "FROM_HYPOTHESIS", "GRID", "HALTED", "MEASURED", "Domain", "OfflinePMW", "OfflineParams", "OnlinePMW",
+    "PmwAnswers", "PmwParams", "Workload", "prior_weights",
+]  # fmt: skip

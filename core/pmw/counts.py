@@ -13,7 +13,7 @@ from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import calibrated, check_scale, positive
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest
 from hushgram.noise.sampling import discrete_laplace
-from hushgram.numbers import Number, integer, rational, show
+from hushgram.numbers import Number, integer, rational_delta
 from hushgram.pmw.hypothesis import MOST_TOTAL, Hypothesis
 from hushgram.pmw.workload import GRID, Workload
 from hushgram.sensitivity import ExactVector, Unit
@@ -36,9 +36,7 @@ class WeightsParams:
         """Check and keep them."""
         owner, put = type(self).__name__, object.__setattr__
         put(self, "epsilon", positive(epsilon, "epsilon", owner))
-        put(self, "delta", rational(delta, "delta", owner))
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(self.delta)}")
+        put(self, "delta", rational_delta(delta, owner))
         most = integer(max_contributions, "max_contributions", owner, low=1, high=10**9 // GRID)
         put(self, "max_contributions", most)
         put(self, "total", None if total is None else integer(total, "total", owner, low=1, high=MOST_TOTAL))

@@ -47,17 +47,9 @@ from hushgram.svt.mechanism import NoiseStream, noise_stream
 from hushgram.svt.params import SvtParams, privacy_loss
 
 __all__ = [
-    "FROM_HYPOTHESIS",
-    "GRID",
-    "HALTED",
-    "MEASURED",
-    "Domain",
-    "OnlinePMW",
-    "PmwAnswers",
-    "PmwParams",
-    "Workload",
-    "prior_weights",
-]
+    "FROM_HYPOTHESIS", "GRID", "HALTED", "MEASURED", "Domain", "OnlinePMW", "PmwAnswers", "PmwParams",
+    "Workload", "prior_weights",
+]  # fmt: skip
 
 # Where an answer came from. HALTED: also the hypothesis, but nothing was compared any more: no error bound.
 FROM_HYPOTHESIS, MEASURED, HALTED = 0, 1, 2

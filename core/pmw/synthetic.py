@@ -35,16 +35,9 @@ from hushgram.pmw.workload import GRID, Workload
 from hushgram.sensitivity import ExactVector, Unit
 
 __all__ = [
-    "ANSWERS",
-    "HYPOTHESIS",
-    "MANIFEST",
-    "LinearQuery",
-    "Outcome",
-    "SyntheticHistogram",
-    "answer_fixed",
-    "read_queries",
-    "workloads",
-]
+    "ANSWERS", "HYPOTHESIS", "MANIFEST", "LinearQuery", "Outcome", "SyntheticHistogram", "answer_fixed",
+    "read_queries", "workloads",
+]  # fmt: skip
 
 ANSWERS, HYPOTHESIS, MANIFEST = "answers.jsonl", "hypothesis.parquet", "manifest.json"
 _FORMAT, _VERSION = "hushgram answers", 1

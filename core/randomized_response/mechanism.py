@@ -17,7 +17,7 @@ that is independent of the records (`rows`). So for every k
     P[table | x] = Σ Π_i P[Y_i = y_i | x_i]     over all (y_1, …, y_n) that f maps to this table:
 
 a sum of products of randomized responses, in which x_i stands in one factor. Changing it changes each term, and so the
-sum, by a factor of at most e^ε. This needs two things of the readers (`Source.secrets`, `secret_bits`): which
+sum, by a factor of at most e^ε. This needs two things of the readers (`Source.secrets`, `rows`): which
 records there are and their r_i do not follow from any x_j, and x_i follows from the secret columns of record i alone,
 whatever they hold. `randomize` by itself keeps the order of its bits; who publishes its result in that order publishes
 the order, which must not follow from secrets.
@@ -51,14 +51,9 @@ from hushgram.noise.sampling import flip_bits
 from hushgram.numbers import Number, integer, rational, show
 
 __all__ = [
-    "RandomizedResponseParams",
-    "ResponseEstimate",
-    "answer",
-    "estimate",
-    "hoeffding",
-    "privacy_map",
+    "RandomizedResponseParams", "ResponseEstimate", "answer", "estimate", "hoeffding", "privacy_map",
     "randomize",
-]
+]  # fmt: skip
 
 # Beyond this a flip would happen less than once in 10^13 bits: a typing error rather than a wish for privacy.
 _MOST_EPSILON = 30

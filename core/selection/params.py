@@ -30,9 +30,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import check_scale, per_query, positive
-from hushgram.numbers import Number, boolean, integer, rational, show
+from hushgram.numbers import Number, boolean, choice, integer, rational_delta
 from hushgram.sensitivity import ANY, Sensitivity, Unit
 
 __all__ = ["MECHANISMS", "SelectionParams", "privacy_map"]
@@ -72,17 +71,11 @@ class SelectionParams:
     ) -> None:
         owner, put = "SelectionParams", object.__setattr__
         put(self, "epsilon", positive(epsilon, "epsilon", owner))
-        put(self, "delta", rational(delta, "delta", owner))
+        put(self, "delta", rational_delta(delta, owner))
         put(self, "sensitivity", integer(sensitivity, "sensitivity", owner, low=1, high=1 << 40))
         put(self, "count", integer(count, "count", owner, low=1, high=1 << 20))
         put(self, "monotone", boolean(monotone, "monotone", owner))
-        put(self, "mechanism", mechanism)
-        if mechanism not in MECHANISMS:
-            raise ParameterError(
-                f"{owner}: mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism!r}"
-            )
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(self.delta)}")
+        put(self, "mechanism", choice(mechanism, "mechanism", owner, MECHANISMS))
         check_scale(1 / self.rate, owner)
 
     def calibrated(self, unit: Unit) -> Sensitivity:

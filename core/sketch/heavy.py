@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.errors import FormatError
-from hushgram.sketch.parquet_pages import (
-    BYTE_ARRAY,
-    DELTA_BINARY_PACKED,
-    DELTA_BYTE_ARRAY,
-    DELTA_LENGTH_BYTE_ARRAY,
-    INT64,
-    Column,
-    contents_of,
-)
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.threshold import Heavy
 
-__all__ = ["heavy_bytes", "read_heavy"]
+__all__ = [
+    "BYTE_ARRAY",
+    "DELTA_BINARY_PACKED",
+    "DELTA_LENGTH_BYTE_ARRAY",
+    "INT64",
+    "Column",
+    "contents_of",
+    "heavy_bytes",
+    "read_heavy",
+]
+
 
 _ROWS_PER_GROUP = 1 << 17
 # What a file may need in memory: so much at least, or so many times its own size.
@@ -33,7 +35,8 @@ def heavy_bytes(heavy: Heavy) -> bytes:
     """The file: sorted fingerprints as packed differences, values packed, texts where there are any."""
     content = _written(heavy, "zstd")
     # What compresses beyond all measure would look like an attack to the reader.
-    return content if 2 * _memory(heavy) <= _room(len(content)) else _written(heavy, "none")
+    memory = 16 * len(heavy) + (0 if heavy.texts is None else int(heavy.texts.nbytes))
+    return content if 2 * memory <= _room(len(content)) else _written(heavy, "none")
 
 
 def _written(heavy: Heavy, compression: str) -> bytes:
@@ -65,10 +68,10 @@ def _written(heavy: Heavy, compression: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_heavy(content: bytes, plan: Plan, rows: int, version: int, where: object) -> Heavy:
-    """What `heavy_bytes` wrote, in this version of the format; every row is checked."""
+def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
+    """What `heavy_bytes` wrote; every row is checked."""
     try:
-        heavy = _read(content, plan, rows, version)
+        heavy = _read(content, plan, rows)
         _check(heavy, plan)
         return heavy
     except FormatError as error:
@@ -78,24 +81,20 @@ def read_heavy(content: bytes, plan: Plan, rows: int, version: int, where: objec
         raise FormatError(f"{where}: cannot be read as Parquet ({reason}); copy the sketch again") from None
 
 
-def _read(content: bytes, plan: Plan, rows: int, version: int) -> Heavy:
+def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
     import pyarrow.parquet as pq
 
     columns = [Column(name, INT64, DELTA_BINARY_PACKED) for name in ("fingerprint", "value")]
     if plan.kind.texts:
-        encoding = DELTA_BYTE_ARRAY if version == 1 else DELTA_LENGTH_BYTE_ARRAY
-        columns.append(Column("key", BYTE_ARRAY, encoding))
+        columns.append(Column("key", BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY))
     room = _room(len(content))
-    inside = contents_of(content, columns, min(rows, room // 16))
-    if inside.rows != rows:
-        raise FormatError(f"has {inside.rows} rows, the manifest says {rows}")
-    if inside.uncompressed > room:
+    found_rows, uncompressed = contents_of(content, columns, min(rows, room // 16))
+    if found_rows != rows:
+        raise FormatError(f"has {found_rows} rows, the manifest says {rows}")
+    if uncompressed > room:
         raise FormatError("needs more memory than a file of its size may")
     with pq.ParquetFile(pa.BufferReader(content), thrift_string_size_limit=1 << 20) as file:
-        if version > 1:
-            table = file.read(use_threads=False)
-        else:
-            table = _read_slowly(file, max(room // max(inside.largest_page, 1), 1), room)
+        table = file.read(use_threads=False)
     wanted = {"fingerprint": pa.uint64(), "value": pa.int64(), "key": pa.binary()}
     for column in columns:
         found = table[column.name]
@@ -118,17 +117,6 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, kind), *parts]) if len(parts) != 1 else parts[0]
 
 
-def _read_slowly(file: Any, rows: int, room: int) -> pa.Table:
-    """In version 1 a text may repeat the one before it, up to a page: few rows at a time, to stay near the room."""
-    held = []
-    for batch in file.iter_batches(rows, use_threads=False):
-        held.append(batch)
-        room -= batch.nbytes
-        if room < 0:
-            raise FormatError("needs more memory than a file of its size may")
-    return pa.Table.from_batches(held, file.schema_arrow)
-
-
 def _check(heavy: Heavy, plan: Plan) -> None:
     prints: NDArray[np.uint64] = heavy.fingerprints
     ordered = prints[1:] >= prints[:-1] if plan.kind.texts else prints[1:] > prints[:-1]
@@ -141,9 +129,174 @@ def _check(heavy: Heavy, plan: Plan) -> None:
         raise FormatError(f"a value is below {least} or above 2^62")
 
 
-def _memory(heavy: Heavy) -> int:
-    return 16 * len(heavy) + (0 if heavy.texts is None else int(heavy.texts.nbytes))
-
-
 def _room(size: int) -> int:
     return max(_LEAST_ROOM, _MOST_TIMES * size)
+
+
+# The structure of a Parquet file, looked at before Arrow reads it: how much memory would it need?
+#
+# A few kilobytes can ask for gigabytes: pages that decompress without end, one page named by many row groups, values
+# that repeat one another. Arrow believes what pages say, and its metadata objects abort the process on some files. So
+# the footer and the page headers (Thrift, compact protocol) are read here first, strictly: only what hushgram itself
+# writes is let through, and sizes are added up before anything is decompressed.
+#
+# The format is Apache Parquet's, `parquet.thrift`; numbers below are its field ids and enum values.
+
+MAGIC = b"PAR1"
+#: encodings of values
+DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY = 5, 6
+#: physical types: int64 and byte array
+INT64, BYTE_ARRAY = 2, 6
+# kinds of compression: none, zstd
+_CODECS = (0, 6)
+_DATA_PAGE = 0
+# Footer bytes of the file itself, and of each row group of each column: more than Arrow has ever needed.
+_FOOTER, _FOOTER_OF_CHUNK = 4096, 512
+_DEEPEST = 12
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a file must have: its name, physical type and encoding."""
+
+    name: str
+    physical: int
+    encoding: int
+
+
+def contents_of(content: bytes, columns: list[Column], most_rows: int) -> tuple[int, int]:
+    """Check that the file has these columns and no others; return its rows and the decompressed bytes of all pages.
+
+    Raises FormatError with the reason alone; ``most_rows`` limits what is looked at.
+    """
+    try:
+        return _contents(content, columns, most_rows)
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError("its structure is damaged") from None
+
+
+def _contents(content: bytes, columns: list[Column], most_rows: int) -> tuple[int, int]:
+    length = int.from_bytes(content[-8:-4], "little")
+    if len(content) < 12 or content[:4] != MAGIC or content[-4:] != MAGIC or length > len(content) - 12:
+        raise FormatError("it is not a Parquet file")
+    if length > _FOOTER + _FOOTER_OF_CHUNK * len(columns) * (1 + most_rows // 1000):
+        raise FormatError("its footer is longer than its rows need")
+    body = len(content) - 8 - length
+    footer = _Thrift(content, body, len(content) - 8).struct()
+    _check_schema(footer[2], columns)
+    groups, rows = footer[4], footer[3]
+    if type(rows) is not int or not 0 <= rows <= most_rows or sum(group[3] for group in groups) != rows:
+        raise FormatError(f"it must have at most {most_rows} rows in its row groups")
+    pages = [
+        page
+        for group in groups
+        for chunk, column in zip(group[1], columns, strict=True)
+        for page in _pages(content, body, chunk[3], column, group[3])
+    ]
+    return rows, sum(pages)
+
+
+def _check_schema(schema: list[dict[int, Any]], columns: list[Column]) -> None:
+    """The root and the columns, flat, in order. Fields: 1 type, 3 repetition, 4 name, 5 children."""
+    names = [element[4].decode() for element in schema[1:]]
+    if names != [column.name for column in columns] or schema[0][5] != len(columns):
+        raise FormatError(f"its columns must be {', '.join(column.name for column in columns)}")
+    for element, column in zip(schema[1:], columns, strict=True):
+        if element[1] != column.physical or element.get(3, 0) not in (0, 1) or 5 in element:
+            raise FormatError(f"column {column.name!r} is of another type")
+
+
+def _pages(content: bytes, body: int, chunk: dict[int, Any], column: Column, rows: int) -> list[int]:
+    """Decompressed sizes of the pages of a column chunk, which lie before ``body``.
+
+    Fields: 4 codec, 5 values, 7 compressed size, 9 first data page, 11 dictionary page.
+    """
+    if chunk[4] not in _CODECS or chunk[1] != column.physical or chunk.get(11) or chunk[5] != rows:
+        raise FormatError(f"column {column.name!r} is compressed or encoded in a way that is not read here")
+    if rows == 0 and chunk[7] == 0:
+        return []
+    at, end = chunk[9], chunk[9] + chunk[7]
+    if not 4 <= at <= end <= body:
+        raise FormatError(f"column {column.name!r} lies outside of the file")
+    sizes, seen = [], 0
+    while at < end:
+        reader = _Thrift(content, at, end)
+        page = reader.struct()  # 1 kind, 2 decompressed size, 3 compressed size, 5 data page header
+        head = page[5]  # 1 values, 2 encoding, 3 and 4 encodings of levels
+        if page[1] != _DATA_PAGE or head[2] != column.encoding or head[1] < 1 or min(page[2], page[3]) < 0:
+            raise FormatError(f"column {column.name!r} has a page that is not read here")
+        sizes.append(page[2])
+        seen += head[1]
+        at = reader.at + page[3]
+        if seen > rows:
+            break
+    if at != end or seen != rows:
+        raise FormatError(f"column {column.name!r} has pages that do not add up")
+    return sizes
+
+
+class _Thrift:
+    """A reader of Thrift's compact protocol: structs as dictionaries by field id."""
+
+    def __init__(self, data: bytes, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at, end
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Fields up to the stop byte."""
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        out: dict[int, Any] = {}
+        field = 0
+        while (head := self._byte()) != 0:
+            field = field + (head >> 4) if head >> 4 else self._zigzag()
+            out[field] = self._value(head & 15, depth)
+        return out
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (1, 2):
+            return kind == 1
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._zigzag()
+        if kind == 7:
+            return self._bytes(8)
+        if kind == 8:
+            return self._bytes(self._varint())
+        if kind in (9, 10):
+            head = self._byte()
+            count = head >> 4 if head >> 4 < 15 else self._varint()
+            if count > self.end - self.at:
+                raise ValueError("a list is longer than the file")
+            inner = head & 15
+            return [self._byte() == 1 if inner in (1, 2) else self._value(inner, depth) for _ in range(count)]
+        if kind == 12:
+            return self.struct(depth + 1)
+        raise ValueError("unknown type")  # maps are not used by Parquet
+
+    def _byte(self) -> int:
+        if self.at >= self.end:
+            raise ValueError("cut short")
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def _bytes(self, count: int) -> bytes:
+        if count > self.end - self.at:
+            raise ValueError("cut short")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def _varint(self) -> int:
+        out = shift = 0
+        while True:
+            byte = self._byte()
+            out |= (byte & 127) << shift
+            if byte < 128:
+                return out
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number is too long")
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)

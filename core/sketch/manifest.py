@@ -1,7 +1,6 @@
 """The manifest of a sketch: what FORMAT.md specifies, and nothing else, is here.
 
 A reader trusts no size before it is checked against the file, never unpickles, and names the field that is wrong.
-Version 2 is written; version 1 is read by way of `version1`, which says the same in the words of version 2.
 """
 
 from __future__ import annotations
@@ -21,22 +20,12 @@ from hushgram.errors import FormatError, HushgramError
 from hushgram.inputs.shaping import parse_recipe
 from hushgram.names import check_name, is_name
 from hushgram.numbers import integer, show
-from hushgram.sketch import version1
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
-    "BLOCKS_PER_FILE",
-    "FORMAT",
-    "HEAVY_NAME",
-    "INDEX_ENTRY",
-    "INDEX_NAME",
-    "LARGEST_MANIFEST",
-    "MANIFEST_NAME",
-    "VERSION",
-    "FileEntry",
-    "Manifest",
-    "blocks_name",
-]
+    "BLOCKS_PER_FILE", "FORMAT", "HEAVY_NAME", "INDEX_ENTRY", "INDEX_NAME", "LARGEST_MANIFEST", "MANIFEST_NAME",
+    "VERSION", "FileEntry", "Manifest", "blocks_name",
+]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
 VERSION = 2
@@ -86,7 +75,6 @@ class Manifest:
     heavy_rows: int
     files: tuple[FileEntry, ...]
     release: str = ""
-    version: int = VERSION
     recipe: str = ""  # how keys were made from columns; empty where a column was taken as it is
 
     def __post_init__(self) -> None:
@@ -133,9 +121,9 @@ class Manifest:
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise FormatError(f"{where}: this is not a hushgram sketch (field 'format')")
         version = body.get("version")
-        if version not in (1, VERSION) or type(version) is not int:
+        if version != VERSION or type(version) is not int:
             raise FormatError(
-                f"{where}: format version {str(version)[:40]!r} is not known here (1 and {VERSION} are);"
+                f"{where}: format version {str(version)[:40]!r} is not known here ({VERSION} is);"
                 " update hushgram to read it"
             )
         try:
@@ -147,7 +135,7 @@ class Manifest:
                 f"{where}: manifest does not match its checksum; it was altered or damaged, copy the sketch again"
             )
         try:
-            return cls._from_body(version1.upgraded(body) if version == 1 else body, version, where)
+            return cls._from_body(body, where)
         except FormatError as error:
             raise FormatError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
         except HushgramError as error:
@@ -155,10 +143,11 @@ class Manifest:
         except KeyError as error:
             raise FormatError(f"{where}: manifest field {error} is missing") from None
         except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
-            raise FormatError(f"{where}: a field of the manifest is wrong: {_shortly(error)}") from None
+            reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+            raise FormatError(f"{where}: a field of the manifest is wrong: {reason}") from None
 
     @classmethod
-    def _from_body(cls, body: Mapping[str, Any], version: int, where: str) -> Manifest:
+    def _from_body(cls, body: Mapping[str, Any], where: str) -> Manifest:
         encoding = body["plan"]["encoding"]
         if encoding is not None and encoding not in ENCODINGS:
             raise FormatError(
@@ -180,7 +169,6 @@ class Manifest:
             integer(body["heavy"]["rows"], "rows", "heavy", low=0, high=1 << 40),
             tuple(_entry(file) for file in body["files"]),
             release,
-            version,
             recipe,
         )
         if space is not None:
@@ -205,13 +193,11 @@ class Manifest:
         space = self.plan.space
         if space is None:
             return out
-        name = blocks_name if self.version > 1 else version1.blocks_name
-        if self.version > 1:
-            out[INDEX_NAME] = space.blocks * INDEX_ENTRY
+        out[INDEX_NAME] = space.blocks * INDEX_ENTRY
         lengths = space.block_lengths()
         for start in range(0, space.blocks, BLOCKS_PER_FILE):
             size = None if lengths is None else int(lengths[start : start + BLOCKS_PER_FILE].sum())
-            out[name(start // BLOCKS_PER_FILE)] = size
+            out[blocks_name(start // BLOCKS_PER_FILE)] = size
         return out
 
 
@@ -239,7 +225,3 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(
         json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     ).hexdigest()
-
-
-def _shortly(error: BaseException) -> str:
-    return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

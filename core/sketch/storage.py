@@ -1,7 +1,6 @@
 """The files of a sketch on disk: regular ones, of the sizes stated, and nothing is used before its digest is checked.
 
 What is read whole (manifest, heavy.parquet, index) is checked whole; a block is checked when a lookup first needs it.
-Version 1 has no digests of blocks: there, `Sketch.verify` alone finds a flipped bit of a block.
 """
 
 from __future__ import annotations
@@ -53,9 +52,8 @@ class Storage:
     @cached_property
     def heavy(self) -> Heavy:
         """The threshold part."""
-        content = self._checked(HEAVY_NAME)
-        manifest, where = self.manifest, self.path / HEAVY_NAME
-        return read_heavy(content, manifest.plan, manifest.heavy_rows, manifest.version, where)
+        content, manifest = self._checked(HEAVY_NAME), self.manifest
+        return read_heavy(content, manifest.plan, manifest.heavy_rows, self.path / HEAVY_NAME)
 
     def block(self, index: int) -> NDArray[np.uint8]:
         """The released bytes of a block."""
@@ -63,7 +61,7 @@ class Storage:
         file = index // BLOCKS_PER_FILE
         before = starts[file * BLOCKS_PER_FILE]
         content = self._block_files[file][starts[index] - before : starts[index + 1] - before]
-        if digests is not None and not self._blocks_checked[index]:
+        if not self._blocks_checked[index]:
             if hashlib.sha256(content.data).digest() != digests[index].tobytes():
                 raise FormatError(
                     f"{self.path}: block {index} does not match its SHA-256; copy the sketch again"
@@ -92,20 +90,17 @@ class Storage:
     # --- inside -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _index(self) -> tuple[NDArray[np.int64], NDArray[np.uint8] | None]:
+    def _index(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Where each block begins, counted through all files, with the end of the last; and the digests of blocks."""
         space = self.manifest.plan.space
         assert space is not None
-        lengths, digests = space.block_lengths(), None
-        if self.manifest.version > 1:
-            rows = np.frombuffer(self._checked(INDEX_NAME), np.uint8).reshape(space.blocks, INDEX_ENTRY)
-            stated, digests = np.ascontiguousarray(rows[:, :8]).view("<u8")[:, 0], rows[:, 8:]
-            sizes = [entry.size for entry in self._block_entries]
-            if not _adds_up(stated, sizes) or (lengths is not None and bool(np.any(stated != lengths))):
-                raise FormatError(f"{self.path / INDEX_NAME}: lengths of blocks are not those of the files")
-            lengths = stated.astype(np.int64)
-        assert lengths is not None
-        return np.concatenate([[0], np.cumsum(lengths)]), digests
+        lengths = space.block_lengths()
+        rows = np.frombuffer(self._checked(INDEX_NAME), np.uint8).reshape(space.blocks, INDEX_ENTRY)
+        stated = np.ascontiguousarray(rows[:, :8]).view("<u8")[:, 0]
+        sizes = [entry.size for entry in self._block_entries]
+        if not _adds_up(stated, sizes) or (lengths is not None and bool(np.any(stated != lengths))):
+            raise FormatError(f"{self.path / INDEX_NAME}: lengths of blocks are not those of the files")
+        return np.concatenate([[0], np.cumsum(stated.astype(np.int64))]), rows[:, 8:]
 
     @cached_property
     def _blocks_checked(self) -> NDArray[np.bool_]:

@@ -19,9 +19,45 @@ from hushgram.noise.noises import noise_of
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.contributions import MOST
-from hushgram.sparse_histogram.split import Split
 
 __all__ = ["ReleaseParams", "Split"]
+
+
+_PARTS = ("size", "threshold", "encoding", "contributions")
+
+
+@dataclass(frozen=True)
+class Split:
+    """How ε is divided: sizing, threshold step, encoding, choice of C. These are the budgets and add up to ε."""
+
+    size: Fraction
+    threshold: Fraction
+    encoding: Fraction
+    contributions: Fraction = Fraction(0)
+
+    def as_text(self) -> dict[str, str]:
+        """JSON-ready form; the last part only where there is one."""
+        parts = {field.name: show(getattr(self, field.name)) for field in fields(self)}
+        return parts if self.contributions else {name: parts[name] for name in _PARTS[:3]}
+
+    @classmethod
+    def from_text(cls, text: Mapping[str, Any]) -> Split:
+        """What `as_text` wrote."""
+        stated = {"contributions": "0", **text}
+        return cls(*(rational(stated[name], f"split.{name}", _OWNER) for name in _PARTS))
+
+    @classmethod
+    def named(cls, shares: Mapping[str, Number], epsilon: Fraction, encoding: str) -> Split:
+        """From shares by name; the encoding's goes by its own word or by "encoding"."""
+        named = {"encoding" if name == encoding else name: share for name, share in shares.items()}
+        unknown = set(named) - set(_PARTS)
+        if unknown or len(named) < len(shares):
+            wrong = sorted(unknown)[0] if unknown else encoding
+            raise ParameterError(
+                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}"
+            )
+        return cls(*(epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER) for name in _PARTS))
+
 
 _OWNER = "ReleaseParams"
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.

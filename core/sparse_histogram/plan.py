@@ -162,7 +162,7 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
 def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
     """Domain, threshold and space of the encoding for these parameters and sizes."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
-    keys = max(sizes.keys, _ceil(sizes.scale), LEAST_KEYS)
+    keys = max(sizes.keys, -(-sizes.scale // 1), LEAST_KEYS)
     if params.fit_split:
         return _fitted(params, sizes, unit)
     kind = _kind(params)
@@ -305,7 +305,3 @@ def _check_parts(plan: Plan, space: Space) -> None:
         raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
     if size > split.size or not plan.noise.holds(scales, params.noisy_parts, of_noise, params.sensitivity):
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
-
-
-def _ceil(value: Fraction) -> int:
-    return -((-value.numerator) // value.denominator)

@@ -36,25 +36,10 @@ from hushgram.sparse_histogram.sizing import Survey, release_sizes
 from hushgram.sparse_histogram.threshold import Heavy, release_shard
 
 __all__ = [
-    "ChosenParams",
-    "PlannedRelease",
-    "block_parts",
-    "bounds",
-    "checked_params",
-    "choose_params",
-    "count_records",
-    "heavy_of_list",
-    "heavy_of_shard",
-    "held_bounds",
-    "key_for",
-    "only_public_keys",
-    "plan_release",
-    "public_key_table",
-    "released_block",
-    "seeds_of",
-    "unit_of",
-    "values_for",
-]
+    "ChosenParams", "PlannedRelease", "block_parts", "bounds", "checked_params", "choose_params",
+    "count_records", "heavy_of_list", "heavy_of_shard", "held_bounds", "key_for", "only_public_keys",
+    "plan_release", "public_key_table", "released_block", "seeds_of", "unit_of", "values_for",
+]  # fmt: skip
 
 
 # Sums without users are held in grains: 2^39 records of one key fit 64 bits.

@@ -5,8 +5,17 @@ Everything public about it in one place; also importable as ``hushgram.svt``. Se
 
 from __future__ import annotations
 
-from hushgram.svt.accuracy import alpha, theorem_2, theorem_4, theorem_alpha
-from hushgram.svt.gap import error_ratio, gap_estimate, gap_variance, measure, refine
+from hushgram.svt.accuracy import (
+    alpha,
+    error_ratio,
+    gap_estimate,
+    gap_variance,
+    measure,
+    refine,
+    theorem_2,
+    theorem_4,
+    theorem_alpha,
+)
 from hushgram.svt.mechanism import (
     ABOVE,
     BELOW,
@@ -21,26 +30,7 @@ from hushgram.svt.mechanism import (
 from hushgram.svt.params import Noise, SvtParams, privacy_loss, run_loss
 
 __all__ = [
-    "ABOVE",
-    "BELOW",
-    "HALTED",
-    "AboveThreshold",
-    "Answer",
-    "AnswerArrays",
-    "Noise",
-    "NumericSparse",
-    "Sparse",
-    "SvtParams",
-    "alpha",
-    "error_ratio",
-    "gap_estimate",
-    "gap_variance",
-    "measure",
-    "privacy_loss",
-    "refine",
-    "run_batch",
-    "run_loss",
-    "theorem_2",
-    "theorem_4",
-    "theorem_alpha",
-]
+    "ABOVE", "BELOW", "HALTED", "AboveThreshold", "Answer", "AnswerArrays", "Noise", "NumericSparse", "Sparse",
+    "SvtParams", "alpha", "error_ratio", "gap_estimate", "gap_variance", "measure", "privacy_loss", "refine",
+    "run_batch", "run_loss", "theorem_2", "theorem_4", "theorem_alpha",
+]  # fmt: skip

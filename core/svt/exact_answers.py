@@ -156,10 +156,7 @@ def pack_records(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Larg
         return pa.array([b""] * batch.num_rows, pa.large_binary())
     columns = [_to_bytes(batch.column(name), schema.field(name).type) for name in schema.names]
     joined = pc.binary_join_element_wise(
-        *columns,
-        pa.scalar(_SEPARATOR, pa.large_binary()),
-        null_handling="replace",
-        null_replacement=_NULL,
+        *columns, pa.scalar(_SEPARATOR, pa.large_binary()), null_handling="replace", null_replacement=_NULL
     )
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
@@ -195,7 +192,7 @@ def _to_bytes(column: Any, kind: pa.DataType) -> Any:
 
 
 def _from_bytes(text: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_string(kind):
+    if kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
         text = pc.replace_substring(text, pattern=_ESCAPE + b"S", replacement=_SEPARATOR)
         text = pc.replace_substring(text, pattern=_ESCAPE + b"E", replacement=_ESCAPE)
         return text.cast(kind, safe=False)  # text of a record need not be UTF-8
@@ -203,7 +200,3 @@ def _from_bytes(text: Any, kind: pa.DataType) -> Any:
     if pa.types.is_temporal(kind):
         return plain.cast(storage_type(kind)).cast(kind)
     return plain.cast(kind)
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

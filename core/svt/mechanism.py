@@ -26,18 +26,9 @@ from hushgram.sensitivity import ExactVector, Unit
 from hushgram.svt.params import Noise, SvtParams
 
 __all__ = [
-    "ABOVE",
-    "BELOW",
-    "HALTED",
-    "AboveThreshold",
-    "Answer",
-    "AnswerArrays",
-    "NoiseStream",
-    "NumericSparse",
-    "Sparse",
-    "noise_stream",
-    "run_batch",
-]
+    "ABOVE", "BELOW", "HALTED", "AboveThreshold", "Answer", "AnswerArrays", "NoiseStream", "NumericSparse",
+    "Sparse", "noise_stream", "run_batch",
+]  # fmt: skip
 
 ABOVE, BELOW, HALTED = 1, 0, -1
 # AnswerArrays worked on at a time: the noise of one chunk fits the second-level cache.

@@ -36,7 +36,7 @@ from hushgram.errors import ParameterError
 from hushgram.laplace_mechanism import MOST_ANSWER, check_scale
 from hushgram.noise.entropy import digest
 from hushgram.noise.intervals import enclose, ratio_interval
-from hushgram.numbers import Number, boolean, integer, rational, show
+from hushgram.numbers import Number, boolean, choice, integer, rational, rational_delta, show
 from hushgram.sensitivity import ANY, Sensitivity, Unit
 
 __all__ = ["ANSWERS", "VARIANTS", "Noise", "SvtParams", "noise_for", "privacy_loss", "run_loss"]
@@ -86,13 +86,13 @@ class SvtParams:
         owner = "SvtParams"
         put = object.__setattr__
         put(self, "epsilon", rational(epsilon, "epsilon", owner))
-        put(self, "delta", rational(delta, "delta", owner))
+        put(self, "delta", rational_delta(delta, owner))
         put(self, "threshold", integer(threshold, "threshold", owner, low=-MOST_ANSWER, high=MOST_ANSWER))
         put(self, "cutoff", integer(cutoff, "cutoff", owner, low=1, high=20_000))
         put(self, "sensitivity", integer(sensitivity, "sensitivity", owner, low=1, high=10**9))
         put(self, "monotone", boolean(monotone, "monotone", owner))
-        put(self, "variant", variant)
-        put(self, "answers", answers)
+        put(self, "variant", choice(variant, "variant", owner, VARIANTS))
+        put(self, "answers", choice(answers, "answers", owner, ANSWERS))
         share = value_share if answers == "numeric" else 0
         put(self, "value_share", rational(share, "value_share", owner))
         self._check()
@@ -101,16 +101,6 @@ class SvtParams:
         if not 0 < self.epsilon <= 1000:
             raise ParameterError(
                 f"SvtParams: epsilon must be above 0 and at most 1000, got {show(self.epsilon)}"
-            )
-        if not 0 <= self.delta < 1:
-            raise ParameterError(f"SvtParams: delta must be at least 0 and below 1, got {show(self.delta)}")
-        if self.variant not in VARIANTS:
-            raise ParameterError(
-                f"SvtParams: variant must be one of {', '.join(VARIANTS)}, got {self.variant!r}"
-            )
-        if self.answers not in ANSWERS:
-            raise ParameterError(
-                f"SvtParams: answers must be one of {', '.join(ANSWERS)}, got {self.answers!r}"
             )
         if self.answers == "numeric" and not 0 < self.value_share < 1:
             raise ParameterError(

@@ -16,13 +16,15 @@ __all__ = ["EXAMPLES", "command"]
 _ROWS = 100_000
 
 
-def _page_views(rows: int) -> list[str]:
+def _page_views(rows: int, path: str = "data/pageviews") -> list[str]:
     import numpy as np
 
     from hushgram.pipelines.generate import PageViews, write_page_views
 
     views = PageViews(rows=rows)
-    write_page_views(views, Path("data/pageviews"))
+    write_page_views(views, Path(path))
+    if path != "data/pageviews":
+        return [path]
     listed = views.url_texts(np.arange(min(200, views.url_count))).to_pylist()
     put_file("pages.txt", "".join(f"{url}\n" for url in listed).encode())
     return ["data/pageviews", "pages.txt"]
@@ -33,18 +35,7 @@ def _yesterday() -> datetime.date:
 
 
 def _page_views_of_yesterday(rows: int) -> list[str]:
-    from hushgram.pipelines.generate import PageViews, write_page_views
-
-    path = f"data/pageviews/{_yesterday()}"
-    write_page_views(PageViews(rows=rows), Path(path))
-    return [path]
-
-
-def _page_views_of_the_demo(rows: int) -> list[str]:
-    from hushgram.pipelines.generate import PageViews, write_page_views
-
-    write_page_views(PageViews(rows=rows), Path("demo/pageviews"))
-    return ["demo/pageviews"]
+    return _page_views(rows, f"data/pageviews/{_yesterday()}")
 
 
 def _ages(rows: int) -> list[str]:
@@ -88,7 +79,7 @@ _HERE = (
 EXAMPLES: dict[str, tuple[Callable[[int], list[str]], str]] = {
     "urls": (_page_views, "hushgram release configs/urls.yaml"),
     "urls-daily": (_page_views_of_yesterday, "hushgram release configs/urls-daily.yaml --date yesterday"),
-    "demo": (_page_views_of_the_demo, "hushgram release configs/demo.yaml"),
+    "demo": (lambda rows: _page_views(rows, "demo/pageviews"), "hushgram release configs/demo.yaml"),
     "flink": (_page_views_of_yesterday, f"hushgram release configs/flink.yaml{_HERE}"),
     "dataflow": (_page_views_of_yesterday, f"hushgram release configs/dataflow.yaml{_HERE}"),
     "top": (_page_views, "hushgram top configs/top.yaml"),

@@ -28,8 +28,7 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     from hushgram.sketch.reader import Sketch
 
     try:
-        from hushgram.pipelines.pages.explore import make_app
-        from hushgram.pipelines.pages.server import serve
+        from hushgram.pipelines.pages.explore import make_app, serve
     except ImportError:
         raise ParameterError("pages need extra packages; pip install 'hushgram[pages]'") from None
 

@@ -37,10 +37,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
         ("heavy keys", _heavy_words(opened)),
-        (
-            "noise",
-            f"discrete {plan.noise.id.capitalize()} of scale {scale} on each heavy key",
-        ),
+        ("noise", f"discrete {plan.noise.id.capitalize()} of scale {scale} on each heavy key"),
         ("encoding", plan.space.describe() if plan.space else ""),
         ("released sizes", opened.sizes_in_words()),
         ("worth", opened.resolution().sentence()),
@@ -51,10 +48,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
     if plan.space is None:
         lines[4:7] = [
-            (
-                "keys",
-                f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {scale}",
-            )
+            ("keys", f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {scale}")
         ]
     print_lines(lines, style, output)
 

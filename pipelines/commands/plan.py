@@ -88,7 +88,7 @@ def command(
     names. An earlier release also tells the shape of the data, which decides the error of rare keys. With -o plan.html
     a page is written, with -o plan.svg its picture, else the rows.
     """
-    from hushgram.pipelines.pages.files import write_page
+    from hushgram.pipelines.pages.templating import write_page
     from hushgram.pipelines.planning import plan_settings
     from hushgram.planner import bound_of, settings, solve_epsilon
     from hushgram.sparse_histogram.params import ReleaseParams

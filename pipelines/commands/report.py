@@ -20,14 +20,14 @@ def command(sketch: str, output: str, ledger: str | None, dataset: str | None, f
 
     Released numbers only, no network.
     """
-    from hushgram.pipelines.pages.files import write_page
     from hushgram.pipelines.pages.report import make_report
+    from hushgram.pipelines.pages.templating import write_page
     from hushgram.sketch.reader import Sketch
 
     opened = Sketch.open(sketch)
     budget = None
     if ledger is not None:
-        from hushgram.pipelines.pages.budget import read_budget
+        from hushgram.pipelines.pages.templating import read_budget
 
         budget = read_budget(ledger, dataset)
     size = write_page(output, make_report(opened, budget), replace=force)

@@ -11,11 +11,6 @@ from hushgram.pipelines.table_output import format_options, print_note, print_ta
 __all__ = ["command"]
 
 
-def _no_estimator(_context: click.Context, option: click.Parameter, given: str | None) -> None:
-    if given is not None:
-        raise click.UsageError(f"--{option.name} is now --assume: nothing (the default) or like-the-data")
-
-
 @click.command("total")
 @click.argument("sketch", type=click.Path())
 @click.argument("keys", nargs=-1)
@@ -30,8 +25,6 @@ def _no_estimator(_context: click.Context, option: click.Parameter, given: str |
     show_default=True,
     help="like-the-data: sharper, for keys that are in the data and were not chosen by their counts.",
 )
-@click.option("--estimator", hidden=True, expose_value=False, callback=_no_estimator)
-@click.option("--present", hidden=True, expose_value=False, callback=_no_estimator)
 @format_options
 def command(
     sketch: str,

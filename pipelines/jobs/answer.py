@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,9 @@ from pydantic import Field, field_validator, model_validator
 from hushgram.accounting import Event, Guarantee
 from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.pipelines.config import AS_TUPLE, Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import heavy_domain, read_bytes, read_key_list, write_bytes
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pmw.expected import expected_errors
 from hushgram.pmw.mechanism import PmwParams, prior_weights
 from hushgram.pmw.offline import OfflineParams, check_size
@@ -37,11 +37,6 @@ from hushgram.pmw.synthetic import (
     workloads,
 )
 from hushgram.pmw.workload import GRID
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["JOB", "Answer", "AnswerConfig", "AnswerDomain", "PmwConfig", "QueriesFile"]
 
@@ -77,15 +72,10 @@ class QueriesFile(Model):
     """Linear queries: a file of JSON lines, or the queries themselves."""
 
     path: str | None = Field(default=None, description="JSON lines, one query each, such as queries.jsonl")
-    queries: tuple[dict[str, Any], ...] | None = Field(
+    queries: Annotated[tuple[dict[str, Any], ...] | None, AS_TUPLE] = Field(
         default=None,
         description='the queries themselves, such as [{keys: ["/a", "/b"]}, {weights: {"/a": 0.5}}]',
     )
-
-    @field_validator("queries", mode="before")
-    @classmethod
-    def _tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -226,9 +216,7 @@ class Answer(Job[AnswerConfig]):
             "prior": None if self.prior is None else digest(self.prior).hex(),
         }
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounded_cells

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -21,12 +21,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.files import write_bytes
-from hushgram.pipelines.jobs.job import Job, Line
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 
 __all__ = ["JOB", "Clip", "ClipConfig", "ClipInput", "ClipPrivacy", "ClipSplit", "GridConfig"]
 
@@ -158,9 +153,7 @@ class Clip(Job[ClipConfig]):
             Event("laplace", count, relation=self.unit),
         ]
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounding, records

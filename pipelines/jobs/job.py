@@ -30,13 +30,15 @@ from hushgram.pipelines.config import JobConfig
 from hushgram.sensitivity import Unit
 
 if TYPE_CHECKING:
-    import apache_beam as beam
+    from apache_beam import Pipeline
 
     from hushgram.noise.entropy import ReleaseKey
     from hushgram.pipelines.output_places import Shape
     from hushgram.transforms.shuffle.batching import LocalResources
+else:  # for annotations alone: Beam is not loaded before a job is built
+    Pipeline = LocalResources = None
 
-__all__ = ["NEUTRAL", "Job", "Line"]
+__all__ = ["NEUTRAL", "Job", "Line", "LocalResources", "Pipeline"]
 
 #: Fields without effect on any byte of the output, in the form of pydantic's ``exclude``: all others are compared
 #: when a run is attempted again.
@@ -102,9 +104,7 @@ class Job(ABC, Generic[C]):
         return {}
 
     @abstractmethod
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         """The stages, from the records of `self.source` to the file or directory `path`."""
 
     def check_lines(self) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -18,15 +18,10 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, check_record, placed
 from hushgram.sparse_histogram.metrics import Metric, checked_metrics
 from hushgram.sparse_histogram.plan import release_events
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["JOB", "MetricConfig", "Metrics", "MetricsConfig"]
 
@@ -128,9 +123,7 @@ class Metrics(Job[MetricsConfig]):
     def resolved(self) -> dict[str, Any]:
         return {name: metric.params.as_text() for name, metric in self.metrics.items()}
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         from hushgram.pipelines.jobs.stages import records
         from hushgram.transforms.release_metrics import ReleaseMetrics
         from hushgram.transforms.shuffle.sharding import shards_for

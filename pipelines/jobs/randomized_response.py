@@ -9,7 +9,7 @@ For one release key and one input the table has the same bytes on every runner a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
@@ -20,17 +20,12 @@ from hushgram.inputs.conditions import Condition, kinds_together, parse
 from hushgram.inputs.source import overlapping
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, refuse
+from hushgram.pipelines.config import AS_TUPLE, Exact, InputConfig, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import write_bytes
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.randomized_response.mechanism import RandomizedResponseParams, hoeffding
-from hushgram.randomized_response.secret_bits import Secret, check_columns
+from hushgram.randomized_response.rows import Secret, check_columns
 from hushgram.randomized_response.table import ResponseTable, guarantee, manifest_text
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["JOB", "RandomizedResponse", "ResponseConfig", "ResponseInput", "SecretConfig", "ask_all"]
 
@@ -105,17 +100,13 @@ class ResponseConfig(JobConfig):
     """Randomized responses: flip every secret bit where it is read, publish the table."""
 
     NAME: ClassVar[str] = "randomized_response"
-    OLD_NAME: ClassVar[str | None] = "linear"
 
     randomized_response: Name = Field(description="the name of this run, such as survey-2026")
     input: ResponseInput
     secrets: dict[str, SecretConfig] = Field(min_length=1, description="secret bits by their public names")
-    public: tuple[str, ...] = Field(default=(), description="columns that are published as they are")
-
-    @field_validator("public", mode="before")
-    @classmethod
-    def _tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
+    public: Annotated[tuple[str, ...], AS_TUPLE] = Field(
+        default=(), description="columns that are published as they are"
+    )
 
     @field_validator("secrets", mode="before")
     @classmethod
@@ -190,9 +181,7 @@ class RandomizedResponse(Job[ResponseConfig]):
     def guarantee(self) -> Guarantee:
         return guarantee(self.params)
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.transforms.randomize_responses import RandomizeResponses

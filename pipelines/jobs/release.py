@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, PlainSerializer, WrapValidator, model_validator
@@ -22,15 +22,10 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.sparse_histogram.contributions import MOST
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import release_events
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = [
     "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleaseInput", "ReleasePrivacy", "SizesConfig", "SplitConfig",
@@ -52,9 +47,7 @@ class SizesConfig(Model):
     """Public sizes of the data. Where they are given, no budget is spent on learning them."""
 
     records: int = Field(
-        ge=1,
-        le=1 << 50,
-        description="about how many records, or their sum with input.value",
+        ge=1, le=1 << 50, description="about how many records, or their sum with input.value"
     )
     keys: int = Field(ge=1, le=1 << 50, description="about how many distinct keys, from public knowledge")
 
@@ -278,9 +271,7 @@ class Release(Job[ReleaseConfig]):
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
         return {"params": self.params.as_text(), "public_keys": listed}
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         from hushgram.pipelines.jobs.stages import records
         from hushgram.pipelines.release import build_release
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
@@ -23,22 +24,31 @@ from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import kinds_together
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.pipelines.config import AS_TUPLE, Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.files import read_text, write_lines
-from hushgram.pipelines.jobs.job import Job, Line
-from hushgram.pipelines.jobs.sparse_vector_answers import StreamHeader, accuracy, answer_lines
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.sensitivity import Unit
+from hushgram.svt.accuracy import alpha, refine, theorem_alpha
 from hushgram.svt.exact_answers import QueryPlan, compact
+from hushgram.svt.mechanism import ABOVE, HALTED
 from hushgram.svt.params import SvtParams
 from hushgram.svt.queries import Query, check_stream, default_id, parse_query, read_queries, sensitivity
 
 if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
     from hushgram.transforms.sparse_vector import StreamAnswers
 
-__all__ = ["JOB", "SparseVectorConfig", "SparseVectorJob", "Stream", "StreamConfig", "SvtConfig"]
+__all__ = [
+    "JOB",
+    "SparseVectorConfig",
+    "SparseVectorJob",
+    "Stream",
+    "StreamConfig",
+    "StreamHeader",
+    "SvtConfig",
+    "accuracy",
+    "answer_lines",
+]
+
 
 _FORMS = {
     "split": "one threshold, optimal split (Lyu, Su, Li 2017)",
@@ -86,7 +96,7 @@ class StreamConfig(Model):
 
     name: Name | None = Field(default=None, description="the name of this stream in the output")
     path: str | None = Field(default=None, description="JSON lines, one query each, such as queries.jsonl")
-    queries: tuple[dict[str, Any], ...] | None = Field(
+    queries: Annotated[tuple[dict[str, Any], ...] | None, AS_TUPLE] = Field(
         default=None,
         description='the queries themselves, such as [{key: "https://a/b"}, {prefix: "https://a/"}]',
     )
@@ -94,11 +104,6 @@ class StreamConfig(Model):
         default=None, description="share of the budget where there are several streams; equal if left out"
     )
     svt: SvtConfig | None = Field(default=None, description="a mechanism of its own for this stream")
-
-    @field_validator("queries", mode="before")
-    @classmethod
-    def _tuple(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -113,22 +118,16 @@ class SparseVectorConfig(JobConfig):
     """Which of these queries are above a threshold?"""
 
     NAME: ClassVar[str] = "sparse_vector"
-    OLD_NAME: ClassVar[str | None] = "queries"
 
     sparse_vector: Name = Field(description="the name of this run, such as alerts-{date}")
     stream: StreamConfig | None = None
-    streams: tuple[StreamConfig, ...] | None = None
+    streams: Annotated[tuple[StreamConfig, ...] | None, AS_TUPLE] = None
     svt: SvtConfig | None = None
 
     @field_validator("stream", mode="before")
     @classmethod
     def _inline(cls, value: Any) -> Any:
         return {"queries": value} if isinstance(value, list) else value
-
-    @field_validator("streams", mode="before")
-    @classmethod
-    def _list(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -240,9 +239,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             for stream in self.streams
         }
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounding, records
@@ -346,3 +343,78 @@ def _about_stream(stream: Stream, max_per_key: int) -> Iterator[Line]:
 
 
 JOB = SparseVectorJob
+
+
+# The answers of a sparse-vector job as JSON lines: a header, a line a query, a line for each stream that halted.
+#
+#     {"hushgram": "sparse-vector", "version": 1, "name": ..., "guarantee": {...}, "streams": [{...}]}
+#     {"stream": "alerts", "id": "q1", "seq": 0, "above": false}
+#     {"stream": "alerts", "id": "q2", "seq": 1, "above": true, "gap": 41}
+#     {"stream": "alerts", "halted": true, "after": "q2", "unanswered": 9998}
+#
+# Everything in it is public: parameters, and what the mechanism released.
+
+
+@dataclass(frozen=True)
+class StreamHeader:
+    """One stream as the header describes it; of its queries only the ids travel to the worker that writes.
+
+    ``ids`` is None where all queries have the name that their sequence number gives.
+    """
+
+    name: str
+    size: int
+    ids: tuple[str, ...] | None
+    params: SvtParams
+    beta: Fraction
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "stream": self.name,
+            "queries": self.size,
+            "mechanism": "above_threshold" if self.params.cutoff == 1 else "sparse",
+            **self.params.describe(),
+            "accuracy": accuracy(self.params, self.size, self.beta),
+        }
+
+
+def accuracy(params: SvtParams, queries: int, beta: Fraction) -> dict[str, Any]:
+    """α at this β: of the mechanism as it runs, and of the textbook's theorem for the same parameters."""
+    return {
+        "beta": show(beta),
+        "alpha": alpha(params, queries, beta),
+        "alpha_of_theorem": theorem_alpha(params, queries, beta),
+        "words": "with probability 1 - beta, an answer whose exact count is further than alpha from the "
+        "threshold is right, provided at most cutoff queries reach threshold - alpha",
+    }
+
+
+def answer_lines(
+    header: Mapping[str, Any], streams: Iterable[StreamHeader], released: Mapping[str, StreamAnswers]
+) -> Iterator[dict[str, Any]]:
+    """The file, line by line; streams in the order of the header."""
+    held = list(streams)
+    yield {**header, "streams": [stream.fields() for stream in held]}
+    for stream in held:
+        yield from _stream_lines(stream, released[stream.name])
+
+
+def _stream_lines(stream: StreamHeader, released: StreamAnswers) -> Iterator[dict[str, Any]]:
+    params = stream.params
+    answered = int(np.sum(released.outcome != HALTED))
+    estimates = refine(params, released.gap, released.value) if params.answers == "numeric" else None
+    numbers = released.sequence.tolist()
+    ids = [default_id(number) for number in numbers] if stream.ids is None else stream.ids
+    for i in range(answered):
+        above = bool(released.outcome[i] == ABOVE)
+        fields: dict[str, Any] = {"stream": stream.name, "id": ids[i], "seq": numbers[i], "above": above}
+        if above and params.answers != "none":
+            fields["gap"] = int(released.gap[i])
+        if above and estimates is not None:
+            fields["value"] = int(released.value[i])
+            fields["estimate"] = round(float(estimates[i]), 1)
+        yield fields
+    if int(np.sum(released.outcome == ABOVE)) >= params.cutoff:
+        left = stream.size - answered
+        yield {"stream": stream.name, "halted": True, "after": ids[answered - 1], "unanswered": left}

@@ -11,8 +11,7 @@ from hushgram.exact.contributions import Bounds
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs.job import Job
 from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
-from hushgram.transforms.count_domain import KeepDomain
-from hushgram.transforms.keep_partition import KeepPartition
+from hushgram.transforms.count_domain import KeepDomain, KeepPartition
 from hushgram.transforms.read_records import ReadRecords, read_records
 from hushgram.transforms.shuffle.batching import LocalResources
 from hushgram.transforms.shuffle.sharding import shards_for

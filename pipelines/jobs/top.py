@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -19,23 +19,14 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.pipelines.config import JobConfig, Name, refuse
 from hushgram.pipelines.jobs.files import heavy_domain, read_key_list, write_lines
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.selection import SelectionParams
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
-    from hushgram.transforms.shuffle.batching import LocalResources
 
 __all__ = ["JOB", "Top", "TopConfig"]
 
 
 # What the ledger calls each mechanism; the first was there before the others.
-_EVENTS = {
-    "permute_and_flip": "noisy_max",
-    "exponential": "exponential",
-    "noisy_max": "laplace_noisy_max",
-}
+_EVENTS = {"permute_and_flip": "noisy_max", "exponential": "exponential", "noisy_max": "laplace_noisy_max"}
 
 
 class TopConfig(JobConfig):
@@ -108,9 +99,7 @@ class Top(Job[TopConfig]):
     def resolved(self) -> dict[str, Any]:
         return {"keys": digest(*self.keys).hex()}
 
-    def build(
-        self, pipeline: beam.Pipeline, path: str, release_key: ReleaseKey, local: LocalResources
-    ) -> None:
+    def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
         from hushgram.pipelines.jobs.stages import bounded_cells

@@ -10,16 +10,20 @@ and answers can neither be framed nor read by others.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.names import printable
@@ -27,7 +31,8 @@ from hushgram.pipelines.pages.templating import content_policy, render
 from hushgram.pipelines.table_output import csv_bytes
 from hushgram.sketch.reader import Sketch
 
-__all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app"]
+__all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app", "serve"]
+
 
 LARGEST_REQUEST = 4 << 20
 MOST_KEYS = 20_000
@@ -157,7 +162,7 @@ def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JS
     found = [name.rpartition(": ")[2] for name in table.column_names]
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
-    among = rows[0][found.index("among")] if rows else 1
+    among = rows[0][found.index("among")] if rows and names else 1
     return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
 
 
@@ -168,3 +173,49 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 def _csv(table: pa.Table) -> Response:
     """For spreadsheets: what they would run as a formula has a quote in front; `hushgram query` gives keys exactly."""
     return Response(csv_bytes(table, safe=True), media_type="text/csv")
+
+
+#: Seconds in which a connection must show the token: where few have not, and where many have not.
+_PATIENCE, _HASTE = 2.0, 0.2
+_FEW = 64
+_LONGEST_START = 256  # bytes of a first line in which the token stands
+
+
+def serve(app: Any, token: str, listener: socket.socket) -> None:
+    """Serve ``app`` on a listening socket until the process is told to end."""
+    config = uvicorn.Config(
+        app, http=_guarded(token), ws="none", log_level="error", access_log=False, server_header=False
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _guarded(token: str) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with a time limit on connections without the token."""
+    strangers: dict[asyncio.Protocol, asyncio.TimerHandle] = {}
+
+    class Guarded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        _start = b""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            patience = _PATIENCE if len(strangers) < _FEW else _HASTE
+            strangers[self] = asyncio.get_running_loop().call_later(patience, transport.abort)
+
+        def data_received(self, data: bytes) -> None:
+            if self in strangers:
+                self._start = (self._start + data)[:_LONGEST_START]
+                shown = self._start.partition(b" /")[2][: len(token) + 1]
+                if hmac.compare_digest(shown, f"{token}/".encode()):
+                    self._leave()
+            super().data_received(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._leave()
+            super().connection_lost(exc)
+
+        def _leave(self) -> None:
+            timer = strangers.pop(self, None)
+            if timer is not None:
+                timer.cancel()
+
+    return Guarded

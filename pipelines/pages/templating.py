@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 from hushgram import __version__
-from hushgram.errors import ParameterError
+from hushgram.errors import OutputError, ParameterError
+from hushgram.ledger import Ledger, Release, Summary, summarise
 from hushgram.names import printable
+from hushgram.publishing import output_errors, put_file
 
-__all__ = ["content_policy", "render"]
+__all__ = ["content_policy", "read_budget", "render", "write_page"]
+
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ASKING = ("explore",)  # pages that ask the server they come from
@@ -60,3 +64,28 @@ def _inline(page: str) -> tuple[str, str]:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def write_page(path: str, text: str, *, replace: bool) -> int:
+    """Writes the page; returns its size in bytes."""
+    target = Path(path)
+    if target.is_dir() or (os.path.lexists(target) and not replace):
+        raise OutputError(f"{target} exists already; choose another name, or replace it with --force")
+    content = text.encode()
+    with output_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        put_file(target, content)
+    return len(content)
+
+
+def read_budget(url: str, dataset: str | None) -> tuple[Summary, list[Release]]:
+    """The summary and the history of one data set; the only one where none is named."""
+    with Ledger(url) as ledger:
+        names = [found.name for found in ledger.datasets()]
+        if dataset is None:
+            if len(names) != 1:
+                raise ParameterError(
+                    f"the ledger has {len(names)} data sets ({', '.join(names)}); name one with --dataset"
+                )
+            dataset = names[0]
+        return summarise(ledger, dataset), ledger.history(dataset)

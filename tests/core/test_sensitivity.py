@@ -454,7 +454,6 @@ ROOT = Path(__file__).parents[2]
 #: What draws noise, by the name of the function or method.
 SAMPLERS = {
     "bernoulli",
-    "bernoulli_exp",
     "coins",
     "discrete_gaussian",
     "discrete_laplace",
@@ -484,7 +483,7 @@ NOT_ADMITTED = {
     "core/laplace_mechanism.py:LaplaceAnswers.answer": "a stream of answers: Δ is the caller's promise",
     "core/randomized_response/mechanism.py:randomize": "one secret bit per record, each with noise of its own",
     "core/selection/scores.py:_survivors": "a sampler: coins of stated probabilities",
-    "core/svt/gap.py:measure": "a stream of answers: Δ is the caller's promise",
+    "core/svt/accuracy.py:measure": "a stream of answers: Δ is the caller's promise",
     "core/svt/mechanism.py:_Drawn.queries": "a stream of answers: Δ is the caller's promise; `run_batch` admits",
     "core/svt/mechanism.py:_Drawn.threshold": "a public threshold",
     "core/svt/mechanism.py:_Drawn.values": "a stream of answers: Δ is the caller's promise; `run_batch` admits",

@@ -70,7 +70,7 @@ def heavy(draws: random.Random, folder: Path) -> None:
         rows, content, _ = strange_heavy(draws, (0, 1, 3, 1000))
     if draws.random() < 0.9:
         content = mutated(draws, content)
-    read_heavy(content, stated.plan, rows, stated.version, "heavy.parquet")
+    read_heavy(content, stated.plan, rows, "heavy.parquet")
 
 
 def blocks(draws: random.Random, folder: Path) -> None:

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import multiprocessing
 import sys
 import time
 from collections import Counter
 
-from tests.neighbours.machine import PAIRS, Breach, Machine
-
-
-def _work(task: tuple[int, int, float]) -> tuple[Counter[str], Counter[str], str | None, int]:
-    logging.disable(logging.WARNING)
-    first, count, until = task
-    machine, done = Machine(), 0
-    try:
-        for number in range(first, first + count):
-            if time.monotonic() > until:
-                break
-            done += machine.try_one(number)
-    except Breach as breach:
-        return machine.ran, machine.seen, str(breach), done
-    finally:
-        machine.close()
-    return machine.ran, machine.seen, None, done
+from tests.neighbours.machine import PAIRS, run_tries
 
 
 def main() -> int:
@@ -44,7 +27,7 @@ def main() -> int:
     seen: Counter[str] = Counter()
     total = 0
     with multiprocessing.get_context("spawn").Pool(chosen.workers, maxtasksperchild=8) as pool:
-        for found, fields, breach, done in pool.imap_unordered(_work, tasks):
+        for found, fields, breach, done in pool.imap_unordered(run_tries, tasks):
             ran, seen, total = ran + found, seen + fields, total + done
             if breach is not None:
                 print(f"breach after {total:,} pairs: {breach}")

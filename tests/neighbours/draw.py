@@ -222,7 +222,8 @@ class _Drawing:
         """What a job needs one way or another."""
         ways: list[dict[str, Any]] = [{}]
         if self.job == "top":
-            ways = [{"keys": self.paths["keys"]}, {"sketch": self.rng.choice(self.sketches)}]
+            few = {"count": self._value(self.config, "count")}  # no more than there are candidates
+            ways = [few | {"keys": self.paths["keys"]}, few | {"sketch": self.rng.choice(self.sketches)}]
         if self.job == "sparse-vector":
             svt = {"svt": {"threshold": 1, "cutoff": 2}}
             ways = [svt | {"stream": self.model_named("StreamConfig")}, svt | {"streams": self.streams()}]
@@ -235,7 +236,7 @@ class _Drawing:
     def _chance(self, name: str) -> float:
         """Fields that change which records count are drawn most often."""
         often = {"user": 0.8, "max_contributions": 0.9, "max_bad_share": 1.0, "min_rows": 1.0}
-        return often.get(name, 0.3 if name in ("split", "value", "encoding") else 0.2)
+        return often.get(name, {"value": 0.6, "split": 0.3, "encoding": 0.3}.get(name, 0.2))
 
     def _grow(
         self,
@@ -261,7 +262,7 @@ class _Drawing:
             into_privacy = fields["privacy"]
             into_privacy |= {
                 "max_value": self.rng.choice((1, 4)),
-                "unit": self.rng.choice((Fraction(1, 4), 1)),
+                "unit": self.rng.choice((Fraction(1, 4), 1, 1)),
             }
         try:
             self._job(fields)
@@ -361,7 +362,11 @@ class _Drawing:
         for name in self.rng.sample(("visits", "bytes", "more"), self.rng.choice((1, 2, 2, 3))):
             out[name] = {}
             if self.rng.random() < 0.5:
-                out[name] = {"value": "amount", "max_value": self.rng.choice((1, 4)), "unit": Fraction(1, 4)}
+                out[name] = {
+                    "value": "amount",
+                    "max_value": self.rng.choice((1, 4)),
+                    "unit": self.rng.choice((Fraction(1, 4), 1)),
+                }
             for extra, values in (
                 ("max_contributions", _SMALL), ("max_per_key", (1, 2)), ("encoding", ("alp", "buckets")),
                 ("noise", ("laplace", "gaussian")), ("share", (Fraction(1, 2),)),

@@ -17,9 +17,11 @@ Whatever a mechanism released about the first data set is what later steps see o
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,7 +72,7 @@ from tests.neighbours.data import COLLIDING, Data, World, draw_data
 from tests.neighbours.draw import Drawn, draw_job
 from tests.neighbours.eager import Eager, eagerly
 
-__all__ = ["PAIRS", "Breach", "Machine"]
+__all__ = ["PAIRS", "Breach", "Machine", "run_tries"]
 
 KEY = ReleaseKey(bytes(range(32)))
 # Neighbours that are compared with one run of a job.
@@ -237,6 +239,23 @@ class Machine:
             its = _joined([value for value, _ in observed.admitted.get(label, ())])
             if mine != its:
                 raise Breach(f"job and library differ at {label[0]}: {_difference(mine, its)}")
+
+
+def run_tries(task: tuple[int, int, float]) -> tuple[Counter[str], Counter[str], str | None, int]:
+    """Run tries from a number on, until a time; what ran, the fields drawn, a breach if there was one, and pairs."""
+    logging.disable(logging.WARNING)
+    first, count, until = task
+    machine, done = Machine(), 0
+    try:
+        for number in range(first, first + count):
+            if time.monotonic() > until:
+                break
+            done += machine.try_one(number)
+    except Breach as breach:
+        return machine.ran, machine.seen, str(breach), done
+    finally:
+        machine.close()
+    return machine.ran, machine.seen, None, done
 
 
 def _stated(refusals: set[str]) -> bool:

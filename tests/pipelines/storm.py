@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 from hushgram.accounting import Budget
 from hushgram.accounting.composition import basic
 from hushgram.ledger import Ledger
-from hushgram.noise.entropy import ReleaseKey
 
 FORK = multiprocessing.get_context("fork")
 CONFIG = """\
@@ -109,11 +108,12 @@ def _release(folder: Path, name: str, kill_after: float | None = None) -> int:
 
 
 def _command(arguments: list[str], errors: Path) -> None:
+    from hushgram.ledger import ledger
     from hushgram.pipelines.cli import main
 
     os.dup2(os.open(errors, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 2)
 
-    ReleaseKey.generate = classmethod(lambda cls: cls(b"\7" * 32))  # type: ignore[assignment, method-assign]
+    ledger.fresh = lambda: b"\7" * 32
     main(arguments)
 
 

@@ -227,7 +227,7 @@ def test_refusal_comes_before_any_data_is_looked_at(job: Job, monkeypatch: pytes
     def never(*_: Any) -> Any:
         raise AssertionError("data was read")
 
-    monkeypatch.setattr("hushgram.pipelines.tracking.fingerprint_inputs", never)
+    monkeypatch.setattr("hushgram.pipelines.budget.fingerprint_inputs", never)
     with pytest.raises(BudgetExceeded, match="would fit"):
         job.run(events=[Event("alp", 2)])
     assert job.history() == []
@@ -535,16 +535,6 @@ def test_without_a_ledger_leftovers_of_dead_runs_are_removed_and_those_of_living
         with open_budget(job="release", events=[], target=tmp_path / "out"):
             assert mine.exists()
         assert list(tmp_path.iterdir()) == [mine]
-
-
-def test_printed_results_are_committed_once(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    with job.open(target=None, job="clip") as run:
-        run.key
-        run.publish_text("bound 12\n")
-    assert capsys.readouterr().out == "bound 12\n"
-    with job.open(target=None, job="clip") as again:
-        assert again.done
-        assert "printed and committed" in again.notes[0]
 
 
 class Bucket(FileSystem):

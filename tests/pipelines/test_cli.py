@@ -1,4 +1,4 @@
-"""The command itself: old names, --json of before, `python -m hushgram`, and help without Beam."""
+"""The command itself: `python -m hushgram`, and help without Beam."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.all_jobs import JOBS, write_home
+from tests.pipelines.all_jobs import JOBS
 
 
 def run(
@@ -22,33 +22,6 @@ def run(
         timeout=120,
         cwd=folder,
     )
-
-
-@pytest.mark.parametrize(("old", "new"), [("queries", "sparse-vector"), ("linear", "randomized-response")])
-def test_old_commands_say_their_new_name(old: str, new: str) -> None:
-    done = run(old, "x.yaml")
-    assert (done.returncode, done.stderr) == (2, f"error: hushgram {old} is now hushgram {new}\n")
-
-
-@pytest.mark.parametrize(
-    ("job", "old", "new"),
-    [("sparse-vector", "queries", "sparse_vector"), ("randomized-response", "linear", "randomized_response")],
-)
-def test_old_config_fields_say_their_new_name(
-    job: str, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_home(tmp_path)
-    text = (tmp_path / f"{job}.yaml").read_text().replace(f"{new}: run", f"{old}: run")
-    (tmp_path / "old.yaml").write_text(text)
-    done = run(*JOBS[job][0], "old.yaml", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (2, f"error: old.yaml:1: the field {old} is now called {new}\n")
-
-
-def test_json_of_before_says_the_new_way() -> None:
-    done = run("total", "x.sketch", "k", "--json")
-    assert done.returncode == 2
-    assert "--json is now --format json" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["hushgram", "hushgram.pipelines"])

@@ -11,7 +11,7 @@ import pytest
 
 from hushgram.pipelines.check import check_writable
 from hushgram.pipelines.logs import JobLog
-from hushgram.pipelines.pages.files import write_page
+from hushgram.pipelines.pages.templating import write_page
 from hushgram.pipelines.table_output import write_output
 
 ROOT = Path(__file__).parents[2]

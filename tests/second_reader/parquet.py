@@ -9,7 +9,7 @@ from tests.second_reader.zstd import decompress
 __all__ = ["read_columns"]
 
 _WORD = 1 << 64
-_DELTA, _DELTA_LENGTH, _DELTA_BYTES = 5, 6, 7
+_DELTA, _DELTA_LENGTH = 5, 6
 _CODECS = {0: lambda data: data, 6: decompress}
 
 
@@ -104,13 +104,7 @@ def _page(data: bytes, encoding: int) -> list[Any]:
         return list(_deltas(data, 0)[0])
     if encoding == _DELTA_LENGTH:
         return list(_texts(data, 0))
-    if encoding != _DELTA_BYTES:
-        raise ValueError(f"parquet: encoding {encoding}")
-    prefixes, at = _deltas(data, 0)
-    out: list[bytes] = []
-    for prefix, suffix in zip(prefixes, _texts(data, at), strict=True):
-        out.append((out[-1][:prefix] if out else b"") + suffix)
-    return list(out)
+    raise ValueError(f"parquet: encoding {encoding}")
 
 
 def read_columns(data: bytes) -> dict[str, list[Any]]:

@@ -48,7 +48,7 @@ def murmur(key: bytes) -> int:
 
 
 class SecondReader:
-    """A sketch of version 1 or 2, every byte of it checked when it is opened."""
+    """A sketch of version 2, every byte of it checked when it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class SecondReader:
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert hashlib.sha256(text.encode()).hexdigest() == stated
         assert body["format"] == "hushgram-sketch"
-        assert body["version"] in (1, 2)
+        assert body["version"] == 2
         self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
@@ -70,30 +70,13 @@ class SecondReader:
         self.heavy: dict[Any, int] = {
             (f if k is None else k): v for f, k, v in zip(heavy["fingerprint"], keys, values, strict=True)
         }
-        if body["version"] == 1:
-            self.encoding = "alp-1" if plan["column_sizes"] else None
-            self.space: dict[str, Any] = {"column_sizes": plan["column_sizes"]}
-            seeds = [column["seeds"] for column in body["columns"]]
-            self._blocks = self._blocks_of_bits()
-            self.sums = [column["ones"] for column in body["columns"]]
-        else:
-            self.encoding, self.space, seeds = plan["encoding"], plan["space"], body["seeds"]
-            self._blocks = self._indexed_blocks() if self.encoding else []
-            self.sums = body["sums"]
-        self.seeds = [[int(seed, 16) for seed in three] for three in seeds]
+        self.encoding, self.space = plan["encoding"], plan["space"]
+        self._blocks = self._indexed_blocks() if self.encoding else []
+        self.sums = body["sums"]
+        self.seeds = [[int(seed, 16) for seed in three] for three in body["seeds"]]
 
     def _content(self) -> bytes:
         return b"".join(data for name, data in self.files.items() if name.endswith(".bin"))
-
-    def _blocks_of_bits(self) -> list[bytes]:
-        content, at, out = self._content(), 0, []
-        for size in self.space["column_sizes"]:
-            for start in range(0, size, _BLOCK_BITS):
-                length = min(_BLOCK_BITS, size - start) // 8
-                out.append(content[at : at + length])
-                at += length
-        assert at == len(content)
-        return out
 
     def _indexed_blocks(self) -> list[bytes]:
         index, content, at, out = self.files["blocks.index"], self._content(), 0, []

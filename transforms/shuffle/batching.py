@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +16,41 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.windowed_value import WindowedValue
 
 from hushgram.inputs import Tally
-from hushgram.transforms.shuffle.background import OrderedPool
 from hushgram.transforms.shuffle.columns import Columns, Fields, RowBuffer, columns_of
 
-__all__ = ["LocalResources", "TakeBatches", "Taken"]
+__all__ = ["LocalResources", "OrderedPool", "TakeBatches", "Taken"]
+
+
+class OrderedPool:
+    """Calls ``work`` on what is given, ``threads`` at a time, and hands results back in order.
+
+    With one thread the work is done at once and in the caller's thread.
+    """
+
+    def __init__(self, work: Callable[[Any], Any], threads: int) -> None:
+        self._work, self._threads = work, threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._waiting: deque[Future[Any]] = deque()
+
+    def give(self, item: Any) -> Iterator[Any]:
+        """Take one item; yield what is ready, waiting only where too much is under way."""
+        if self._pool is None:
+            yield self._work(item)
+            return
+        self._waiting.append(self._pool.submit(self._work, item))
+        while len(self._waiting) > self._threads:
+            yield self._waiting.popleft().result()
+
+    def rest(self) -> Iterator[Any]:
+        """Everything that is under way."""
+        while self._waiting:
+            yield self._waiting.popleft().result()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
 
 # Small batches are put together up to this many rows, and large tables taken in pieces of so many.
 _ROWS_LEAST, _ROWS_MOST = 1 << 17, 1 << 20

@@ -28,17 +28,9 @@ from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
-    "ArraysCoder",
-    "ContributionsCoder",
-    "HeavyCoder",
-    "HistogramCoder",
-    "PlanCoder",
-    "PlannedReleaseCoder",
-    "SurveyCoder",
-    "pack_arrays",
-    "pack_buffers",
-    "unpack_arrays",
-]
+    "ArraysCoder", "ContributionsCoder", "HeavyCoder", "HistogramCoder", "PlanCoder", "PlannedReleaseCoder",
+    "SurveyCoder", "pack_arrays", "pack_buffers", "unpack_arrays",
+]  # fmt: skip
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
 _CODE = {dtype: code for code, dtype in enumerate(_DTYPES)}
@@ -117,10 +109,20 @@ def _unpack_bounds(packed: Array) -> Sensitivity:
     return Sensitivity(most, per_key, UNITS[unit], bool(monotone), classes)
 
 
-class ArraysCoder(coders.Coder):
-    """A coder for a class that is a few arrays."""
+class _KindCoder(coders.Coder):
+    """A deterministic coder for one class."""
 
     kind: type = object
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> type:
+        return self.kind
+
+
+class ArraysCoder(_KindCoder):
+    """A coder for a class that is a few arrays."""
 
     def to_arrays(self, value: Any) -> list[Array]:
         raise NotImplementedError
@@ -133,12 +135,6 @@ class ArraysCoder(coders.Coder):
 
     def decode(self, encoded: bytes) -> Any:
         return self.from_arrays(unpack_arrays(encoded))
-
-    def is_deterministic(self) -> bool:
-        return True
-
-    def to_type_hint(self) -> type:
-        return self.kind
 
 
 class ContributionsCoder(ArraysCoder):
@@ -209,8 +205,10 @@ class SurveyCoder(ArraysCoder):
         return Survey(int(records[0]), profile, held, _unpack_bounds(bounds))
 
 
-class PlanCoder(coders.Coder):
+class PlanCoder(_KindCoder):
     """A plan as the JSON that the manifest holds."""
+
+    kind = Plan
 
     def encode(self, value: Plan) -> bytes:
         return json.dumps(value.as_text(), sort_keys=True).encode()
@@ -218,15 +216,11 @@ class PlanCoder(coders.Coder):
     def decode(self, encoded: bytes) -> Plan:
         return Plan.from_text(json.loads(encoded))
 
-    def is_deterministic(self) -> bool:
-        return True
 
-    def to_type_hint(self) -> type:
-        return Plan
-
-
-class PlannedReleaseCoder(coders.Coder):
+class PlannedReleaseCoder(_KindCoder):
     """The digest, then the plan."""
+
+    kind = PlannedRelease
 
     def encode(self, value: PlannedRelease) -> bytes:
         return value.data_digest + PlanCoder().encode(value.plan)
@@ -234,23 +228,12 @@ class PlannedReleaseCoder(coders.Coder):
     def decode(self, encoded: bytes) -> PlannedRelease:
         return PlannedRelease(PlanCoder().decode(encoded[32:]), encoded[:32])
 
-    def is_deterministic(self) -> bool:
-        return True
-
-    def to_type_hint(self) -> type:
-        return PlannedRelease
-
 
 def _index(values: Array) -> Array:
     return values.astype("<u4") if not len(values) or values.max() < 1 << 32 else values
 
 
-for _kind, _coder in (
-    (Contributions, ContributionsCoder),
-    (Histogram, HistogramCoder),
-    (Heavy, HeavyCoder),
-    (Survey, SurveyCoder),
-    (Plan, PlanCoder),
-    (PlannedRelease, PlannedReleaseCoder),
-):
-    coders.registry.register_coder(_kind, _coder)
+for _coder in (
+    ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder,
+):  # fmt: skip
+    coders.registry.register_coder(_coder.kind, _coder)

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.transforms.shuffle.background import OrderedPool
+from hushgram.transforms.shuffle.batching import OrderedPool
 
 __all__ = ["CombineShards"]
 

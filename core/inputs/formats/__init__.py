@@ -10,13 +10,7 @@ __all__ = ["FORMATS", "format_named"]
 
 #: every format by its name
 FORMATS: dict[str, Format] = {
-    format.name: format
-    for format in (
-        parquet.FORMAT,
-        csv.FORMAT,
-        jsonl.FORMAT,
-        log.FORMAT,
-    )
+    format.name: format for format in (parquet.FORMAT, csv.FORMAT, jsonl.FORMAT, log.FORMAT)
 }
 
 

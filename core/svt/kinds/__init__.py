@@ -9,15 +9,8 @@ from hushgram.svt.kinds.prefix import PrefixQuery
 from hushgram.svt.kinds.where import WhereQuery
 
 __all__ = [
-    "KINDS",
-    "Counters",
-    "DataShape",
-    "KeyQuery",
-    "PrefixQuery",
-    "QueryKind",
-    "RangeQuery",
-    "WhereQuery",
-]
+    "KINDS", "Counters", "DataShape", "KeyQuery", "PrefixQuery", "QueryKind", "RangeQuery", "WhereQuery",
+]  # fmt: skip
 
 #: Every kind, by the field that tells it from the others.
 KINDS: dict[str, type[QueryKind]] = {

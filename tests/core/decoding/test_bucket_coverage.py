@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import hushgram as hg
-from hushgram.decoding.background import Background
+from hushgram.decoding.buckets import Background
 from hushgram.noise.laws import LaplaceLaw
 
 KEYS, FEW = 60_000, 4_000

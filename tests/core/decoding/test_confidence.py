@@ -11,8 +11,7 @@ import pytest
 
 from hushgram.decoding import AlpEvidence
 from hushgram.decoding.alp import Patterns, pack_bits
-from hushgram.decoding.confidence import Confidence
-from hushgram.decoding.outcomes import OutcomeTable
+from hushgram.decoding.confidence import Confidence, OutcomeTable
 from hushgram.decoding.posterior import Outcomes, Posterior
 from hushgram.decoding.prior import fit_prior
 from hushgram.noise.laws import GaussianLaw, LaplaceLaw

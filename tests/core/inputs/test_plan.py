@@ -90,8 +90,6 @@ def test_formats_may_be_mixed_and_identity_follows_the_files(tmp_path: Path) -> 
     pq.write_table(pa.table({"user": [b"3"], "key": ["/c"]}), parquet)
     rows, _ = read([csv, jsonl, parquet])
     assert sorted(row["user"] for row in rows) == [b"1", b"2", b"3"]
-    assert plan_of([csv, jsonl]).identity == plan_of([jsonl, csv]).identity
-    assert plan_of([csv, jsonl]).identity != plan_of([csv]).identity
 
 
 def test_plan_pickles_and_the_largest_items_come_first(tmp_path: Path) -> None:

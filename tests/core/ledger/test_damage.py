@@ -15,7 +15,7 @@ import pytest
 
 from hushgram.accounting import Budget, Event
 from hushgram.errors import LedgerError
-from hushgram.ledger import Ledger, Owner, Request, backup, schema, tables
+from hushgram.ledger import Ledger, Owner, Request, backup, tables
 
 FORK = multiprocessing.get_context("fork")
 HALF = [Event("alp", "0.5")]
@@ -113,12 +113,22 @@ def test_newer_version(url: str) -> None:
     with Ledger.create(url) as ledger:
         ledger.add_dataset("views", Budget(1))
         with ledger.store.write() as connection:
-            values = {"version": schema.VERSION + 1, "applied": tables.now()}
+            values = {"version": tables.VERSION + 1, "applied": tables.now()}
             connection.execute(tables.schema_version.insert().values(**values))
-    with pytest.raises(LedgerError, match=rf"version {schema.VERSION + 1}.*upgrade hushgram"):
+    with pytest.raises(LedgerError, match=rf"version {tables.VERSION + 1}.*upgrade hushgram"):
         Ledger(url)
     with pytest.raises(LedgerError, match="upgrade hushgram"):
         Ledger.create(url)
+
+
+def test_older_version(url: str) -> None:
+    with Ledger.create(url) as ledger, ledger.store.write() as connection:
+        connection.execute(tables.schema_version.update().values(version=tables.VERSION - 1))
+    for opened in (Ledger, Ledger.create):
+        with pytest.raises(
+            LedgerError, match=rf"has version {tables.VERSION - 1}, .*older ones are not read"
+        ):
+            opened(url)
 
 
 def in_child(path: Path, limit: Callable[[], None]) -> str:

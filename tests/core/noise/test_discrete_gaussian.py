@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.noise.discrete_gaussian import discrete_gaussian, gaussian_tail
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.gaussian import discrete_gaussian, gaussian_tails
 from hushgram.noise.intervals import enclose
 from tests.statistics import fits, gaussian_pmf
 
@@ -69,7 +69,7 @@ def test_no_draws():
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(3), Fraction(437, 16)])
 def test_tails_against_summation(scale):
     for t in (-200, -3, 0, 1, 2, 25, 130):
-        low, high = enclose(gaussian_tail(scale, t), 200)
+        low, high = enclose(gaussian_tails(scale * scale, t), 200)
         reach = max(abs(t), 0) + math.ceil(14 * scale) + 4
         summed = math.fsum(gaussian_pmf(float(scale), z) for z in range(t, reach))
         assert 0 <= low <= high <= 1 + Fraction(1, 2**100)
@@ -78,5 +78,5 @@ def test_tails_against_summation(scale):
 
 
 def test_a_tail_beyond_all_terms_is_still_enclosed():
-    low, high = enclose(gaussian_tail(Fraction(1), 10**6), 200)
+    low, high = enclose(gaussian_tails(Fraction(1), 10**6), 200)
     assert 0 <= low <= high < Fraction(1, 2**150)

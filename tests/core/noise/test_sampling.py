@@ -11,7 +11,6 @@ from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.intervals import Rational, enclose, exp_neg, geometric_digit, laplace_tail
 from hushgram.noise.sampling import (
     bernoulli,
-    bernoulli_exp,
     discrete_laplace,
     flip_bits,
     geometric,
@@ -66,14 +65,6 @@ def test_bernoulli_compares_with_every_digit():
     p = Fraction(0x400080, 1 << 24)
     draws = bernoulli(p, 3, Fixed(bytes([0x40, 0x40, 0x3F, 0, 0, 0x7F, 0x80])))
     assert draws.tolist() == [True, False, True]  # 0x40007F < p, 0x400080 = p is not below it, 0x3F < p
-
-
-@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1), Fraction(7, 2)])
-def test_bernoulli_exp(rate):
-    draws = bernoulli_exp([rate] * 20_000, source(f"exp{rate}"))
-    p = math.exp(-rate)
-    assert fits(draws.astype(int), {1: p, 0: 1 - p})
-    assert bernoulli_exp([Fraction(0)] * 5, source("zero")).all()
 
 
 @pytest.mark.parametrize("p", [Fraction(1, 5), Fraction(1, 2), Fraction(1, 100)])

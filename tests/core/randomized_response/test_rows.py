@@ -14,8 +14,7 @@ import pytest
 
 from hushgram.errors import ParameterError
 from hushgram.randomized_response import rows
-from hushgram.randomized_response.rows import Rows, from_bytes, to_bytes
-from hushgram.randomized_response.secret_bits import check_columns
+from hushgram.randomized_response.rows import Rows, check_columns, from_bytes, to_bytes
 
 KEY = bytes(range(32))
 DAY = datetime.date(2026, 11, 15)

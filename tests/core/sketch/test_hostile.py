@@ -22,7 +22,6 @@ from hushgram.encodings import integer_code
 from hushgram.errors import FormatError
 from hushgram.sketch import heavy as heavy_file
 from hushgram.sketch import manifest as manifests
-from hushgram.sketch.parquet_pages import DELTA_BYTE_ARRAY
 from hushgram.sparse_histogram.threshold import Heavy
 from tests.core.sketch.mutants import Bench, answers
 from tests.golden import make as golden
@@ -30,9 +29,9 @@ from tests.golden import make as golden
 HOME = Path(golden.__file__).parent
 
 
-def copy_of(tmp_path: Path, name: str = "pure", version: int = 2) -> Path:
+def copy_of(tmp_path: Path, name: str = "pure") -> Path:
     target = tmp_path / f"{name}.sketch"
-    shutil.copytree(HOME / f"v{version}" / f"{name}.sketch", target)
+    shutil.copytree(HOME / "v2" / f"{name}.sketch", target)
     return target
 
 
@@ -154,16 +153,15 @@ def test_few_bytes_that_need_gigabytes(tmp_path: Path) -> None:
     refused(sketch, "at most 10 rows")
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_texts_that_need_gigabytes(version: int, tmp_path: Path) -> None:
-    """One long text, thousands of times: by compression, by a dictionary, or (version 1) by naming the one before."""
+def test_texts_that_need_gigabytes(tmp_path: Path) -> None:
+    """One long text, thousands of times: by compression, by a dictionary, or by naming the one before."""
     rows = 3000
     texts = pa.array([b"x" * 100_000] * rows, pa.binary())
     table = pa.table(
         {"fingerprint": np.arange(rows, dtype=np.uint64), "value": np.full(rows, 100), "key": texts}
     )
     for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN", None):
-        sketch = copy_of(tmp_path, "text", version)
+        sketch = copy_of(tmp_path, "text")
         if encoding is None:
             content = parquet(table, use_dictionary=["key"])
         else:
@@ -172,25 +170,6 @@ def test_texts_that_need_gigabytes(version: int, tmp_path: Path) -> None:
         state(sketch, content, rows)
         refused(sketch, "heavy.parquet: (needs more memory|column '(key|fingerprint)')")
         shutil.rmtree(sketch)
-
-
-def test_version_1_named_the_text_before(tmp_path: Path) -> None:
-    """What version 1 wrote is read, in few rows at a time."""
-    rows = 5000
-    texts = [b"https://example.org/%09d" % i for i in range(rows)]
-    table = pa.table(
-        {
-            "fingerprint": np.arange(rows, dtype=np.uint64),
-            "value": np.full(rows, 100),
-            "key": pa.array(texts, pa.binary()),
-        }
-    )
-    sketch = copy_of(tmp_path, "text", 1)
-    state(sketch, parquet(table, column_encoding={**INTEGERS, "key": "DELTA_BYTE_ARRAY"}), rows)
-    found = hg.Sketch.open(sketch)._heavy[2]
-    assert found is not None
-    assert found.to_pylist() == texts
-    assert DELTA_BYTE_ARRAY == 7
 
 
 @pytest.mark.parametrize(
@@ -222,7 +201,7 @@ def test_what_compresses_beyond_measure_is_written_so_that_it_can_be_read() -> N
     held = Heavy(np.arange(rows, dtype=np.uint64), np.full(rows, 100), texts)
     content = heavy_file.heavy_bytes(held)
     plan = hg.Sketch.open(HOME / "v2" / "text.sketch").plan
-    back = heavy_file.read_heavy(content, plan, rows, 2, "here")
+    back = heavy_file.read_heavy(content, plan, rows, "here")
     assert back.texts is not None
     assert back.texts.equals(texts)
 

@@ -19,7 +19,6 @@ from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
 
 GOLDEN = Path(golden.__file__).parent / "v2"
-VERSION_1 = Path(golden.__file__).parent / "v1"
 KEY = hg.ReleaseKey(bytes(range(32)))
 FILES = ["heavy.parquet", "blocks.index", "blocks-00000.bin", "manifest.json"]
 
@@ -42,11 +41,10 @@ def refused(path, words, verify=False):
 
 
 @pytest.mark.parametrize("name", golden.SETTINGS)
-@pytest.mark.parametrize("home", [VERSION_1, GOLDEN], ids=lambda path: path.name)
-def test_golden_sketches_are_read_and_answer_as_recorded(name, home):
-    sketch = hg.Sketch.open(home / f"{name}.sketch")
+def test_golden_sketches_are_read_and_answer_as_recorded(name):
+    sketch = hg.Sketch.open(GOLDEN / f"{name}.sketch")
     sketch.verify()
-    recorded = json.loads((home / f"{name}.json").read_text())
+    recorded = json.loads((GOLDEN / f"{name}.json").read_text())
     found = golden.answers(sketch)
     assert found["unbiased"] == pytest.approx(recorded.pop("unbiased"), abs=1e-5)
     found.pop("unbiased")
@@ -75,20 +73,16 @@ def test_golden_sketches_are_written_again_to_the_byte(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_bits_are_where_the_format_says(version):
+def test_bits_are_where_the_format_says():
     """Independent of the reader: position and bit order straight from FORMAT.md."""
-    home = (VERSION_1, GOLDEN)[version - 1] / "pure.sketch"
+    home = GOLDEN / "pure.sketch"
     sketch = hg.Sketch.open(home)
     body = json.loads((home / "manifest.json").read_text())
-    raw = (home / ("bits-00000.bin", "blocks-00000.bin")[version - 1]).read_bytes()
+    raw = (home / "blocks-00000.bin").read_bytes()
     f = int(sketch.heavy(all=True)["fingerprint"][0].as_py())
-    if version == 1:
-        columns = [(column["bits"], column["seeds"]) for column in body["columns"]]
-    else:
-        columns = list(zip(body["plan"]["space"]["column_sizes"], body["seeds"], strict=True))
-        index = (home / "blocks.index").read_bytes()
-        assert len(index) == 40 * len(columns)  # each column is one block here
+    columns = list(zip(body["plan"]["space"]["column_sizes"], body["seeds"], strict=True))
+    index = (home / "blocks.index").read_bytes()
+    assert len(index) == 40 * len(columns)  # each column is one block here
     start = 0
     for i, (bits, seeds) in enumerate(columns):
         a1, a2, c = (int(seed, 16) for seed in seeds)
@@ -100,10 +94,9 @@ def test_bits_are_where_the_format_says(version):
             np.array([f], np.uint64), sketch.manifest.seeds, sketch._storage.block
         )
         assert bool(byte >> (position % 8) & 1) == bool(found[0, i])
-        if version == 2:
-            part = raw[start // 8 : (start + bits) // 8]
-            digest = hashlib.sha256(part).digest()
-            assert index[40 * i : 40 * i + 40] == len(part).to_bytes(8, "little") + digest
+        part = raw[start // 8 : (start + bits) // 8]
+        digest = hashlib.sha256(part).digest()
+        assert index[40 * i : 40 * i + 40] == len(part).to_bytes(8, "little") + digest
         start += bits
 
 
@@ -195,6 +188,7 @@ def put(*path_and_value):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (put("version", 1), "version '1' is not known here"),
         (put("version", 3), "version '3' is not known here"),
         (put("version", True), "is not known here"),
         (put("plan", "encoding", "alp-9"), "encoding 'alp-9'"),

@@ -21,7 +21,7 @@ from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.shuffle.background import OrderedPool
+from hushgram.transforms.shuffle.batching import OrderedPool
 from hushgram.transforms.shuffle.blocks import BlockPart
 from hushgram.transforms.shuffle.coders import (
     ContributionsCoder,

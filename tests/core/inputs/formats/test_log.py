@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.formats.log_presets import preset_columns, preset_patterns
+from hushgram.inputs.formats.log import preset_columns, preset_patterns
 from tests.core.inputs.helpers import plan_of, read, read_all, write
 
 COMMON = '127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326\n'

@@ -77,7 +77,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (formats / "toy.py").write_text(TOY)
     registry = (formats / "__init__.py").read_text()
     registry = registry.replace("import csv, jsonl, log, parquet", "import csv, jsonl, log, parquet, toy")
-    (formats / "__init__.py").write_text(registry.replace("log.FORMAT,", "log.FORMAT, toy.FORMAT,"))
+    (formats / "__init__.py").write_text(registry.replace("log.FORMAT)", "log.FORMAT, toy.FORMAT)"))
     return root
 
 
