@@ -59,8 +59,9 @@ class Sensitivity:
     classes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_contributions", "max_per_key"):
-            object.__setattr__(self, name, min(getattr(self, name), _NONE))
+        most = min(self.max_contributions, _NONE)
+        object.__setattr__(self, "max_contributions", most)
+        object.__setattr__(self, "max_per_key", min(self.max_per_key, most))
 
     @property
     def l0(self) -> int:

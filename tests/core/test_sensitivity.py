@@ -541,3 +541,9 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
 @pytest.mark.parametrize("step", CALLERS)
 def test_no_other_function_calls_the_steps_of_a_mechanism(step):
     assert {name for name, node in functions() if step in calls(node)} == CALLERS[step]
+
+
+def test_one_number_moves_by_no_more_than_all_together() -> None:
+    """A bound per key above the one on the total says nothing more."""
+    assert Sensitivity(1, 3) == Sensitivity(1, 1)
+    assert Sensitivity(1, 3).within(Sensitivity(1, 1))
