@@ -43,7 +43,7 @@ mutants: setup  ## deliberate breaches, each of which a test must notice
 fuzz: setup     ## a million tries at every door; ARGS="--seconds 600 config" narrows it
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-neighbours: setup ## 200,000 generated jobs on neighbouring data, for hours: exact values differ by what is stated (N=1000 for fewer)
+neighbours: setup ## 200,000 pairs of neighbouring data through generated jobs, for hours: exact values differ by what is stated (N=1000 for fewer)
 	$(BIN)/python -m tests.neighbours --pairs $(or $(N),200000) $(ARGS)
 
 neighbour-files: setup ## 10,000 generated files with and without one user: nobody else's records change (N=100000 for more)

@@ -1,4 +1,4 @@
-"""A made-up access log of the shape of a real one: a site with sections, days of a week, people, readers and bots.
+"""Generate a synthetic access log: a site with sections, days of a week, people, readers and bots.
 
 What makes logs hard to foresee is in it: a page's popularity depends on its section, its age and the day; a visitor
 stays in a section and comes back to the same pages; a few readers load far more than others; bots walk through the

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 import hushgram as hg
 from benchmarks.bars import Report, best_of
 from benchmarks.selection_bars import max_bars, top_bars
-from hushgram.laplace_mechanism import LaplaceAnswers, LaplaceParams, release_listed
-from hushgram.noise.entropy import InteractiveKey, ReleaseKey
-from hushgram.pmw import (
+from hushgram.mechanisms.laplace import LaplaceAnswers, LaplaceParams, release_listed
+from hushgram.mechanisms.pmw import (
     GRID,
     HALTED,
     MEASURED,
@@ -37,10 +36,11 @@ from hushgram.pmw import (
     Workload,
     prior_weights,
 )
-from hushgram.pmw.expected import expected_errors
-from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
+from hushgram.mechanisms.pmw.mechanism import expected_errors
+from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams, answer, randomize
+from hushgram.mechanisms.svt import ABOVE, NumericSparse
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.sensitivity import exact
-from hushgram.svt import ABOVE, NumericSparse
 
 SECRET = bytes(range(32))
 KEY = ReleaseKey(SECRET)
@@ -293,7 +293,7 @@ class People:
         released = release_listed(
             [str(i) for i in range(CELLS)], exact(self.counts, max_contributions=1), LaplaceParams(1), KEY
         )
-        return worst(queries.grid.astype(np.int64) @ released.counts, truth)
+        return worst(queries.grid.astype(np.int64) @ released, truth)
 
     def sketch(self, queries: Workload, truth: I64) -> float:
         names = [str(i) for i in range(CELLS)]
@@ -398,7 +398,7 @@ def _grouped(report: Report) -> None:
             .scaled
         ),
         "Laplace histogram": lambda i: queries.exact(
-            release_listed(names, exact(counts, max_contributions=1), LaplaceParams(1), key(i)).counts
+            release_listed(names, exact(counts, max_contributions=1), LaplaceParams(1), key(i))
         ),
         "Laplace on each": lambda i: LaplaceAnswers(1, count, GRID, InteractiveKey(secret(i))).answer(
             truth, b"grouped"

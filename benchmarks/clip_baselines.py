@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bars import Report
-from hushgram.clipping import ClipParams, clip_column
+from hushgram.mechanisms.clipping import ClipParams, clip_column
 from hushgram.noise.entropy import ReleaseKey
 
 __all__ = ["compare"]
@@ -22,10 +22,10 @@ __all__ = ["compare"]
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 RUNS = 30
 I64 = NDArray[np.int64]
-Select = Callable[["Column", float, np.random.Generator], int]
+Select = Callable[["NumericColumn", float, np.random.Generator], int]
 
 
-class Column:
+class NumericColumn:
     """A column, with its clipped sums at all bounds: S(b) for b = 0, 1, 2, …"""
 
     def __init__(self, values: I64, most: int) -> None:
@@ -38,7 +38,7 @@ class Column:
         return float(self.sums[min(bound, len(self.sums) - 1)])
 
 
-def naive_select_b(column: Column, epsilon: float, rng: np.random.Generator) -> int:
+def naive_select_b(column: NumericColumn, epsilon: float, rng: np.random.Generator) -> int:
     """Noisy sums at every bound, until one is no larger than the last: ε divided by the number of bounds."""
     bounds, best = range(1, 1000, 10), 0.0
     each = epsilon / len(bounds)
@@ -50,7 +50,7 @@ def naive_select_b(column: Column, epsilon: float, rng: np.random.Generator) -> 
     return bounds[-1]
 
 
-def naive_above_threshold(column: Column, epsilon: float, rng: np.random.Generator) -> int:
+def naive_above_threshold(column: NumericColumn, epsilon: float, rng: np.random.Generator) -> int:
     """Difference queries with noise of their own, and no noisy threshold: |queries| times the cost of one."""
     bounds = range(1, 1000, 10)
     scale = len(bounds) / epsilon
@@ -60,7 +60,7 @@ def naive_above_threshold(column: Column, epsilon: float, rng: np.random.Generat
     return bounds[-1]
 
 
-def above_threshold(column: Column, epsilon: float, rng: np.random.Generator) -> int:
+def above_threshold(column: NumericColumn, epsilon: float, rng: np.random.Generator) -> int:
     """The book's: difference queries against a noisy threshold of 0, for ε however many there are."""
     bar = rng.laplace(0, 2 / epsilon)
     bounds = range(1, 1000, 10)
@@ -70,7 +70,7 @@ def above_threshold(column: Column, epsilon: float, rng: np.random.Generator) ->
     return bounds[-1]
 
 
-def _average(select: Select, column: Column, epsilon: float, rng: np.random.Generator) -> float:
+def _average(select: Select, column: NumericColumn, epsilon: float, rng: np.random.Generator) -> float:
     """auto_avg: a third of ε each for bound, sum and count."""
     bound = select(column, epsilon / 3, rng)
     total = column.sum_at(bound) + rng.laplace(0, 3 * bound / epsilon)
@@ -79,7 +79,7 @@ def _average(select: Select, column: Column, epsilon: float, rng: np.random.Gene
 
 def compare(report: Report, values: I64) -> None:
     """Median relative error of the average, by way of finding the bound and by ε."""
-    column, truth = Column(values, 1001), float(values.mean())
+    column, truth = NumericColumn(values, 1001), float(values.mean())
     ways: dict[str, Select] = {
         "naive_select_b": naive_select_b,
         "naive threshold": naive_above_threshold,

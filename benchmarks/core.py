@@ -14,11 +14,12 @@ import numpy as np
 
 import hushgram as hg
 from benchmarks.bars import Report, best_of
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.histogram import Histogram
 from hushgram.noise import sampling
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.release_in_memory import encoded_blocks
 from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -50,7 +51,7 @@ def samplers(report: Report) -> None:
 def build_ours(histogram: Histogram, params: hg.ReleaseParams) -> int:
     """The ALP part alone: rounding, hashing and randomized response of all columns."""
     shards = histogram.shards()
-    planned = plan_release(Survey.of(enumerate(shards)), params, KEY)
+    planned = plan_release(Survey.of(enumerate(shards)), ReleaseSpec.of(params, user="user", release_key=KEY))
     return sum(len(block.content) for block in encoded_blocks(shards, planned, KEY))
 
 

@@ -33,8 +33,8 @@ RELEASE = """
 import hashlib, json, pathlib, sys, time
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.inputs import Source
-from hushgram.pipelines.release import run_release
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.beam_runners import pipeline_options
 from hushgram.transforms.read_records import plan_records
 began, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))

@@ -29,7 +29,7 @@ FEW = 1_000  # a range with fewer keys than this is shown, but is too small to j
 
 @dataclass
 class Scores:
-    """What one setting gives over some releases: arrays over all keys of all releases, and totals."""
+    """Results of one setting over some releases: arrays over all keys of all releases, and totals."""
 
     counts: Counts
     bytes: float
@@ -302,18 +302,18 @@ def baseline(report: Report) -> None:
             )
             scale, cut = float(sketch.plan.scale), sketch.plan.threshold
             size = bits_per_key * KEYS // 8
-            small = Buckets(rng, np.minimum(counts, cut), size, scale)
+            small = BucketCounters(rng, np.minimum(counts, cut), size, scale)
             ratio = np.exp(-1.0 / scale)
             hidden = 1.0 - np.where(counts < cut, ratio ** np.maximum(cut - counts, 1) / (1.0 + ratio), 1.0)
             mixed = np.where(listed, ours, small.decode(np.bincount(np.minimum(counts, cut), hidden)))
             report.note(f"{name}: the same list and buckets", line(mixed, counts, space))
             size = int(space / 8 * KEYS)
-            alone = Buckets(rng, counts, size, 1.0)
-            plain = alone.decode(np.bincount(counts[counts < Buckets.REACH // 4]).astype(np.float64))
+            alone = BucketCounters(rng, counts, size, 1.0)
+            plain = alone.decode(np.bincount(counts[counts < BucketCounters.REACH // 4]).astype(np.float64))
             report.note(f"{name}: buckets alone, all of ε", line(plain, counts, space))
 
 
-class Buckets:
+class BucketCounters:
     """Counts hashed to buckets with discrete Laplace noise; every key's noisy bucket, and how to decode it."""
 
     REACH = 1 << 14

@@ -35,7 +35,7 @@ RELEASE = """
 import json, pathlib, sys, time
 from hushgram import ReleaseParams
 from hushgram.inputs import Source
-from hushgram.pipelines.release import run_release
+from hushgram.pipelines.jobs.release import run_release
 from hushgram.transforms.read_records import plan_records
 began, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))

@@ -27,12 +27,12 @@ from benchmarks.bars import Report
 from hushgram.inputs import InputPlan, Source, conditions, read_item
 from hushgram.inputs.formats.log import LogOptions
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.generate import PageViews, write_page_views
-from hushgram.pipelines.import_beam import import_beam
+from hushgram.pipelines.run.job_runner import import_beam
+from hushgram.pipelines.synthetic import PageViews, write_page_views
 from hushgram.sparse_histogram.params import ReleaseParams
 
 import_beam()
-from hushgram.pipelines.release import run_release  # noqa: E402
+from hushgram.pipelines.jobs.release import run_release  # noqa: E402
 from hushgram.transforms.read_records import plan_records  # noqa: E402
 
 ROWS = 3_000_000
@@ -100,7 +100,7 @@ def release(
 ) -> float:
     params = ReleaseParams(epsilon="1", max_contributions=8)
     if value is not None:
-        params = ReleaseParams(epsilon="1", max_contributions=80_000, max_value=10_000, unit=625)
+        params = ReleaseParams(epsilon="1", max_contributions=80_000, max_value=10_000, granularity=625)
         options |= {"columns": (value,), "values": (value,), "types": ((value, pa.float64()),)}
     target = Path(tempfile.mkdtemp(dir=folder)) / "out.sketch"
     secret = ReleaseKey(bytes(32))

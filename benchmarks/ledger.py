@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.bars import Report
 from hushgram.accounting import Budget, Event, further
 from hushgram.ledger import Ledger, Owner, Request, summarise
-from hushgram.ledger.tables import totals
+from hushgram.ledger.store import totals
 
 __all__ = ["main"]
 

@@ -159,8 +159,8 @@ def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
         summed = (
             (lambda rows, s=one: s.total(asked.take(pa.array(rows))).estimate) if method in SUMS else None
         )
-        keep(method, found, _bits(one), one.plan.noise.id, summed)
-    budget = peers.Budget(
+        keep(method, found, _bits(one), one.plan.noise.name, summed)
+    budget = peers.SizeAndLoss(
         Fraction(1), Fraction(delta), contributions, max(room, _bits(buckets), _bits(listing))
     )
     for method, make in zip(PEERS, (peers.threshold_alone, peers.count_sketch, peers.count_min), strict=True):

@@ -43,7 +43,8 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     "planner": ((), "What `hushgram plan` predicts, compared with what real releases measure."),
     "users": (
         (),
-        "Heavy-tailed users: keys selected, and error against the counts before bounding; with PipelineDP.",
+        "Keys selected, and error against the counts before bounding, on three data sets; with PipelineDP, OpenDP,"
+        " Tumult, weighted Gaussian and DP-SIPS at their best.",
     ),
     "growth": ((), "Time, bytes and error by rows, keys, ε and C."),
     "scaling": ((), "Bytes sent, memory and CPU seconds of each stage: the constants of scaling.md."),
@@ -72,6 +73,7 @@ MAIN: dict[str, tuple[str, ...]] = {
         "geometric, mean 12, C = 1: RMSE",
     ),
     "planner": ("access log: like an earlier release, other keys",),
+    "users": ("pairs of", "all of ε on naming", "defaults", "key_selection threshold"),
     "scaling": ("10 M rows: ",),
     "svt": ("F1, ", "median error of the average", "  naive", "  above", "  hushgram"),
 }

@@ -1,6 +1,6 @@
 """A report and the explore page of a sketch of 20 MB: `python -m benchmarks.pages`.
 
-The sketch is a real release of made-up counts of 20 million keys. The report is made as the command makes it, in a
+The sketch is a real release of synthetic counts of 20 million keys. The report is made as the command makes it, in a
 process of its own, and judged by its CPU time, start of Python included (what else the machine does is no matter); the
 page is served by `hushgram explore`, and asked over HTTP as a browser would ask.
 """

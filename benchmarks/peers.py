@@ -31,16 +31,16 @@ from numpy.typing import NDArray
 
 from hushgram.encodings import integer_code
 from hushgram.encodings.buckets import BLOCK, classes
+from hushgram.key_selection.threshold import text_threshold
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import gaussian_scales
 from hushgram.noise.noises import noise_of
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.threshold import text_threshold
 
 __all__ = [
-    "Budget",
+    "CounterRows",
     "Found",
-    "Rows",
+    "SizeAndLoss",
     "count_min",
     "count_sketch",
     "counter_noise",
@@ -58,8 +58,8 @@ _STAY_BELOW = (0.0, 0.9, 0.99, 0.999, 0.9999)
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a method may use: privacy, the bound of a user, and bits in all."""
+class SizeAndLoss:
+    """Limits of a method: privacy parameters, the bound per user, and total bits."""
 
     epsilon: Fraction
     delta: Fraction
@@ -77,7 +77,7 @@ class Found:
     summands: Floats
 
 
-def counter_noise(rows: int, budget: Budget) -> tuple[str, Fraction]:
+def counter_noise(rows: int, budget: SizeAndLoss) -> tuple[str, Fraction]:
     """Word and scale of the noise of every counter of ``rows`` rows: the smaller variance of the two that hold."""
     laplace = "laplace", Fraction(budget.max_contributions * rows) / budget.epsilon
     if budget.delta == 0:
@@ -87,7 +87,7 @@ def counter_noise(rows: int, budget: Budget) -> tuple[str, Fraction]:
     return min(laplace, gaussian, key=lambda found: noise_of(found[0]).variance(found[1]))
 
 
-class Rows:
+class CounterRows:
     """Where r rows of counters hold each key, and with which sign. Class c of R: the counters from c·width/R on."""
 
     def __init__(self, asked: int, rows: int, width: int, rng: np.random.Generator, *, signed: bool) -> None:
@@ -103,8 +103,14 @@ class Rows:
 
 
 def _sketches(
-    counts: Ints, asked: int, budget: Budget, rows_tried: tuple[int, ...], key: ReleaseKey, *, signed: bool
-) -> Iterator[tuple[Rows, Floats, float, str]]:
+    counts: Ints,
+    asked: int,
+    budget: SizeAndLoss,
+    rows_tried: tuple[int, ...],
+    key: ReleaseKey,
+    *,
+    signed: bool,
+) -> Iterator[tuple[CounterRows, Floats, float, str]]:
     """For each number of rows and step: the rows, what their counters show, the bits they take, and how."""
     for rows in rows_tried:
         word, scale = counter_noise(rows, budget)
@@ -122,7 +128,7 @@ def _sketches(
                     break
                 width = wanted
                 rng = np.random.default_rng(rows)
-                made = Rows(asked, rows, width, rng, signed=signed)
+                made = CounterRows(asked, rows, width, rng, signed=signed)
                 drawn = noise.sample(scale, rows * width, key.source(f"{signed} {share} {width}", rows))
                 levels = (made.cells(counts) + drawn + step // 2) // step
                 bits = _bits(levels)
@@ -155,7 +161,7 @@ def _cuts(shown: Floats, held: int) -> Iterator[Floats]:
         yield np.where(shown > cut, shown, 0.0)
 
 
-def count_sketch(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Found | None:
+def count_sketch(counts: Ints, asked: int, budget: SizeAndLoss, key: ReleaseKey) -> Found | None:
     """Median over rows of signed counters; None where the bytes are too few for its classes."""
 
     def options() -> Iterator[Found]:
@@ -166,7 +172,7 @@ def count_sketch(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> F
     return _best(options(), counts)
 
 
-def count_min(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Found | None:
+def count_min(counts: Ints, asked: int, budget: SizeAndLoss, key: ReleaseKey) -> Found | None:
     """Smallest over rows, less the mean of that at random places; None where bytes are too few."""
 
     def options() -> Iterator[Found]:
@@ -181,7 +187,7 @@ def count_min(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Foun
 # --- a list alone ---------------------------------------------------------------------------------------------------
 
 
-def threshold_alone(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -> Found | None:
+def threshold_alone(counts: Ints, asked: int, budget: SizeAndLoss, key: ReleaseKey) -> Found | None:
     """All of the budget for the list of heavy keys; what is not listed is taken as 0.
 
     δ = 0: cells of a public domain; for some domains the lowest threshold whose list fits the bits, the best of them
@@ -206,7 +212,7 @@ def threshold_alone(counts: Ints, asked: int, budget: Budget, key: ReleaseKey) -
     return Found(shown, bits, f"{word} {float(scale):.3g}, from {threshold:,} on", shown)
 
 
-def _pure_list(counts: Ints, asked: int, budget: Budget, key: ReleaseKey, more: int) -> Found | None:
+def _pure_list(counts: Ints, asked: int, budget: SizeAndLoss, key: ReleaseKey, more: int) -> Found | None:
     bits = len(counts).bit_length() + more
     noise, scale = noise_of("laplace"), Fraction(budget.max_contributions) / budget.epsilon
     law, rng = noise.law(float(scale)), np.random.default_rng(bits)

@@ -38,7 +38,7 @@ import json, resource, sys, time
 began = time.time()
 from hushgram import ReleaseParams
 from hushgram.inputs import Source
-from hushgram.pipelines.release import run_release
+from hushgram.pipelines.jobs.release import run_release
 from hushgram.transforms.read_records import plan_records
 loaded, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
@@ -150,7 +150,7 @@ def against_pyarrow(report: Report, rows: int, tries: int) -> dict[str, float]:
 
 
 def against_beam(report: Report, rows: int, ours: dict[str, float]) -> None:
-    """Rows a second beside PipelineDP's COUNT, on Beam and on its local backend, and beside a plain count on Beam."""
+    """Compare rows per second with PipelineDP's COUNT, on Beam and on its local backend, and a plain count on Beam."""
     peers = {"plain Beam, Count.PerElement (no privacy)": (PLAIN_BEAM, sys.executable, "beam")}
     python = peer_python()
     if python is None:

@@ -1,10 +1,10 @@
-"""What `hushgram plan` predicts beside what real releases then measure: `python -m benchmarks.planner [SET …]`.
+"""Compare what `hushgram plan` predicts with what real releases measure: `python -m benchmarks.planner [SET …]`.
 
-Six generated data sets and a made-up access log, none of which played a part in the making of the planner. It is given
+Six generated data sets and a synthetic access log, none of which was used to develop the planner. It is given
 what a user would give: an earlier release of data of the same kind (`--like`, another draw and other parameters; for
 the log the week before), or the numbers of keys, records and users alone. Measured is the root mean square error of
 the real decoder on real releases, over keys of the data with such a count after bounding; and what two of three totals
-over random sets of keys are off by at most (`OverKeys`).
+over random sets of keys are off by at most (`TotalAccuracy`).
 
 Bars are for the worst deviation: at counts of 1 to 1,000, and of totals over 100 and 1,000 keys. Totals of 10,000 keys
 are shown: most of their error is common to all sets of a release, so that a few releases do not tell its size. From
@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 import hushgram as hg
 from benchmarks.access_log import access_log
 from benchmarks.bars import Report
-from hushgram.exact.contributions import Contributions
+from hushgram.contributions.bounding import Contributions
 from hushgram.pipelines.planning import plan_settings
-from hushgram.planner import Population, Prediction
-from hushgram.planner.prediction import TWO_OF_THREE
+from hushgram.planner import TWO_OF_THREE, Population, Prediction
 from hushgram.release_in_memory import simulate
-from hushgram.sparse_histogram.steps import bounds, key_for
+from hushgram.sparse_histogram.spec import ReleaseSpec
 
 Ints = NDArray[np.int64]
 Rows = tuple[pa.Array, pa.Array]  # users, keys
@@ -185,9 +184,9 @@ def measure(data: Ints | Rows, params: hg.ReleaseParams) -> Measured:
     for number in range(RELEASES):
         key = hg.ReleaseKey(bytes([number + 1]) * 32)
         if isinstance(data, tuple):
-            derived = key_for(params, key)
-            rows = Contributions.of(*data, derived, texts=True)
-            kept = rows.bounded(bounds(params, derived))
+            spec = ReleaseSpec.of(params, user="user", release_key=key)
+            rows = Contributions.of(*data, spec.release_key, texts=True)
+            kept = rows.bounded(spec.bounds())
             out.add(hg.release(*data, params, release_key=key), kept.texts, kept.counts, rng)
         else:
             names = pa.array([f"/k{i}" for i in range(len(data))])
@@ -206,7 +205,7 @@ def earlier(data: Ints | Rows, number: int) -> hg.Sketch:
 
 
 def by_sizes(data: Ints | Rows) -> Population:
-    """What somebody knows who has counted keys, records and users."""
+    """Return the population as known from the counts of keys, records and users only."""
     if isinstance(data, tuple):
         users, keys = (len(column.unique()) for column in data)
         return Population.zipf(keys, len(data[0]), users)

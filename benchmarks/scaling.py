@@ -1,4 +1,4 @@
-"""What the release job sends, holds and takes, as formulas of its input: `python -m benchmarks.scaling`.
+"""Measure bytes sent, memory and CPU time of the release job, as formulas of its input: `python -m benchmarks.scaling`.
 
 Runs at 1 M and 10 M rows (with --full also 100 M) on the local runner with everything sent through the coders, as
 between machines; prints bytes and CPU seconds of each stage, and the constants that docs/scaling.md uses. There are no
@@ -26,13 +26,13 @@ import json, logging, resource, sys, time, weakref
 import apache_beam as beam
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.inputs import Source
-from hushgram.pipelines import progress
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.transforms.shuffle import blocks, coders
-from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.pipelines.run import progress
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.transforms.shuffle import coders
+from hushgram.transforms.shuffle.combining import LocalResources
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
-from hushgram.transforms.shuffle.sharding import shards_for
+from hushgram.transforms.shuffle.combining import shards_for
 
 sent, seen = {}, weakref.WeakValueDictionary()
 def count(cls):
@@ -50,13 +50,13 @@ def count(cls):
     cls.encode = encode
 for cls in (
     coders.ContributionsCoder, coders.HistogramCoder, coders.HeavyCoder, coders.SurveyCoder,
-    blocks.BlockPartCoder, blocks.EncodedBlockCoder,
+    coders.BlockPartCoder, coders.EncodedBlockCoder,
 ):
     count(cls)
 
-VERBS = ("Publish", "WriteBlocks", "WriteHeavy", "ReleaseBlocks", "ReleaseShards", "PlaceInBlocks",
+VERBS = ("Publish", "WriteBlocks", "WriteHeavy", "ReleaseBlocks", "SelectShards", "PlaceInBlocks",
          "ReleaseSizes-UnKey",
-         "SumGroups", "BoundUsers", "CutBatches")  # the last of them in a fused stage names it
+         "SumGroups", "BoundUsers", "Take")  # the last of them in a fused stage names it
 times, last = {}, [None, 0.0]
 class Stages(logging.Handler):
     def emit(self, record):

@@ -10,16 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.bars import Report, best_of
+from benchmarks.selection_laws import exponential, noisy_max, permute_and_flip
+from hushgram.mechanisms.selection import MECHANISMS, SelectionParams, choose, top
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.selection import (
-    MECHANISMS,
-    SelectionParams,
-    choose,
-    exponential,
-    noisy_max,
-    permute_and_flip,
-    top,
-)
 from hushgram.sensitivity import exact
 
 __all__ = ["max_bars", "top_bars"]
@@ -38,7 +31,7 @@ def max_bars(report: Report) -> None:
         gaps = [max(scores) - s for s in scores]
         flip, expo, laplace = (
             sum(p * g for p, g in zip(law(scores, rate), gaps, strict=True))
-            for law in (permute_and_flip.distribution, exponential.distribution, noisy_max.distribution)
+            for law in (permute_and_flip, exponential, noisy_max)
         )
         if expo > 1e-12:
             exponential_ratios.append(flip / expo)

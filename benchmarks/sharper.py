@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import hushgram as hg
 from benchmarks.bars import Report
 from benchmarks.data import HELD_OUT, HISTOGRAMS, KEYS, Counts
-from hushgram.exact.keys import encode, hash_bytes
+from hushgram.contributions.keys import encode, hash_bytes
 
 __all__ = ["absent_and_ranges", "bucket_bars", "gaussian_bars", "heavy_bars", "set_bars", "user_level"]
 

@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.bars import Report, best_of
 from benchmarks.clip_baselines import compare
-from hushgram.noise.entropy import ReleaseKey
-from hushgram.svt import (
+from hushgram.mechanisms.svt import (
     ABOVE,
     Sparse,
     SvtParams,
@@ -33,6 +32,7 @@ from hushgram.svt import (
     refine,
     theorem_alpha,
 )
+from hushgram.noise.entropy import ReleaseKey
 
 KEY = ReleaseKey(bytes(range(32)))
 QUERIES, LARGE, RUNS = 10_000, 50, 200
@@ -78,7 +78,7 @@ def numpy_loop(answers: list[int], threshold: int, cutoff: int, epsilon: float) 
 
 
 def throughput(report: Report) -> None:
-    """Answers a second of CPU time, on streams that are mostly below the threshold."""
+    """Measure answers per second of CPU time, on streams that are mostly below the threshold."""
     size = 4_000_000
     answers = np.random.default_rng(1).integers(0, 1000, size)
     answers[:: size // 40] = 200_000
@@ -211,7 +211,7 @@ def draw(report: Report, f1_curves: dict[str, list[float]], gap_curves: dict[str
 
 def clipping(report: Report) -> None:
     """Ages of 32,000 people, and a column with values up to 10^5, with the same parameters."""
-    from hushgram.clipping import ClipParams, clip_column
+    from hushgram.mechanisms.clipping import ClipParams, clip_column
 
     rng = np.random.default_rng(3)
     ages = np.clip(rng.gamma(8.5, 4.58, 32_000), 17, 90).astype(int)
@@ -238,12 +238,12 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 def jobs(report: Report) -> None:
     """100,000 key queries against a release of the same 10 M rows, both in this process, one after the other."""
-    from hushgram.pipelines.generate import PageViews, write_page_views
-    from hushgram.pipelines.import_beam import import_beam
+    from hushgram.pipelines.run.job_runner import import_beam
+    from hushgram.pipelines.synthetic import PageViews, write_page_views
 
     import_beam()
-    from hushgram.pipelines.release import run_release
-    from hushgram.pipelines.runner import load_job, run_stages
+    from hushgram.pipelines.jobs.release import run_release
+    from hushgram.pipelines.run.job_runner import load_job, run_stages
     from hushgram.sparse_histogram.params import ReleaseParams
 
     with tempfile.TemporaryDirectory() as folder:

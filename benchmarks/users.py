@@ -1,16 +1,33 @@
-"""Error against the uncut truth, as a user of the release sees it: `python -m benchmarks.users`.
+"""Keys selected and error against the counts before bounding, beside other ways to select keys: `python -m
+benchmarks.users`.
 
-500,000 rows of 40,000 users with Pareto(1.2) activity over 100,000 URLs by Zipf(1.05); a count is the number of
-distinct users of a URL. ε = 1, δ = 10^-6, buckets, Gaussian noise. What is listed is compared with the counts
-before any cut, so that both the noise and the cut of heavy users show. PipelineDP stands beside it where it can be
-installed.
+ε = 1, δ = 10⁻⁶; a count is the number of distinct users of a key; figures are means of five releases. Three data sets:
+
+* **heavy-tailed**: 500,000 rows of 40,000 users with Pareto(1.2) activity over 100,000 URLs by Zipf(1.05);
+* **one key per user**: the URLs of the same rows, each with a user of its own;
+* **Debian**: packages as users, and the packages that they depend on, recommend or suggest as keys, as `apt-cache
+  dumpavail` lists them after `apt-get update`: real, about 58,000 users and 51,000 keys, six keys per user and some
+  hundreds for some. It is left out where there is no apt, and its size follows the suite that apt is set to.
+
+"All of ε on naming" compares with peers, which get all of (ε, δ) for selection, and the bound on keys per user that
+selects the most keys (`benchmarks.key_selection_peers` says how each is calibrated; PipelineDP 0.3.1 runs in an
+environment of its own). Where users have one key, key_selection is "threshold" by default, with Laplace noise: its
+list has the counts too, from the same ε. PipelineDP's truncated geometric selection is optimal there for selection
+alone (Desfontaines, Voss, Gipson, Mandayam 2022), and gives no counts.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,35 +36,80 @@ from numpy.typing import NDArray
 
 import hushgram as hg
 from benchmarks.bars import Report
+from benchmarks.key_selection_peers import (
+    Pairs,
+    count_threshold,
+    dp_sips,
+    opendp_threshold,
+    tumult_threshold,
+    weighted_gaussian,
+)
 from benchmarks.pipeline import DATA, measure, peer_python
 
 ROWS, USERS, URLS = 500_000, 40_000, 100_000
-FIXED = (8, 20, 50, 100, 200, 400)
-RELEASES = 3
+EPSILON, DELTA = 1.0, 1e-6
+FIXED = (50, 20, 100, 200)
+RELEASES = 5
+THRESHOLD = {"key_selection": "threshold", "encoding": "buckets"}
+NAMING = {"selection": "0.999", "counts": "0.001"}
+_BOUNDS = (1, 2, 4, 8, 12, 20)  # on keys per user, for thresholds on counts
+_WEIGHTED_BOUNDS = (1, 20, 50, 100, 400)  # for selection by weights
+_GROWTHS = (6, 12)  # of the budget from round to round of DP-SIPS, beside 3
 
 PIPELINE_DP = """
 import json, logging, sys
 import numpy as np, pipeline_dp, pyarrow.parquet as pq
+from pipeline_dp.partition_selection import create_partition_selection_strategy
 logging.disable(logging.CRITICAL)
 table = pq.read_table(sys.argv[1])
-rows = list(zip(table["user"].to_pylist(), table["url"].to_pylist()))
-kind = getattr(pipeline_dp.NoiseKind, sys.argv[3])
-budget = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
-engine = pipeline_dp.DPEngine(budget, pipeline_dp.LocalBackend())
-params = pipeline_dp.AggregateParams(noise_kind=kind, metrics=[pipeline_dp.Metrics.PRIVACY_ID_COUNT],
-    max_partitions_contributed=int(sys.argv[2]), max_contributions_per_partition=1)
-extract = pipeline_dp.DataExtractors(privacy_id_extractor=lambda row: row[0],
-    partition_extractor=lambda row: row[1], value_extractor=lambda row: 0)
-counts = engine.aggregate(rows, params, extract)
-budget.compute_budgets()
-truth = dict(zip(*np.unique([key for _, key in set(rows)], return_counts=True)))
-errors = [float(found.privacy_id_count) - float(truth.get(key, 0)) for key, found in counts]
-print(json.dumps({"keys": len(errors), "rmse": float(np.sqrt(np.mean(np.square(errors))))}))
+user, key = table["user"].to_numpy(), table["key"].to_numpy()
+rng, found = np.random.default_rng(1), {}
+for bound in json.loads(sys.argv[2]):
+    order = np.lexsort((rng.random(len(user)), user))
+    starts = np.flatnonzero(np.append(True, np.diff(user[order]) != 0))
+    rank = np.arange(len(user)) - np.repeat(starts, np.diff(np.append(starts, len(user))))
+    counts, keys = np.unique(np.bincount(key[order[rank < bound]]), return_counts=True)
+    for strategy in list(pipeline_dp.PartitionSelectionStrategy)[:3]:
+        chosen = create_partition_selection_strategy(strategy, 1, 1e-6, bound, None)
+        kept = sum(many * chosen.probability_of_keep(int(count)) for count, many in zip(counts, keys) if count)
+        found[strategy.name] = max(found.get(strategy.name, (0, 0)), (kept, bound))
+if len(sys.argv) > 3:
+    rows, strategy = list(zip(user.tolist(), key.tolist())), pipeline_dp.PartitionSelectionStrategy[sys.argv[3]]
+    budget = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
+    engine = pipeline_dp.DPEngine(budget, pipeline_dp.LocalBackend())
+    extract = pipeline_dp.DataExtractors(privacy_id_extractor=lambda row: row[0],
+        partition_extractor=lambda row: row[1], value_extractor=lambda row: 0)
+    selected = engine.select_partitions(rows, pipeline_dp.SelectPartitionsParams(
+        max_partitions_contributed=found[sys.argv[3]][1], partition_selection_strategy=strategy), extract)
+    budget.compute_budgets()
+    found["run"] = (len(list(selected)), found[sys.argv[3]][1])
+print(json.dumps(found))
 """
 
 
+@dataclass(frozen=True)
+class Users:
+    """A data set: rows of users and keys, both numbers from 0 on."""
+
+    name: str
+    users: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    one_key: bool = False
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Return the distinct pairs."""
+        return Pairs.of(self.users, self.keys)
+
+    @cached_property
+    def truth(self) -> NDArray[np.int64]:
+        """Return the distinct users of each key."""
+        return self.pairs.counts()
+
+
+@lru_cache
 def records(seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Users and URLs of all rows."""
+    """Return users and URLs of all rows of the heavy-tailed data."""
     rng = np.random.default_rng(seed)
     activity = rng.pareto(1.2, USERS) + 1
     share = 1 / np.arange(1, URLS + 1) ** 1.05
@@ -57,57 +119,192 @@ def records(seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     )
 
 
-def listed(contributions: int | str, seed: int) -> tuple[float, float, int]:
-    """Keys listed, RMSE of their values, and C."""
+def debian(fields: str) -> Users:
+    """Return packages and what they depend on, recommend or suggest, from what `apt-cache dumpavail` prints.
+
+    >>> found = debian("Package: a\\nDepends: b (>= 2), c:any | d\\n\\nPackage: d\\nSuggests: b\\n")
+    >>> found.users.tolist(), found.keys.tolist()
+    ([0, 0, 0, 1], [0, 1, 2, 0])
+    """
+    packages: list[str] = []
+    needed: list[str] = []
+    package = ""
+    wanted = re.compile(r"(Package|Depends|Pre-Depends|Recommends|Suggests): (.*)")
+    for line in fields.splitlines():
+        found = wanted.match(line)
+        if found is None:
+            continue
+        if found[1] == "Package":
+            package = found[2]
+            continue
+        for each in re.split(r"[,|]", found[2]):
+            packages.append(package)
+            needed.append(each.split()[0].partition(":")[0])
+    users, keys = (np.unique(column, return_inverse=True)[1] for column in (packages, needed))
+    return Users("Debian", users.astype(np.int64), keys.astype(np.int64))
+
+
+def data_sets() -> Iterable[Users]:
+    """Yield the three data sets, the last one where apt is there."""
     users, urls = records()
-    pairs = np.unique(users * URLS + urls)
-    truth = np.bincount(pairs % URLS, minlength=URLS)
-    params = hg.ReleaseParams(
-        epsilon=1, delta="1e-6", max_contributions=contributions, encoding="buckets", noise="gaussian"
-    )
-    sketch = hg.release(users, urls, params, release_key=hg.ReleaseKey(bytes([seed]) * 32))
-    found = sketch.heavy(all=True)
-    keys = found["key"].cast(pa.int64()).to_numpy()
-    error = found["value"].to_numpy() - truth[keys]
-    return len(keys), float(np.sqrt(np.mean(error**2))), sketch.plan.params.max_contributions
+    yield Users("heavy-tailed", users, urls)
+    yield Users("one key per user", np.arange(ROWS), urls, one_key=True)
+    if shutil.which("apt-cache"):
+        listed = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True, check=False)
+        if listed.stdout.count("\nPackage: ") > 10_000:
+            yield debian(listed.stdout)
+
+
+def listed(data: Users, **params: Any) -> tuple[float, float, str]:
+    """Return keys selected and the RMSE of their counts, as means of five releases, and every C."""
+    keys, rmse, bounds = [], [], []
+    for seed in range(1, RELEASES + 1):
+        asked = hg.ReleaseParams(epsilon=1, delta="1e-6", **params)
+        sketch = hg.release(data.users, data.keys, asked, release_key=hg.ReleaseKey(bytes([seed]) * 32))
+        found = sketch.heavy(all=True)
+        error = found["value"].to_numpy() - data.truth[found["key"].cast(pa.int64()).to_numpy()]
+        keys.append(len(error))
+        rmse.append(float(np.sqrt(np.mean(error**2))))
+        bounds.append(str(sketch.plan.params.max_contributions))
+    return float(np.mean(keys)), float(np.mean(rmse)), ", ".join(bounds)
+
+
+def heavy_tailed(report: Report, data: Users) -> None:
+    """Measure the bars on heavy-tailed users: naming, a list alone, the defaults, C from the data."""
+    named = {
+        most: listed(data, max_contributions=50, encoding="none", split=NAMING, max_keys_selection=most)[0]
+        for most in (20, 100, 400)
+    }
+    for most in (20, 400):
+        report.note(f"all of ε on naming, max_keys_selection {most}: keys", f"{named[most]:.0f}")
+    report.bar("all of ε on naming, max_keys_selection 100: keys", named[100], 450)
+    varies = (max(named.values()) - min(named.values())) / named[100]
+    report.bar("the same, from 20 to 400: varies by", 100 * varies, 5, at_most=True, unit="%")
+    alone = listed(data, max_contributions=50, encoding="none")
+    report.bar("list alone, C = 50: keys", alone[0], 330)
+    report.bar("list alone, C = 50: RMSE", alone[1], 68, at_most=True)
+    by_bound = {bound: listed(data, max_contributions=bound) for bound in FIXED}
+    report.bar("defaults, C = 50: keys", by_bound[50][0], 240)
+    report.bar("defaults, C = 50: RMSE", by_bound[50][1], 80, at_most=True)
+    for bound in FIXED[1:]:
+        keys, rmse, _ = by_bound[bound]
+        report.note(f"defaults, C = {bound}: keys, RMSE", f"{keys:.0f} / {rmse:.0f}")
+    keys, rmse, bounds = listed(data, max_contributions="auto")
+    report.note(f"defaults, C = auto: keys, RMSE (C = {bounds})", f"{keys:.0f} / {rmse:.0f}")
+    best = min((other[1] for other in by_bound.values() if other[0] >= 0.95 * keys), default=rmse)
+    report.bar("auto: times the RMSE of the best C with as many keys", rmse / best, 1.25, at_most=True)
+    for bound in (8, 100):
+        keys, rmse, _ = listed(data, max_contributions=bound, **THRESHOLD, noise="gaussian")
+        report.note(f"key_selection threshold, C = {bound}: keys, RMSE", f"{keys:.0f} / {rmse:.0f}")
+
+
+def one_key_per_user(report: Report, data: Users) -> None:
+    """Compare the defaults where users have one key with key_selection threshold, and with weights."""
+    ours = listed(data, max_contributions=1)
+    report.note("defaults: keys, RMSE", f"{ours[0]:.0f} / {ours[1]:.1f}")
+    before = listed(data, max_contributions=1, key_selection="threshold")
+    report.bar("defaults: times the keys of key_selection threshold", ours[0] / before[0], 1)
+    for name, params in (("encoding buckets", {"encoding": "buckets"}), ("list alone", {"encoding": "none"})):
+        for selection in ("threshold", "weighted"):
+            keys, rmse, _ = listed(data, max_contributions=1, key_selection=selection, **params)
+            report.note(f"{name}, key_selection {selection}: keys, RMSE", f"{keys:.0f} / {rmse:.1f}")
+
+
+def debian_packages(report: Report, data: Users) -> None:
+    """Measure a list alone and the defaults on Debian's packages."""
+    for name, params in (("list alone", {"encoding": "none"}), ("defaults", {})):
+        keys, rmse, _ = listed(data, max_contributions=50, **params)
+        report.note(f"{name}, C = 50: keys, RMSE", f"{keys:.0f} / {rmse:.0f}")
+    keys, rmse, _ = listed(data, max_contributions=20, **THRESHOLD)
+    report.note("key_selection threshold, C = 20: keys, RMSE", f"{keys:.0f} / {rmse:.0f}")
+
+
+def naming(data: Users) -> float:
+    """Return how many keys are named with all of ε on it."""
+    if data.one_key:
+        return listed(data, max_contributions=1, encoding="none")[0]
+    return listed(data, max_contributions=50, encoding="none", split=NAMING)[0]
+
+
+def best_of(work: Callable[[int, np.random.Generator], int], bounds: Iterable[int]) -> tuple[float, int]:
+    """Return the mean number of keys of five releases with the bound that selects the most, and that bound."""
+    rng = np.random.default_rng(1)
+    tried = ((float(np.mean([work(bound, rng) for _ in range(RELEASES)])), bound) for bound in bounds)
+    return max(tried)
+
+
+def peers(data: Users) -> Iterable[tuple[str, float, int]]:
+    """Yield each peer's name, the keys that it names at its best bound on keys per user, and that bound."""
+    pairs = data.pairs
+    counted = (1,) if data.one_key else _BOUNDS
+    weighed = (1,) if data.one_key else _WEIGHTED_BOUNDS
+    for name, select in (
+        ("weighted Gaussian, one round", weighted_gaussian),
+        ("DP-SIPS, budgets growing by 3", dp_sips),
+        *((f"DP-SIPS, budgets growing by {growth}", partial(dp_sips, growth=growth)) for growth in _GROWTHS),
+    ):
+        yield name, *best_of(lambda most, rng, f=select: f(pairs, most, EPSILON, DELTA, rng), weighed)  # type: ignore[misc]
+
+    def with_threshold(name: str, calibrate: Callable[[int], tuple[float, float]]) -> tuple[float, int]:
+        def select(bound: int, rng: np.random.Generator) -> int:
+            scale, threshold = calibrate(bound)
+            return count_threshold(pairs, bound, (name, scale), threshold, rng)
+
+        return best_of(select, counted)
+
+    for noise in ("laplace", "gaussian"):
+        found = with_threshold(noise, lambda bound, n=noise: opendp_threshold(n, bound, EPSILON, DELTA))  # type: ignore[misc]
+        yield f"OpenDP, {noise.capitalize()} threshold", *found
+    found = with_threshold("geometric", lambda bound: tumult_threshold(bound, EPSILON, DELTA))
+    yield "Tumult, geometric threshold", *found
+    yield from pipeline_dp(data, counted)
+
+
+def pipeline_dp(data: Users, bounds: Iterable[int]) -> Iterable[tuple[str, float, int]]:
+    """Yield what PipelineDP's strategies select, by their own probability to keep a key, and one whole run."""
+    python = peer_python()
+    if python is None:
+        return
+    DATA.mkdir(parents=True, exist_ok=True)
+    whole = () if data.one_key or data.name == "Debian" else ("GAUSSIAN_THRESHOLDING",)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "pairs.parquet")
+        pq.write_table(pa.table({"user": data.pairs.users, "key": data.pairs.keys}), path)
+        found: dict[str, Any] = measure(PIPELINE_DP, path, list(bounds), *whole, python=python)
+    for name, (keys, bound) in found.items():
+        words = "the same, one run of select_partitions" if name == "run" else name.lower().replace("_", " ")
+        yield f"PipelineDP, {words}", keys, bound
 
 
 def main() -> int:
-    """Each C, then the one that is chosen from the data."""
-    report = Report("Users of Pareto(1.2) activity, error against the uncut truth")
-    by_bound = {}
-    for bound in (*FIXED, "auto"):
-        runs = [listed(bound, seed) for seed in range(1, RELEASES + 1)]
-        keys, rmse = (float(np.mean([run[i] for run in runs])) for i in (0, 1))
-        by_bound[bound] = keys, rmse
-        chosen = f" (C = {', '.join(str(run[2]) for run in runs)})" if bound == "auto" else ""
-        report.note(f"C = {bound}: keys listed, RMSE{chosen}", f"{keys:.0f} / {rmse:.0f}")
-    report.bar("C = 100: keys listed", by_bound[100][0], 85)
-    report.bar("C = 100: RMSE of those", by_bound[100][1], 130, at_most=True)
-    keys, rmse = by_bound["auto"]
-    best = min((error for count, error in (by_bound[c] for c in FIXED) if count >= 0.95 * keys), default=rmse)
-    report.bar("auto: times the RMSE of the best C with as many keys", rmse / best, 1.25, at_most=True)
-    beside(report)
-    return report.exit_code()
+    """Run every data set: ours, then its peers with all of ε on naming."""
+    own = {
+        "heavy-tailed": heavy_tailed,
+        "one key per user": one_key_per_user,
+        "Debian": debian_packages,
+    }
+    missed = 0
+    for data in data_sets():
+        report = Report(f"Users: {data.name}")
+        report.note(
+            "pairs of user and key; users; keys",
+            f"{len(data.pairs.users):,}; {len(np.unique(data.users)):,}; {np.count_nonzero(data.truth):,}",
+        )
+        own[data.name](report, data)
+        missed += report.missed + compare(data)
+    return int(missed > 0)
 
 
-def beside(report: Report) -> None:
-    """PipelineDP on the same rows."""
-    python = peer_python()
-    if python is None:
-        report.note("PipelineDP cannot be installed here: not measured")
-        return
-    DATA.mkdir(parents=True, exist_ok=True)
-    users, urls = records()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "rows.parquet")
-        pq.write_table(pa.table({"user": users, "url": urls}), path)
-        for bound in (8, 50, 100):
-            found = measure(PIPELINE_DP, path, bound, "GAUSSIAN", python=python)
-            report.note(
-                f"PipelineDP, Gaussian, C = {bound}: keys listed, RMSE",
-                f"{found['keys']:.0f} / {found['rmse']:.0f}",
-            )
+def compare(data: Users) -> int:
+    """Name keys with all of ε, and let each peer do so; return how many bars were missed."""
+    report = Report(f"Keys named with all of ε, and by peers: {data.name}")
+    ours, most = naming(data), 0.0
+    report.note("hushgram", f"{ours:.0f}")
+    for name, keys, bound in peers(data):
+        report.note(f"{name} (at most {bound} per user)", f"{keys:.0f}")
+        most = max(most, keys)
+    report.bar(f"{data.name}: times the keys of the best peer", ours / most, 1)
+    return report.missed
 
 
 if __name__ == "__main__":

@@ -11,56 +11,59 @@ columns, that a release took place, and whatever the operator's terminal shows a
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hushgram import errors, ledger, planner, sensitivity
+    from hushgram.mechanisms import laplace, pmw, selection, svt
+    from hushgram.mechanisms.randomized_response import mechanism as randomized_response
     from hushgram.noise import sampling
     from hushgram.noise.entropy import InteractiveKey, ReleaseKey, os_entropy
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
-    from hushgram.sketch.reader import Sketch
-    from hushgram.sparse_histogram.metrics import Metric
+    from hushgram.sketch.reader import Sketch, Total
     from hushgram.sparse_histogram.params import ReleaseParams
+    from hushgram.sparse_histogram.spec import Metric
 
 __all__ = [
-    "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "__version__", "os_entropy", "release",
-    "release_histogram", "release_metrics", "release_public", "sampling",
+    "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "Total", "__version__", "errors",
+    "laplace", "ledger", "os_entropy", "planner", "pmw",
+    "randomized_response", "release", "release_histogram", "release_metrics", "release_public", "sampling", "selection",
+    "sensitivity", "svt",
 ]  # fmt: skip
 __version__ = "0.2.0"
 
-# Loaded on first use: `hushgram query` must not wait for what it does not need.
-_HOMES = {
-    "InteractiveKey": "hushgram.noise.entropy",
-    "ReleaseKey": "hushgram.noise.entropy",
-    "os_entropy": "hushgram.noise.entropy",
-    "ReleaseParams": "hushgram.sparse_histogram.params",
-    "release": "hushgram.release_in_memory",
-    "release_histogram": "hushgram.release_in_memory",
-    "release_metrics": "hushgram.release_in_memory",
-    "Metric": "hushgram.sparse_histogram.metrics",
-    "release_public": "hushgram.release_in_memory",
-    "Sketch": "hushgram.sketch.reader",
-}
-_MODULES = {
-    "sampling": "hushgram.noise.sampling",
-    "svt": "hushgram.svt",
-    "pmw": "hushgram.pmw",
-    "selection": "hushgram.selection",
-    "exponential": "hushgram.selection.exponential",
-    "permute_and_flip": "hushgram.selection.permute_and_flip",
-    "noisy_max": "hushgram.selection.noisy_max",
-    "randomized_response": "hushgram.randomized_response.mechanism",
-    "laplace": "hushgram.laplace_mechanism",
-    "sensitivity": "hushgram.sensitivity",
-}
+# Loaded on first use, so that `hushgram query` does not wait for what it does not need. Type checkers see the imports
+# above and no `__getattr__`: to them a name that is not public is an error.
+if not TYPE_CHECKING:
+    _OBJECTS = {
+        "hushgram.noise.entropy": ("InteractiveKey", "ReleaseKey", "os_entropy"),
+        "hushgram.release_in_memory": ("release", "release_histogram", "release_metrics", "release_public"),
+        "hushgram.sketch.reader": ("Sketch", "Total"),
+        "hushgram.sparse_histogram.params": ("ReleaseParams",),
+        "hushgram.sparse_histogram.spec": ("Metric",),
+    }
+    _HOME = {name: module for module, names in _OBJECTS.items() for name in names}
+    _MODULES = {
+        "errors": "hushgram.errors",
+        "laplace": "hushgram.mechanisms.laplace",
+        "ledger": "hushgram.ledger",
+        "planner": "hushgram.planner",
+        "pmw": "hushgram.mechanisms.pmw",
+        "randomized_response": "hushgram.mechanisms.randomized_response.mechanism",
+        "sampling": "hushgram.noise.sampling",
+        "selection": "hushgram.mechanisms.selection",
+        "sensitivity": "hushgram.sensitivity",
+        "svt": "hushgram.mechanisms.svt",
+    }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in _MODULES:
-        return import_module(_MODULES[name])
-    raise AttributeError(f"module 'hushgram' has no attribute {name!r}")
+    def __getattr__(name):
+        """Import a public name when it is first used."""
+        if name in _HOME:
+            return getattr(import_module(_HOME[name]), name)
+        if name in _MODULES:
+            return import_module(_MODULES[name])
+        raise AttributeError(f"module 'hushgram' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_MODULES})
+    return sorted(__all__)

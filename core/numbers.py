@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from hushgram.errors import ParameterError
 
-__all__ = ["Number", "boolean", "choice", "integer", "rational", "rational_delta", "show"]
+__all__ = ["Number", "boolean", "choice", "integer", "positive", "rational", "rational_delta", "show"]
 
 T = TypeVar("T")
 Number: TypeAlias = "Fraction | Decimal | str | int | float"
@@ -27,7 +27,7 @@ _FORM = re.compile(
 
 
 def rational(value: Number, name: str, owner: str) -> Fraction:
-    """``value`` as an exact fraction; ``owner`` and ``name`` say in the error what was being read."""
+    """Return ``value`` as an exact fraction; ``owner`` and ``name`` say in the error what was being read."""
     if isinstance(value, bool) or not isinstance(value, Fraction | Decimal | str | int | float):
         raise ParameterError(f'{owner}: {name} must be a number such as "0.5" or "1/3", got {value!r}')
     if isinstance(value, Fraction | int):
@@ -51,8 +51,16 @@ def rational(value: Number, name: str, owner: str) -> Fraction:
         raise ParameterError(f'{owner}: {name} must be a number such as "0.5", got {text[:60]!r}') from None
 
 
+def positive(value: Number, name: str, owner: str) -> Fraction:
+    """Return ``value`` as an exact fraction above 0."""
+    out = rational(value, name, owner)
+    if out <= 0:
+        raise ParameterError(f"{owner}: {name} must be above 0, got {show(out)}")
+    return out
+
+
 def rational_delta(value: Number, owner: str) -> Fraction:
-    """``value`` as a δ: at least 0 and below 1."""
+    """Return ``value`` as a δ: at least 0 and below 1."""
     delta = rational(value, "delta", owner)
     if not 0 <= delta < 1:
         raise ParameterError(f"{owner}: delta must be at least 0 and below 1, got {show(delta)}")
@@ -60,14 +68,14 @@ def rational_delta(value: Number, owner: str) -> Fraction:
 
 
 def choice(value: T, name: str, owner: str, allowed: Collection[T]) -> T:
-    """``value`` if it is one of those."""
+    """Return ``value`` if it is one of those."""
     if value not in allowed:
         raise ParameterError(f"{owner}: {name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
     return value
 
 
 def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int:
-    """``value`` as an integer between ``low`` and ``high``, both allowed."""
+    """Return ``value`` as an integer between ``low`` and ``high``, both allowed."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ParameterError(f"{owner}: {name} must be a whole number from {low} to {high}, got {value!r}")
     if not low <= value <= high:
@@ -76,14 +84,14 @@ def integer(value: object, name: str, owner: str, *, low: int, high: int) -> int
 
 
 def boolean(value: object, name: str, owner: str) -> bool:
-    """``value`` if it is True or False; texts such as "no" are true in Python, and mean the opposite."""
+    """Return ``value`` if it is True or False; texts such as "no" are true in Python, and mean the opposite."""
     if not isinstance(value, bool):
         raise ParameterError(f"{owner}: {name} must be True or False, got {value!r}")
     return value
 
 
 def show(value: Fraction) -> str:
-    """The shortest exact text of a fraction: ``0.5`` where the decimal ends, else ``1/3``."""
+    """Return the shortest exact text of a fraction: ``0.5`` where the decimal ends, else ``1/3``."""
     if value.denominator == 1:
         return str(value.numerator)
     rest = value.denominator

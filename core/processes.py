@@ -33,34 +33,34 @@ class Owner:
 
     @classmethod
     def this(cls) -> Owner:
-        """This process, with a fresh token."""
+        """Return this process, with a fresh token."""
         token = os_entropy().take(8).tobytes().hex()
         return cls(platform.node() or "?", _realm(), os.getpid(), _start_of(os.getpid()), token)
 
     @classmethod
     def read(cls, text: str) -> Owner:
-        """What `write` wrote."""
+        """Read what `write` wrote."""
         found = json.loads(text)
         return cls(found["host"], found["realm"], int(found["pid"]), found["started"], found["token"])
 
     def write(self) -> str:
-        """A text for the ledger."""
+        """Return the text for the ledger."""
         return json.dumps(asdict(self), sort_keys=True)
 
     def mark(self) -> str:
-        """A short name for files of this run, from which a later one can tell whether it has ended."""
+        """Return a short name for files of this run, from which a later one can tell whether it has ended."""
         return f"{_hash(self.realm)}-{self.pid}-{self.started}-{self.token}"
 
     @staticmethod
     def is_dead_mark(mark: str) -> bool:
-        """True only where it is certain that the run which made this mark has ended."""
+        """Return True only where it is certain that the run which made this mark has ended."""
         realm, _, rest = mark.partition("-")
         pid, _, rest = rest.partition("-")
         started = rest.partition("-")[0]
         return realm == _hash(_realm()) and pid.isdigit() and _start_of(int(pid)) not in (started, "?")
 
     def is_dead(self) -> bool:
-        """True only where it is certain that this process has ended."""
+        """Return True only where it is certain that this process has ended."""
         return self.realm == _realm() and _start_of(self.pid) not in (self.started, "?")
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ def _hash(text: str) -> str:
 
 @functools.cache
 def _realm() -> str:
-    """Where a process id means the same: one boot of one machine, one namespace of ids."""
+    """Return where a process id means the same: one boot of one machine, one namespace of ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -82,7 +82,7 @@ def _realm() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When the process started, as the kernel counts; "" where it has ended, "?" unknown."""
+    """Return when the process started, as the kernel counts; "" where it has ended, "?" unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if fields[0] in ("Z", "X") else fields[19]

@@ -30,12 +30,21 @@ from hushgram.errors import ParameterError
 from hushgram.numbers import integer
 
 __all__ = [
-    "ANY", "CONSTANT", "ONE_RECORD", "UNBOUNDED", "UNITS", "Exact", "ExactVector", "Sensitivity", "Unit", "exact",
+    "ANY",
+    "CONSTANT",
+    "ONE_RECORD",
+    "PRIVACY_UNITS",
+    "UNBOUNDED",
+    "Exact",
+    "ExactVector",
+    "PrivacyUnit",
+    "Sensitivity",
+    "exact",
 ]  # fmt: skip
 
 #: The privacy unit: all records of one user, or one record.
-Unit: TypeAlias = Literal["user", "record"]
-UNITS: tuple[Unit, ...] = ("user", "record")
+PrivacyUnit: TypeAlias = Literal["user", "record"]
+PRIVACY_UNITS: tuple[PrivacyUnit, ...] = ("user", "record")
 
 #: A bound for mechanisms whose noise does not depend on it.
 ANY = 1 << 62
@@ -54,9 +63,13 @@ class Sensitivity:
 
     max_contributions: int
     max_per_key: int
-    unit: Unit = "user"
+    unit: PrivacyUnit = "user"
     monotone: bool = True
     classes: int = 0
+    #: a bound on the squared L2 norm below that of the two others, such as for weights; None where there is none
+    l2_bound: int | None = None
+    #: a bound on how many numbers one unit moves, where that is below ``max_contributions``
+    l0_bound: int | None = None
 
     def __post_init__(self) -> None:
         most = min(self.max_contributions, _NONE)
@@ -66,7 +79,7 @@ class Sensitivity:
     @property
     def l0(self) -> int:
         """The most numbers that one unit moves."""
-        return self.max_contributions
+        return self.max_contributions if self.l0_bound is None else self.l0_bound
 
     @property
     def l1(self) -> int:
@@ -83,7 +96,8 @@ class Sensitivity:
         (20, 19)
         """
         full, rest = divmod(self.max_contributions, max(self.max_per_key, 1))
-        return full * self.max_per_key**2 + rest**2
+        largest = full * self.max_per_key**2 + rest**2
+        return largest if self.l2_bound is None else min(largest, self.l2_bound)
 
     def within(self, calibrated: Sensitivity) -> bool:
         """Return whether noise calibrated for ``calibrated`` protects a value of this sensitivity."""
@@ -91,6 +105,8 @@ class Sensitivity:
             self.unit == calibrated.unit
             and self.max_contributions <= calibrated.max_contributions
             and self.max_per_key <= calibrated.max_per_key
+            and self.l2_squared <= calibrated.l2_squared
+            and self.l0 <= calibrated.l0
             and (self.monotone or not calibrated.monotone)
             and (calibrated.classes in (0, self.classes) or self.classes == ANY)
         )
@@ -98,12 +114,15 @@ class Sensitivity:
     def times(self, factor: int) -> Sensitivity:
         """Return the sensitivity of numbers of which each counts up to ``factor`` times as much."""
         return replace(
-            self, max_contributions=self.max_contributions * factor, max_per_key=self.max_per_key * factor
+            self,
+            max_contributions=self.max_contributions * factor,
+            max_per_key=self.max_per_key * factor,
+            l2_bound=None if self.l2_bound is None else self.l2_bound * factor**2,
         )
 
     def added_up(self) -> Sensitivity:
         """Return the sensitivity after numbers were summed by public groups: all of C may meet in one sum."""
-        return replace(self, max_per_key=self.max_contributions, classes=0)
+        return replace(self, max_per_key=self.max_contributions, classes=0, l2_bound=None, l0_bound=None)
 
     def __str__(self) -> str:
         per_key = f" and {self.max_per_key:,} per key" if self.max_per_key < self.max_contributions else ""
@@ -167,7 +186,7 @@ class ExactVector(Exact):
 
 
 def exact(
-    values: ArrayLike, *, max_contributions: int, max_per_key: int | None = None, unit: Unit = "user"
+    values: ArrayLike, *, max_contributions: int, max_per_key: int | None = None, unit: PrivacyUnit = "user"
 ) -> ExactVector:
     """Return whole numbers as an exact value whose bounds are the caller's promise.
 
@@ -180,8 +199,8 @@ def exact(
     numbers = np.asarray(values)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         raise ParameterError(f"exact: values must be a list of whole numbers, got {numbers.dtype}")
-    if unit not in UNITS:
-        raise ParameterError(f"exact: unit must be {' or '.join(UNITS)}, got {unit!r:.60}")
+    if unit not in PRIVACY_UNITS:
+        raise ParameterError(f"exact: unit must be {' or '.join(PRIVACY_UNITS)}, got {unit!r:.60}")
     most = integer(max_contributions, "max_contributions", "exact", low=1, high=ANY)
     per_key = most if max_per_key is None else integer(max_per_key, "max_per_key", "exact", low=1, high=ANY)
     return ExactVector(numbers, Sensitivity(most, per_key, unit))

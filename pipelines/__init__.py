@@ -1,6 +1,6 @@
-"""What a person runs: the command line, configs, and the jobs that join the stages."""
+"""The command line, configs, and the jobs that connect the stages."""
 
 import os
 
-# Matrices are small here: on a busy machine a second thread waits, by turning, longer than it works.
+# Matrices are small here: a second BLAS thread would spin longer than it computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

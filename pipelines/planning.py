@@ -1,4 +1,7 @@
-"""What `hushgram plan` takes from a config, and the config that it writes. No record is read: file sizes alone."""
+"""The settings that `hushgram plan` tries, what it predicts of them, and the config that it writes.
+
+No record is read: sizes of files alone.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from rich.filesize import decimal
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
-from hushgram.pipelines.config import load_config
-from hushgram.pipelines.run_directory import run_directory
-from hushgram.pipelines.table_output import human_bytes
-from hushgram.planner import Effort, Population, Prediction, average, bound_of, predict, recommend, settings
+from hushgram.pipelines.config.models import load_config
+from hushgram.planner import (
+    Effort,
+    NamedKeys,
+    Population,
+    Prediction,
+    average,
+    bound_of,
+    is_simulated,
+    predict,
+    recommend,
+    settings,
+)
+from hushgram.publishing import run_directory
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
 __all__ = [
-    "config_text", "expected_lines", "plan_settings", "population_of", "release_config", "rows_of",
-    "worth_lines",
+    "config_text", "expected_lines", "plan_settings", "population_of", "prediction_lines", "release_config",
+    "rows_of",
 ]  # fmt: skip
 
 # Bytes of a record with a user and a URL, as seen in logs and exports; a guess that --records replaces.
@@ -59,7 +73,7 @@ def population_of(
     if config.sizes is not None:
         records, keys = records or config.sizes.records, keys or config.sizes.keys
     if records is None:
-        from hushgram.transforms.read_records import match_files
+        from hushgram.transforms.files import match_files
 
         found = match_files(config.input.path)
         records = max(round(sum(_records(file.path, file.size) for file in found)), 1)
@@ -70,6 +84,9 @@ def plan_settings(
     tried: Sequence[ReleaseParams], population: Population
 ) -> tuple[list[Prediction], Prediction, str]:
     """A prediction of each setting, the recommended one of them (predicted with more care), and why."""
+    if not any(map(is_simulated, tried)):
+        found = [predict(params, population) for params in tried]
+        return found, *recommend(found)
     workers = min(os.cpu_count() or 1, _RELEASES)
     if workers == 1:
         return _planned(tried, population, map)
@@ -112,30 +129,43 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
         row |= {f"total_error_{t.keys}": round(t.error, 4) for t in one.totals}
         row |= {f"total_width_{t.keys}": round(t.width, 4) for t in one.totals}
         row |= {
-            "resolved_from": one.resolved,
-            "keys_resolved": one.resolved_keys,
+            "detection_limit": one.detection_limit,
+            "keys_above_limit": one.keys_above_limit,
             "heavy_from": one.threshold,
             "false_heavy": round(one.false_keys, 1),
             "missed_heavy": round(one.missed_keys, 1),
             "score": round(one.score, 3),
         }
+        if any(each.named is not None for each in found):
+            row |= _named_columns(one.named)
         out.append(row)
     return out
 
 
-def worth_lines(
+def _named_columns(named: NamedKeys | None) -> dict[str, Any]:
+    """Return what is predicted of named keys; empty columns where the release was simulated instead."""
+    if named is None:
+        return dict.fromkeys(("rounds", "threshold_users", "named", "noise_scale", "most_named"))
+    return {
+        "rounds": named.rounds,
+        "threshold_users": round(named.threshold, 1),
+        "named": round(named.number),
+        "noise_scale": round(named.noise, 1),
+        "most_named": round(named.most),
+    }
+
+
+def prediction_lines(
     found: Prediction, population: Population, per: float = 1.0, what: str = "count"
 ) -> Iterator[tuple[str, str]]:
-    """(name, text) of all that is predicted for one setting; a count stands for `per` and is called `what`."""
-    yield "size", f"about {human_bytes(found.size)} ({found.size * 8 / population.keys:.1f} bits a key)"
+    """Yield (name, text) of all that is predicted for one setting; a count stands for `per` and is called `what`."""
+    yield "size", f"about {decimal(found.size)} ({found.size * 8 / population.keys:.1f} bits per key)"
     if found.kept < 1.0:
-        yield "kept", f"about {found.kept:.0%} of the records; the bound on users cuts the rest"
-    yield (
-        "heavy keys",
-        f"from a noisy {what} of {found.threshold * per:,.10g} on; {_about(found.false_keys)} false ones are expected"
-        f" among them, and {_about(found.missed_keys)} keys with such a {what} are missed; all others are answered by"
-        " the encoding",
-    )
+        yield "kept", f"about {found.kept:.0%} of the records; contribution bounding removes the rest"
+    if found.named is not None:
+        yield from _named_lines(found, found.named, population, per, what)
+    else:
+        yield _heavy_line(found, per, what)
     error, width = (",.1f", ",.0f") if per >= 1 else (",.3g", ",.3g")
     for at in found.at:
         if at.count > population.records:  # which no key can have
@@ -153,22 +183,74 @@ def worth_lines(
         )
     if population.unsure >= 1.0:
         yield (
-            "unsure",
-            "the earlier release is too small to tell its number of keys: take all of this as a guess",
+            "uncertain",
+            "the earlier release is too small to show its number of keys: all of this is a guess",
         )
     elif population.unsure >= _UNSURE:
         yield (
-            "unsure",
-            f"the earlier release tells its number of keys to ± {population.unsure:.0%}; errors of totals, and"
+            "uncertain",
+            f"the earlier release shows its number of keys to ± {population.unsure:.0%}; errors of totals, and"
             " at counts that its noise hides, can be off by two to three times as much",
         )
-    if found.resolved is None:
-        yield "resolved", f"no single key is told to half its {what}; ask for totals, or raise epsilon"
+    if found.detection_limit is None:
+        yield "detection limit", "no key reaches it; ask for totals, or raise epsilon"
     else:
+        yield "detection limit", _limit(found, per, what)
+
+
+def _heavy_line(found: Prediction, per: float, what: str) -> tuple[str, str]:
+    return (
+        "heavy keys",
+        f"keys with a noisy {what} of {found.threshold * per:,.10g} or more; {_about(found.false_keys)} of them are"
+        f" expected to be false, and {_about(found.missed_keys)} keys with such a {what} to be missed; all others are"
+        " answered by the encoding",
+    )
+
+
+def _named_lines(
+    found: Prediction, named: NamedKeys, population: Population, per: float, what: str
+) -> Iterator[tuple[str, str]]:
+    """Yield what is predicted of named keys; no release was simulated for it."""
+    if found.params.weighted:
+        rounds = "one round" if named.rounds == 1 else "two rounds"
+        several = "" if named.max_keys == 1 else (
+            f", about {named.threshold * named.max_keys**0.5:,.0f} if they have {named.max_keys} keys each"
+            " (users needed grow with the root of keys per user)"
+        )  # fmt: skip
         yield (
-            "resolved",
-            f"keys from a {what} of about {found.resolved * per:,.10g} on, likely {found.resolved_keys:,} keys",
+            "key selection",
+            f"by weights in {rounds}: a key needs about {named.threshold:,.0f} users if they have no other key"
+            f"{several}",
         )
+    else:
+        yield "key selection", f"keys with a noisy {what} of {found.threshold * per:,.10g} or more"
+    if found.params.weighted:
+        yield (
+            "named keys",
+            f"about {named.number:,.0f} of {population.keys:,}, if {named.assumed}. This can be off by a third: it is"
+            " not known which users share which keys",
+        )
+    else:
+        false = f", of which {_about(found.false_keys)} false" if found.params.delta == 0 else ""
+        kind = "listed keys" if found.params.delta == 0 else "named keys"
+        yield kind, f"about {named.number:,.0f} of {population.keys:,}{false}"
+    yield "noise", f"standard deviation {named.noise * per:,.4g} on the {what} of each of them"
+    if named.limit:
+        yield (
+            "ceiling",
+            f"no method of this epsilon and delta names a key of fewer than {named.limit:,.1f} users with probability"
+            f" 1/2 or more; at most about {named.most:,.0f} keys could be named by any",
+        )
+    if not found.params.encodes:
+        yield "other keys", "encoding none: nothing is released of keys that are not listed"
+    else:
+        yield "other keys", f"answered by the encoding {found.params.encoding}, without a name"
+
+
+def _limit(found: Prediction, per: float, what: str) -> str:
+    assert found.detection_limit is not None
+    limit, keys = found.detection_limit * per, found.keys_above_limit
+    return f"a {what} of about {limit:,.10g}, which about {keys:,} keys reach"
 
 
 def _about(number: float) -> str:
@@ -178,16 +260,19 @@ def _about(number: float) -> str:
 def expected_lines(
     config: ReleaseConfig, params: ReleaseParams, rows: int | None = None
 ) -> Iterator[tuple[str, str]]:
-    """(name, text) of what a release of this config is likely to be worth, for ``--check``.
+    """Yield (name, text) of what to expect of a release of this config, for ``--check``.
 
-    ``rows``: of the input, where its files state them.
+    Args:
+        config: The config of the release.
+        params: Its parameters.
+        rows: The number of rows of the input, where its files state it.
     """
     if config.sizes is not None:
         rows, how = None, "as stated"
     elif rows is not None:
-        how = "rows as the files state them, keys guessed; hushgram plan tells more"
+        how = "rows as the files state them, keys guessed; see hushgram plan"
     else:
-        how = "guessed from the sizes of the files; hushgram plan tells more"
+        how = "guessed from the sizes of the files; see hushgram plan"
     population = population_of(config, rows, None, None)
     per, what = float(params.per_count), "count" if config.input.value is None else "sum"
     if config.input.value is not None and config.sizes is None:
@@ -197,20 +282,20 @@ def expected_lines(
     with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction"))
         others = [
-            predict(other, population, path=Path(folder, f"other-{i}"), sets=())
+            predict(other, population, path=Path(folder, f"other-{i}"), set_sizes=())
             for i, other in enumerate(_others(params))
         ]
     if config.input.value is None:
         yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
     else:
         yield "if", f"a sum of {population.records * per:,.10g} over {population.keys:,} keys ({how})"
-    yield from worth_lines(found, population, per, what)
+    yield from prediction_lines(found, population, per, what)
     best = min(others, key=lambda other: other.score, default=found)
-    if best.score < _MUCH_SHARPER * found.score and best.resolved is not None:
+    if best.score < _MUCH_SHARPER * found.score and best.detection_limit is not None:
         yield (
-            "sharper",
-            f"encoding {best.params.encoding} with {best.params.noise} noise would tell keys from a {what} of about"
-            f" {best.resolved * per:,.10g} on, likely {best.resolved_keys:,} keys",
+            "more accurate",
+            f"encoding {best.params.encoding} with {best.params.noise} noise has a detection limit of"
+            f" {_limit(best, per, what)}",
         )
 
 

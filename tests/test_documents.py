@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hushgram.calculators import CALCULATORS
+from hushgram.mechanisms.calculators import CALCULATORS
 from hushgram.pipelines.cli import cli
 
 ROOT = Path(__file__).parents[1]

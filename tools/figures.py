@@ -24,8 +24,8 @@ import numpy as np
 
 import hushgram as hg
 from hushgram.accounting import Budget, Event, further
-from hushgram.pipelines.generate import PageViews
 from hushgram.pipelines.pages.svg import Axis, Chart, Line, as_file
+from hushgram.pipelines.synthetic import PageViews
 from hushgram.planner import Population, predict
 from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import Sizes
@@ -58,7 +58,7 @@ def contributions() -> str:
             params = hg.ReleaseParams(
                 epsilon=1, delta=delta, max_contributions=bound, encoding="buckets", noise=noise
             )
-            found = predict(params, population, (1_000,), sets=())
+            found = predict(params, population, (1_000,), set_sizes=())
             points.append((float(bound), found.at[0].uncut_error))
         lines.append(Line(f"{noise} noise and bounding, δ = {delta}", points, COLOURS[number], dots=True))
     cut = [(float(bound), 1_000.0 * (1.0 - population.kept(bound))) for bound in bounds]

@@ -1,4 +1,4 @@
-"""Beam stages: each wires core functions on arrays, and none imports another; `release` alone joins them.
+"""Beam stages: each wires core functions on arrays, and none imports another; `release_sparse_histogram` joins them.
 
 from hushgram.transforms import ReleaseSparseHistogram, SparseVector
 """
@@ -7,20 +7,20 @@ from importlib import import_module
 from typing import Any
 
 # Imported when asked for: a stage of its own should not load all others.
-_HOMES = {
-    "AnswerLinear": "answer_linear_queries",
-    "MostFrequent": "select_top",
+_MODULES = {
+    "AnswerLinear": "release_domain",
+    "SelectTop": "release_domain",
     "RandomizeResponses": "randomize_responses",
     "ReadRecords": "read_records",
-    "ReleaseMetrics": "release_metrics",
+    "ReleaseMetrics": "release_sparse_histogram",
     "ReleaseSparseHistogram": "release_sparse_histogram",
     "SparseVector": "sparse_vector",
 }
 
-__all__ = [*_HOMES]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

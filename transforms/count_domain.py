@@ -1,8 +1,7 @@
 """Counts of a finite public domain: parts of the bounded histogram in, one vector out.
 
 In:  `Histogram` parts of bounded contributions, exact and private.
-Out: one vector of exact counts, a cell each; also where there are no parts. The next stage must be a
-mechanism.
+Out: one vector of exact counts, one per cell, also where there are no parts. The next stage must be a mechanism.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.domains import FiniteDomain
-from hushgram.exact.histogram import Histogram
-from hushgram.exact.partition import UserPart
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.users import UserPart
+from hushgram.mechanisms.domains import FiniteDomain
 from hushgram.sensitivity import ExactVector
-from hushgram.transforms.shuffle.vectors import OneWindow, SumParts
+from hushgram.transforms.shuffle.combining import SumParts
 
 __all__ = ["CountDomain", "KeepDomain", "KeepPartition"]
 
@@ -27,8 +24,8 @@ __all__ = ["CountDomain", "KeepDomain", "KeepPartition"]
 class KeepDomain(beam.PTransform):
     """Arrow batches → the rows whose ``key`` is in the domain, before users are bounded.
 
-    So what a user did elsewhere uses up nothing of the contributions that count here. Where cells are hashed keys, the
-    key becomes its cell: the bound per key is then one per cell. The rule looks at one row at a time.
+    So records outside the domain do not use up a user's contributions. Where cells are hashed keys, the key becomes
+    its cell: the bound per key is then one per cell. The rule looks at one row at a time.
     """
 
     def __init__(self, domain: FiniteDomain, key: str) -> None:
@@ -51,7 +48,7 @@ def _keep(batch: pa.RecordBatch, domain: FiniteDomain, key: str) -> pa.RecordBat
 
 
 class CountDomain(beam.PTransform):
-    """`Histogram` parts → the exact counts of ``domain``, in their order."""
+    """`Histogram` parts → the exact counts of ``domain``, in the order of its cells."""
 
     def __init__(self, domain: FiniteDomain) -> None:
         super().__init__()
@@ -60,8 +57,7 @@ class CountDomain(beam.PTransform):
     def expand(self, parts: Any) -> Any:
         return (
             parts
-            | "AllTime" >> OneWindow()
-            | "CountParts" >> beam.ParDo(_CountParts(self._domain))
+            | "CountParts" >> beam.Map(_count_part, self._domain)
             | "SumCells" >> SumParts(len(self._domain))
         )
 
@@ -69,27 +65,12 @@ class CountDomain(beam.PTransform):
         return {"cells": len(self._domain)}
 
 
-class _CountParts(beam.DoFn):
-    """Histogram parts → one vector for each bundle."""
-
-    def __init__(self, domain: FiniteDomain) -> None:
-        self._domain = domain
-
-    def start_bundle(self) -> None:
-        self._vector: ExactVector | None = None
-
-    def process(self, part: Histogram) -> None:
-        counted = self._domain.count(part)
-        self._vector = counted if self._vector is None else self._vector + counted
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._vector is not None:
-            window = GlobalWindow()
-            yield WindowedValue(self._vector, window.max_timestamp(), (window,))
+def _count_part(part: Histogram, domain: FiniteDomain) -> ExactVector:
+    return domain.count(part)
 
 
 class KeepPartition(beam.PTransform):
-    """A filter by `UserPart`: a record's fate follows from its own user."""
+    """Arrow batches → the records of users in a `UserPart`: whether one is kept follows from its own user alone."""
 
     def __init__(self, part: UserPart, user: str) -> None:
         super().__init__()

@@ -15,12 +15,12 @@ from typing import Any
 
 import apache_beam as beam
 
+from hushgram.contributions.histogram import Histogram
 from hushgram.encodings import EncodedBlock
-from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.steps import PlannedRelease, block_parts, released_block
-from hushgram.transforms.shuffle.blocks import BlockPart
-from hushgram.transforms.shuffle.sharding import noise_parts
+from hushgram.sparse_histogram.steps import PlannedRelease, encode_counts, noisy_block
+from hushgram.transforms.shuffle.coders import BlockPart
+from hushgram.transforms.shuffle.combining import noise_parts
 
 __all__ = ["EncodeCounts"]
 
@@ -28,28 +28,28 @@ __all__ = ["EncodeCounts"]
 class EncodeCounts(beam.PTransform):
     """Complete histogram → all released blocks."""
 
-    def __init__(self, planned: Any, release_key: ReleaseKey, *, groups: int) -> None:
+    def __init__(self, release_key: ReleaseKey, planned: Any, groups: int) -> None:
         super().__init__()
-        self._planned, self._release_key, self._groups = planned, release_key, groups
+        self._release_key, self._planned, self._groups = release_key, planned, groups
 
     def expand(self, shards: Any) -> Any:
-        held = tuple[int, BlockPart]
+        keyed = tuple[int, BlockPart]
         planned = beam.pvalue.AsSingleton(self._planned)
-        project = beam.ParDo(_Project(self._release_key, self._groups), planned=planned)
-        release = beam.ParDo(_Release(self._release_key), planned=planned)
-        every = self._planned | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(held)
-        some = shards | "PlaceInBlocks" >> project.with_output_types(held)
+        project = beam.ParDo(_Project(self._release_key, self._groups), planned)
+        release = beam.ParDo(_Release(self._release_key), planned)
+        every = self._planned | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(keyed)
+        some = shards | "PlaceInBlocks" >> project.with_output_types(keyed)
         return (
             (some, every)
-            | "WithEmpty" >> beam.Flatten().with_output_types(held)
+            | "WithEmpty" >> beam.Flatten().with_output_types(keyed)
             | "GroupBlocks" >> beam.GroupByKey()  # (block, iterable of parts)
             | "ReleaseBlocks" >> release.with_output_types(EncodedBlock)
         )
 
 
 def _empty_blocks(planned: PlannedRelease) -> Iterator[tuple[int, BlockPart]]:
-    assert planned.plan.space is not None
-    for block in range(planned.plan.space.blocks):
+    assert planned.plan.layout is not None
+    for block in range(planned.plan.layout.blocks):
         yield block, BlockPart(())
 
 
@@ -62,10 +62,8 @@ class _Project(beam.DoFn):
     def process(
         self, shard: tuple[int, Histogram], planned: PlannedRelease
     ) -> Iterator[tuple[int, BlockPart]]:
-        group, histogram = shard
-        for block, part in block_parts(
-            noise_parts(group, self._groups, histogram), planned, self._release_key
-        ):
+        parts = noise_parts(shard[0], self._groups, shard[1])
+        for block, part in encode_counts(parts, planned, self._release_key):
             yield block, BlockPart(part)
 
 
@@ -79,5 +77,5 @@ class _Release(beam.DoFn):
         self, group: tuple[int, Iterable[BlockPart]], planned: PlannedRelease
     ) -> Iterator[EncodedBlock]:
         block, parts = group
-        held = (part.arrays for part in parts if part.arrays)
-        yield released_block(block, held, planned, self._release_key)
+        arrays = (part.arrays for part in parts if part.arrays)
+        yield noisy_block(block, arrays, planned, self._release_key)

@@ -1,95 +1,117 @@
-"""The barrier: from the complete histogram to the plan of the release, and to the digest that keys its noise.
+"""Public numbers that follow from all of the data, with noise: the bound C where it is chosen, and the plan.
 
+`ChooseContributions`
+In:  (shard, Contributions) of all users, pruned for the largest C that can be chosen. Exact and private.
+Out: one `ChosenParams`. Released: it follows from how many users have totals in each cell, with noise (ε-DP, see
+     `hushgram.sparse_histogram.contribution_bounds`).
+
+`PlanRelease`
 In:  (group, Histogram) of all groups. Exact and private.
 Out: one `PlannedRelease`. Its plan is released: it follows from the parameters and from sizes with noise (ε-DP, see
      `hushgram.sparse_histogram.sizing`), or from the parameters alone where they state the sizes. Its digest of all
      data is private and goes to the stages that draw noise, nowhere else.
 
-The noise of the sizes is drawn where the last surveys are added, so no exact total leaves the combine step.
+Noise is drawn where the last parts are added, so no exact total leaves the combine step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
 
-from hushgram.exact.histogram import Histogram
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.numbers import show
-from hushgram.sensitivity import Unit
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.sizing import Survey
-from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, plan_release
+from hushgram.sparse_histogram.spec import ReleaseSpec
+from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, choose_contributions, plan_release
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.sharding import noise_parts
+from hushgram.transforms.shuffle.combining import noise_parts
 
-__all__ = ["PlanFromSurveys", "PlanRelease"]
+__all__ = ["ChooseContributions", "PlanRelease", "ReleaseTotal"]
+
+
+class ChooseContributions(beam.PTransform):
+    """Contributions of all users → parameters with the C that suits one metric of them."""
+
+    def __init__(self, spec: ReleaseSpec, metric: int = 0) -> None:
+        super().__init__()
+        self._spec, self._metric = spec, metric
+
+    def expand(self, kept: Any) -> Any:
+        tally = beam.Map(_tally, self._spec, self._metric).with_output_types(UserTally)
+        choose = beam.CombineGlobally(ReleaseTotal(UserTally.zero, choose_contributions, self._spec))
+        return kept | "TallyUsers" >> tally | "ChooseBound" >> choose.with_output_types(ChosenParams)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"epsilon_contributions": show(self._spec.params.split.contributions)}
 
 
 class PlanRelease(beam.PTransform):
-    """Complete histogram → the planned release."""
+    """Complete histogram → the planned release.
 
-    def __init__(
-        self,
-        params: ReleaseParams,
-        release_key: ReleaseKey,
-        *,
-        groups: int,
-        unit: Unit = "user",
-        chosen: Any = None,
-    ) -> None:
-        """``chosen``: a collection of one `ChosenParams`, which then stand for ``params``."""
+    ``chosen`` is a collection of one `ChosenParams` whose parameters are planned for, or None.
+    """
+
+    def __init__(self, spec: ReleaseSpec, groups: int, chosen: Any = None) -> None:
         super().__init__()
-        self._params, self._groups = params, groups
-        self._chosen = {} if chosen is None else {"chosen": beam.pvalue.AsSingleton(chosen)}
-        self._plan = PlanFromSurveys(params, release_key, unit)
+        self._spec, self._groups, self._chosen = spec, groups, chosen
 
     def expand(self, shards: Any) -> Any:
-        return (
-            shards
-            | "Survey" >> beam.ParDo(_Survey(self._groups)).with_output_types(Survey)
-            | "ReleaseSizes"
-            >> beam.CombineGlobally(self._plan, **self._chosen)
-            .without_defaults()
-            .with_output_types(PlannedRelease)
+        survey = beam.Map(_survey, self._groups).with_output_types(Survey)
+        chosen = () if self._chosen is None else (beam.pvalue.AsSingleton(self._chosen),)
+        plan = beam.CombineGlobally(ReleaseTotal(_no_survey, plan_release, self._spec), *chosen)
+        planned = plan.without_defaults().with_output_types(PlannedRelease)
+        return shards | "Survey" >> survey | "ReleaseSizes" >> planned
+
+    def without_sizes(self, pipeline: Any) -> Any:
+        """Return the planned release where nothing is encoded and keys are selected by weights: it needs no sizes."""
+        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
+        one = pipeline | "OnePlan" >> beam.Create([0], reshuffle=False)
+        return one | "PlanSelected" >> beam.Map(_plan_selected, self._spec, chosen).with_output_types(
+            PlannedRelease
         )
 
     def display_data(self) -> dict[str, Any]:
-        return {"epsilon_size": show(self._params.split.size)}
+        return {"epsilon_size": show(self._spec.params.split.size)}
 
 
-class _Survey(beam.DoFn):
-    """Exact sizes and digests of a group."""
+class ReleaseTotal(beam.CombineFn):
+    """Exact parts → what ``release`` makes of their sum, which stays inside."""
 
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
+    def __init__(self, zero: Callable[[], Any], release: Callable[..., Any], spec: ReleaseSpec) -> None:
+        self._zero, self._release, self._spec = zero, release, spec
 
-    def process(self, shard: tuple[int, Histogram]) -> Iterator[Survey]:
-        group, histogram = shard
-        yield Survey.of(noise_parts(group, self._groups, histogram))
+    def create_accumulator(self, *_: Any) -> Any:
+        return self._zero()
 
-
-class PlanFromSurveys(beam.CombineFn):
-    """Surveys → the planned release. The sum is exact and stays inside."""
-
-    def __init__(self, params: ReleaseParams, release_key: ReleaseKey, unit: Unit = "user") -> None:
-        self._params, self._release_key, self._unit = params, release_key, unit
-
-    def create_accumulator(self, **_: Any) -> Survey:
-        return Survey.of([])
-
-    def add_input(self, total: Survey, part: Survey, **_: Any) -> Survey:
+    def add_input(self, total: Any, part: Any, *_: Any) -> Any:
         return total + part
 
-    def merge_accumulators(self, totals: Iterable[Survey], **_: Any) -> Survey:
-        return sum(totals, self.create_accumulator())
+    def merge_accumulators(self, totals: Iterable[Any], *_: Any) -> Any:
+        return sum(totals, self._zero())
 
-    def compact(self, total: Survey, **_: Any) -> Survey:
+    def compact(self, total: Any, *_: Any) -> Any:
         return total
 
-    def extract_output(self, total: Survey, chosen: ChosenParams | None = None) -> PlannedRelease:
-        if chosen is None:
-            return plan_release(total, self._params, self._release_key, self._unit)
-        return plan_release(total, chosen.params, self._release_key, self._unit, chosen.totals)
+    def extract_output(self, total: Any, *chosen: ChosenParams) -> Any:
+        return self._release(total, self._spec, *chosen)
+
+
+def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> UserTally:
+    return UserTally.of(shard[1].metric(metric).totals(spec.loose_bounds))
+
+
+def _survey(shard: tuple[int, Histogram], groups: int) -> Survey:
+    return Survey.of(noise_parts(shard[0], groups, shard[1]))
+
+
+def _no_survey() -> Survey:
+    return Survey.of([])
+
+
+def _plan_selected(_: int, spec: ReleaseSpec, chosen: ChosenParams | None) -> PlannedRelease:
+    return plan_release(None, spec, chosen)

@@ -4,7 +4,7 @@ In:  an `InputPlan` (files that hold records with secret and public columns).
 Out: Parquet parts of the released table, and one element: what the manifest needs to know of them.
 
     read a batch ─► flip its secret bits ─► released rows     one step, on one worker
-    all rows ─► sum by row ─► cut into parts ─► write         (`hushgram.randomized_response.rows`)
+    all rows ─► sum by row ─► cut into parts ─► write         (`hushgram.mechanisms.randomized_response.rows`)
 
 Exact bits are in no collection, no shuffle and no checkpoint; what is shuffled is released. **Noise.** A batch has a
 place (work item of the plan, batch within it), which is a function of the files alone and never of bundles or workers.
@@ -38,14 +38,13 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics
 
 from hushgram.errors import ParameterError
-from hushgram.inputs import Check, InputPlan, Limits, Tally, WorkItem, read_item
+from hushgram.inputs import Check, InputPlan, Limits, RecordCounts, WorkItem, read_item
+from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams, randomize
+from hushgram.mechanisms.randomized_response.rows import Rows, Secret, check_columns, from_bytes, to_bytes
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
-from hushgram.randomized_response.rows import Rows, Secret, check_columns, from_bytes, to_bytes
 from hushgram.transforms.files import open_file
-from hushgram.transforms.shuffle.sharding import shards_for
-from hushgram.transforms.shuffle.vectors import CheckTallies, DigestAll
+from hushgram.transforms.shuffle.combining import CheckTallies, DigestAll, shards_for
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 
@@ -137,13 +136,13 @@ class _Randomize(beam.DoFn):
 
     def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[Any]:
         """A digest of the exact bits of each batch; keyed, for few bits could be guessed from it. And what was read."""
-        (number, item), tally = numbered, Tally()
+        (number, item), tally = numbered, RecordCounts()
         keyed = self._release_key.subkey("digest of secret bits")
         for batch, records in self._batches(item, tally):
             yield digest(keyed, number, batch, *(secret.bits(records) for secret in self._secrets))
         yield beam.pvalue.TaggedOutput("tally", tally)
 
-    def _batches(self, item: WorkItem, tally: Tally) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _batches(self, item: WorkItem, tally: RecordCounts) -> Iterator[tuple[int, pa.RecordBatch]]:
         for batch, chunk in enumerate(read_item(item, self._plan, open_file)):
             tally.read(chunk, item)
             if chunk.batch.num_rows:
@@ -154,7 +153,7 @@ class _Randomize(beam.DoFn):
     ) -> Iterator[tuple[int, Rows]]:
         number, item = numbered
         order = self._release_key.subkey("order of released rows")
-        for batch, records in self._batches(item, Tally()):
+        for batch, records in self._batches(item, RecordCounts()):
             self._rows.inc(records.num_rows)
             table = randomize_batch(
                 records,

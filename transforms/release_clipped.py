@@ -1,6 +1,7 @@
 """The clipping stage: parts of bounded values in, one released bound with sum and count out.
 
-In:  `Histogram` parts whose texts are packed values of one numeric column (see `hushgram.svt.exact_answers`).
+In:  `Histogram` parts whose texts are packed values of one numeric column
+     (see `hushgram.mechanisms.svt.exact_answers`).
 Out: one `Clipped`. This is public.
 
 Values are counted by cell of the public grid, in vectors that add up; the mechanism runs once, on the sum,
@@ -15,13 +16,20 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hushgram.clipping import ClipParams, Clipped, Tally, count_cells, release_clipped, to_units
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.histogram import Histogram
+from hushgram.mechanisms.clipping import (
+    ClipParams,
+    Clipped,
+    ClipTally,
+    count_cells,
+    release_clipped,
+    to_units,
+)
+from hushgram.mechanisms.svt.exact_answers import unpack_records
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.sensitivity import ExactVector, Unit
-from hushgram.svt.exact_answers import unpack_records
-from hushgram.transforms.shuffle.vectors import SumParts
+from hushgram.sensitivity import ExactVector, PrivacyUnit
+from hushgram.transforms.shuffle.combining import SumParts
 
 __all__ = ["KeepNumbers", "ReleaseClipped"]
 
@@ -51,7 +59,7 @@ class ReleaseClipped(beam.PTransform):
     """Bounded values of one column → `Clipped`."""
 
     def __init__(
-        self, params: ClipParams, schema: pa.Schema, release_key: ReleaseKey, unit: Unit = "user"
+        self, params: ClipParams, schema: pa.Schema, release_key: ReleaseKey, unit: PrivacyUnit = "user"
     ) -> None:
         super().__init__()
         self._params, self._schema, self._release_key, self._unit = params, schema, release_key, unit
@@ -74,5 +82,5 @@ def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> ExactVecto
     return count_cells(to_units(column, params), part.counts, params, part.sensitivity)
 
 
-def _release(vector: ExactVector, params: ClipParams, release_key: ReleaseKey, unit: Unit) -> Clipped:
-    return release_clipped(Tally.of_vector(vector, params), params, release_key, unit)
+def _release(vector: ExactVector, params: ClipParams, release_key: ReleaseKey, unit: PrivacyUnit) -> Clipped:
+    return release_clipped(ClipTally.of_vector(vector, params), params, release_key, unit)

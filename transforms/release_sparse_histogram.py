@@ -1,75 +1,71 @@
 """The whole release as one PTransform: the only module here that joins stages.
 
-    records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ─────────┐ (side input)
-                                                      ├─► ReleaseThreshold ◄───┤
-                                                      └─► EncodeCounts ◄───────┴─► WriteSketch
-                                                   or ──► ReleasePublicList (keys known beforehand) ─► WriteSketch
+    records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ────────┐ (side input)
+                                                      ├─► SelectKeys ◄────────┤
+                                                      └─► EncodeCounts ◄──────┴─► WriteSketch
+                                                   or ──► CountPublicKeys (keys known beforehand) ─► WriteSketch
 
-For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and
-bundles.
+For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and bundles.
+
+Several metrics of the same records are bounded once, side by side, and from there each is a release of its own:
+
+    records ─► BoundContributions (all metrics of a user) ─┬─► BoundKept (visits) ─► … ─► out/visits.sketch
+                                                           └─► BoundKept (bytes)  ─► … ─► out/bytes.sketch
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
 
-from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Histogram, KeyTable
+from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
-from hushgram.sensitivity import Unit
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan
-from hushgram.sparse_histogram.steps import (
-    PlannedRelease,
-    bounds,
-    key_for,
-    public_key_table,
-    unit_of,
-    values_for,
-)
-from hushgram.transforms.bound_contributions import (
-    BoundContributions,
-    BoundHeld,
-    CountRecords,
-    HoldContributions,
-)
-from hushgram.transforms.choose_contributions import ChooseContributions
+from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
+from hushgram.sparse_histogram.steps import PlannedRelease
+from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
-from hushgram.transforms.plan_release import PlanRelease
-from hushgram.transforms.release_public_list import ReleasePublicList
-from hushgram.transforms.release_threshold import ReleaseThreshold
-from hushgram.transforms.shuffle.batching import LocalResources
-from hushgram.transforms.shuffle.sharding import Shards, shards_for
-from hushgram.transforms.shuffle.vectors import CheckTallies
+from hushgram.transforms.plan_release import ChooseContributions, PlanRelease
+from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
+from hushgram.transforms.shuffle.combining import CheckTallies, LocalResources, Shards, shards_for
+from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights, selected_rows
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
-__all__ = ["ReleaseSparseHistogram"]
+__all__ = ["ReleaseMetrics", "ReleaseSparseHistogram"]
 
 
 class ReleaseSparseHistogram(beam.PTransform):
     """Records → a differentially private sketch at ``path``; the result is a collection of that path.
 
-    Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs; ``user`` and
-    ``key`` name columns (for pairs they only describe). With ``value``, a column of numbers from 0 on, their sums are
-    released in place of counts, under the ``max_value`` and ``unit`` of ``params``. Without ``user`` a single record is
-    protected instead of a person. The sketch is (epsilon, delta)-differentially private for what ``params`` say.
-    Each run of a pipeline is a release of its own, and what several of them lose together adds up.
+    Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs. The sketch is (epsilon,
+    delta)-differentially private for what ``params`` say. Each run of a pipeline is a release of its own, and what
+    several of them lose together adds up.
 
-    Records without a user or key are set aside. Where they are more than ``max_bad_share`` of all, the pipeline fails
-    with an `InputError` before anything is published.
-
-    With ``public_keys``, a list known without looking at the data, exactly those keys are released, each with
-    noise, and all of epsilon goes to them; nothing of any other key shows.
-
-    ``release_key`` reproduces an earlier release to the byte and is for tests and recovery: whoever has it can
-    subtract the noise. It travels in the pipeline's code to the workers, and is not in options, names,
-    display data or logs.
+    Args:
+        params: the parameters.
+        key: the column of keys (for pairs the name only describes).
+        path: where the sketch goes.
+        user: the column of users; left out, a single record is protected in place of a person.
+        value: a column of numbers from 0 on whose sums are released in place of counts, under the ``max_value`` and
+            ``granularity`` of ``params``.
+        public_keys: keys known without looking at the data. Exactly those are released, each with noise, and all of
+            epsilon goes to them; nothing of any other key shows.
+        name: the name of the release.
+        key_expression: how the key was derived, for the manifest.
+        max_rejected_share: records without a user or key are rejected; where they are more than this share of all, the
+            pipeline fails with an `InputError` before anything is published.
+        release_key: reproduces an earlier release to the byte, for tests and recovery: whoever has it can subtract the
+            noise. It travels in the pipeline's code to the workers, and is not in options, names, display data or logs.
+        shards: shards of the shuffles; without an effect on the result.
+        local: what the job may use where all workers share one machine; without an effect on the result.
 
     >>> import apache_beam as beam, tempfile
     >>> from hushgram import ReleaseParams, Sketch
@@ -87,141 +83,227 @@ class ReleaseSparseHistogram(beam.PTransform):
         params: ReleaseParams,
         *,
         key: str,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Target,
         user: str | None = None,
         value: str | None = None,
         public_keys: Any = None,
         name: str = "",
-        recipe: str = "",
-        max_bad_share: Number = "0.05",
+        key_expression: str = "",
+        max_rejected_share: Number = "0.05",
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: LocalResources | None = None,
     ) -> None:
         super().__init__()
-        #: a collection that must have come before anything is published, such as `ReadRecords.checked`
+        #: a collection that is waited for before anything is published, such as `ReadRecords.checked`
         self.after: Any = None
-        share = rational(max_bad_share, "max_bad_share", "ReleaseSparseHistogram")
-        self._check = Check(Limits(share, min_rows=0), "the records", group="")
-        if not isinstance(params, ReleaseParams):
-            raise ParameterError(
-                f"ReleaseSparseHistogram: params must be ReleaseParams, got {type(params).__name__}"
-            )
-        self._public_keys = None if public_keys is None else public_key_table(public_keys)
-        if params.choose_contributions and (user is None or public_keys is not None):
-            raise ParameterError(
-                "ReleaseSparseHistogram: max_contributions auto needs users and any keys; state a number"
-            )
-        grid = values_for(params, value, user, "ReleaseSparseHistogram")
-        self._value = None if value is None or grid is None else (value, grid)
-        self._params, self._user, self._key, self._said = params, user, key, (name, recipe)
-        self._release_key = key_for(params, release_key)
-        self._shards = shards or shards_for(None)
-        self._local = local or LocalResources()
-        self.target = Target.of(os.fspath(path))
+        self._spec = ReleaseSpec.of(
+            params,
+            key=key,
+            user=user,
+            value=value,
+            public_keys=public_keys,
+            name=name,
+            key_expression=key_expression,
+            release_key=release_key,
+            caller="ReleaseSparseHistogram",
+        )
+        self._check = _check(max_rejected_share)
+        self._shards, self._local = shards or shards_for(None), local
+        self._target = path if isinstance(path, Target) else Target.of(os.fspath(path))
 
     def expand(self, records: Any) -> Any:
-        bounding = self._bounding()
-        if self._params.choose_contributions:
-            held = records | "Hold" >> HoldContributions(bounding)  # (shard, Contributions)
-            return self.of_held(held, self.waits(bounding.taken.tallies))
-        return self._of_parts(records | "Bound" >> bounding, self.waits(bounding.taken.tallies))  # Histogram
-
-    def waits(self, tallies: Any) -> Any:
-        """What must have come before anything is published: that not too many records were set aside."""
-        checked = tallies | "CheckTaken" >> CheckTallies(self._check)
-        waits = (checked,) if self.after is None else (checked, self.after)
-        return waits | "AllChecked" >> beam.Flatten()
-
-    def of_held(self, held: Any, after: Any, metric: int = 0) -> Any:
-        """From (shard, Contributions) of all users, of which this is one metric, to the path."""
-        chosen = None
-        if self._params.choose_contributions:
-            choose = ChooseContributions(self._params, self._release_key, metric)
-            chosen = held | "ChooseContributions" >> choose
-        bound = BoundHeld(chosen or self._params, self._release_key, metric)
-        return self._of_parts(held | "Bound" >> bound, after, chosen)
-
-    def _of_parts(self, parts: Any, after: Any, chosen: Any = None) -> Any:
-        """From parts of the bounded histogram to the path."""
-        public = self._public_keys
-        released = self._sparse(parts, chosen) if public is None else self._public(parts, public)
-        released["after"] = after
-        return released | "WriteSketch" >> WriteSketch(self.target, self._release_key, *self._said)
-
-    def _merged(self, parts: Any, groups: int) -> Any:
-        """(group, Histogram), complete and in whole units."""
-        shards = parts | "MergeHistogram" >> MergeHistograms(groups, texts=self._texts)
-        if self._value is None or self._user is not None:
-            return shards
-        held = tuple[int, Histogram]
-        return shards | "RoundSums" >> beam.MapTuple(self._rounded).with_output_types(held)
-
-    def _rounded(self, group: int, sums: Histogram) -> tuple[int, Histogram]:
-        return group, sums.in_units(self._release_key)
-
-    def _sparse(self, parts: Any, chosen: Any) -> dict[str, Any]:
-        """Any key at all: threshold and encoding, under a plan from noisy sizes."""
-        params, release_key, groups = self._params, self._release_key, self._shards.groups
-        shards = self._merged(parts, groups)
-        plans = PlanRelease(params, release_key, groups=groups, unit=self._unit, chosen=chosen)
-        planned = shards | "PlanSizes" >> plans  # one PlannedRelease
-        heavy = shards | "Threshold" >> ReleaseThreshold(
-            planned, release_key, groups=groups
-        )  # (group, Heavy)
-        blocks = shards | "Encode" >> EncodeCounts(planned, release_key, groups=groups)  # EncodedBlock
-        plan = planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan)
-        return {"heavy": heavy, "blocks": blocks, "plan": plan}
-
-    def _public(self, parts: Any, table: KeyTable) -> dict[str, Any]:
-        """A list that is known beforehand: noise on every key of it, and nothing else."""
-        plan = make_public_plan(self._params, len(table.texts), self._unit)
-        shards = self._merged(parts, 1)  # (0, Histogram)
-        heavy = shards | "Laplace" >> ReleasePublicList(table, plan, self._release_key)  # (0, Heavy)
-        made = parts.pipeline | "PublicPlan" >> beam.Create([plan], reshuffle=False).with_output_types(Plan)
-        return {"heavy": heavy, "plan": made}
-
-    @property
-    def _unit(self) -> Unit:
-        return unit_of(self._user)
-
-    @property
-    def _texts(self) -> bool:
-        return self._params.delta != 0 or self._public_keys is not None
-
-    def _bounding(self) -> Any:
-        if self._user is None:
-            return CountRecords(
-                self._key,
-                texts=self._texts,
-                public_keys=self._public_keys,
-                value=self._value,
-                release_key=self._release_key,
-                local=self._local,
-            )
-        return BoundContributions(
-            self._user,
-            self._key,
-            self._release_key,
-            bounds(self._params, self._release_key),
-            texts=self._texts,
-            shards=self._shards.users,
-            public_keys=self._public_keys,
-            values=(self._value,),
-            local=self._local,
+        keep = self._spec.params.choose_contributions or self._spec.params.weighted
+        bound = BoundContributions(self._spec.bounding, self._shards.users, self._local, keep=keep)
+        bounded = records | "Bound" >> bound  # Histogram; where C is chosen first, (shard, Contributions)
+        checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
+        if self.after is not None:
+            checked = (checked, self.after) | "AllChecked" >> beam.Flatten()
+        release = _ReleaseBounded(
+            self._spec, self._target, self._shards.groups, metric=0 if keep else None, local=self._local
         )
+        return (bounded, checked) | "Release" >> release
 
     def display_data(self) -> dict[str, Any]:
-        params = self._params
+        params = self._spec.params
         return {
             "epsilon": show(params.epsilon),
             "delta": show(params.delta),
             "max_contributions": params.max_contributions,
             "max_per_key": params.max_per_key,
-            "user": self._user or "(a record is the unit of privacy)",
-            "key": self._key,
-            "path": self.target.path,
+            "user": self._spec.user or "(a record is the privacy unit)",
+            "key": self._spec.key,
+            "path": self._target.path,
         }
+
+
+class ReleaseMetrics(beam.PTransform):
+    """Records → a sketch NAME.sketch in the folder ``path`` for each metric; the result is a collection of the paths.
+
+    Users cross the shuffle once, and a user's keys are kept in one order for all metrics: those that count for one
+    metric are a prefix of those that count for another with a larger bound. All metrics together lose the sum.
+
+    Args:
+        metrics: parameters, and the column of values if any, by name.
+        path: the folder of the sketches.
+
+    Other arguments are those of `ReleaseSparseHistogram`.
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        *,
+        key: str,
+        path: str | os.PathLike[str],
+        user: str | None = None,
+        name: str = "",
+        key_expression: str = "",
+        max_rejected_share: Number = "0.05",
+        release_key: ReleaseKey | None = None,
+        shards: Shards | None = None,
+        local: LocalResources | None = None,
+    ) -> None:
+        super().__init__()
+        self._bounding, self._specs = metric_specs(
+            metrics, key=key, user=user, name=name, key_expression=key_expression, release_key=release_key
+        )
+        self._check = _check(max_rejected_share)
+        self._shards, self._local = shards or shards_for(None), local
+        self._targets = {name: Target.of(f"{os.fspath(path)}/{name}.sketch") for name in metrics}
+
+    def expand(self, records: Any) -> Any:
+        users = self._bounding.user is not None
+        if users:
+            bound = BoundContributions(self._bounding, self._shards.users, self._local, keep=True)
+            bounded = records | "Bound" >> bound  # (shard, Contributions)
+            checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
+        paths = []
+        for metric, (name, spec) in enumerate(self._specs.items()):
+            label = name.capitalize()
+            if not users:
+                bound = BoundContributions(spec.bounding, local=self._local)
+                bounded = records | f"Bound{label}" >> bound  # Histogram
+                checked = bound.tallies | f"CheckTaken{label}" >> CheckTallies(self._check)
+            release = _ReleaseBounded(
+                spec,
+                self._targets[name],
+                self._shards.groups,
+                metric=metric if users else None,
+                local=self._local,
+            )
+            paths.append((bounded, checked) | label >> release)
+        return paths | "Paths" >> beam.Flatten()
+
+
+class _ReleaseBounded(beam.PTransform):
+    """(bounded contributions, what is waited for) → the path of the sketch.
+
+    With ``metric``, contributions are (shard, Contributions) of which this is one metric; else parts of the bounded
+    histogram.
+    """
+
+    def __init__(
+        self,
+        spec: ReleaseSpec,
+        target: Target,
+        groups: int,
+        *,
+        metric: int | None,
+        local: LocalResources | None,
+    ) -> None:
+        super().__init__()
+        self._spec, self._target, self._metric, self._local = spec, target, metric, local
+        self._groups = groups if spec.public_keys is None else 1
+
+    def expand(self, given: tuple[Any, Any]) -> Any:
+        spec, groups, release_key = self._spec, self._groups, self._spec.release_key
+        bounded, checked = given
+        if spec.params.weighted:
+            return {**self._weighted(bounded), "after": checked} | "WriteSketch" >> WriteSketch(
+                spec, self._target
+            )
+        chosen = None
+        if self._metric is not None:
+            # First, C is chosen from the data where the parameters ask for that, and users are bounded to it.
+            if spec.params.choose_contributions:
+                choose = ChooseContributions(spec, self._metric)
+                chosen = bounded | "ChooseContributions" >> choose  # one ChosenParams
+            bounded = bounded | "Bound" >> BoundKept(spec, self._metric, chosen)  # Histogram
+
+        # Second, the parts are summed, each group of noise shards by itself.
+        merged = self._merge(bounded)  # (group, Histogram)
+
+        # Third, the plan follows from noisy sizes; then keys are selected, and the counts of all others encoded.
+        if spec.public_keys is not None:
+            made = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
+            create = beam.Create([made], reshuffle=False).with_output_types(Plan)
+            released = {
+                "plan": merged.pipeline | "PublicPlan" >> create,  # one Plan
+                "heavy": merged | "CountPublicKeys" >> CountPublicKeys(spec, made),  # (0, Heavy)
+            }
+        else:
+            planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen)  # one PlannedRelease
+            released = {
+                "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
+                "heavy": merged | "SelectKeys" >> SelectKeys(release_key, planned, groups),  # (group, Heavy)
+            }
+            if spec.params.encodes:
+                released["blocks"] = merged | "Encode" >> EncodeCounts(
+                    release_key, planned, groups
+                )  # EncodedBlock
+
+        # Last, everything is written; nothing is published before the records are checked.
+        return {**released, "after": checked} | "WriteSketch" >> WriteSketch(spec, self._target)  # path
+
+    def _weighted(self, users: Any) -> dict[str, Any]:
+        """Select keys by weights, count the selected ones, and encode the counts of all others."""
+        spec, groups = self._spec, self._groups
+        found = users | "SelectByWeights" >> SelectByWeights(spec, self._metric or 0, groups, self._local)
+        stated = found["users"]  # (shard, StatedRows)
+        chosen = None
+        if spec.params.choose_contributions:
+            rows = stated | "SelectedRows" >> beam.MapTuple(selected_rows).with_output_types(
+                tuple[int, Contributions]
+            )
+            chosen = rows | "ChooseContributions" >> ChooseContributions(spec)  # one ChosenParams
+        counted = stated | "BoundSelected" >> BoundSelected(spec, chosen, selected=True)  # Histogram
+        counts = counted | "MergeCounts" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
+        plan = PlanRelease(spec, groups, chosen)
+        released = {}
+        if spec.params.encodes:
+            rest = stated | "BoundOthers" >> BoundSelected(spec, chosen, selected=False)  # Histogram
+            merged = rest | "MergeOthers" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
+            planned = merged | "PlanSizes" >> plan  # one PlannedRelease
+            released["blocks"] = merged | "Encode" >> EncodeCounts(
+                spec.release_key, planned, groups
+            )  # EncodedBlock
+        else:
+            planned = plan.without_sizes(users.pipeline)  # one PlannedRelease
+        named = {"counts": counts, "selected": found["selected"]}
+        return {
+            **released,
+            "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
+            "heavy": named | "CountSelected" >> CountSelected(spec, planned, groups),  # (group, Heavy)
+        }
+
+    def _merge(self, parts: Any) -> Any:
+        """Return (group, Histogram), complete and in whole counts."""
+        spec = self._spec
+        merged = parts | "MergeHistogram" >> MergeHistograms(self._groups, texts=spec.texts)
+        if spec.value is None or spec.user is not None:
+            return merged
+        rounded = beam.Map(_round, spec.release_key).with_output_types(tuple[int, Histogram])
+        return merged | "RoundSums" >> rounded
+
+
+def _check(max_rejected_share: Number) -> Check:
+    share = rational(max_rejected_share, "max_rejected_share", "ReleaseSparseHistogram")
+    return Check(Limits(share, min_rows=0), "the records", group="")
+
+
+def _round(shard: tuple[int, Histogram], release_key: ReleaseKey) -> tuple[int, Histogram]:
+    return shard[0], shard[1].rounded(release_key)
 
 
 def _plan_of(planned: PlannedRelease) -> Plan:

@@ -1,7 +1,12 @@
-"""The sparse vector stage: exact answers in, released answers out; at once, or one by one on a stream.
+"""Sparse vector stages: exact answers from bounded data (`AnswerQueries`), released ones from those (`SparseVector`).
 
-In:  (stream, (sequence numbers, exact answers)): arrays, or single numbers where queries arrive one at a time.
+In:  `Histogram` parts of bounded contributions, by key ("keys") and by packed record ("records").
+Mid: (stream, (sequence numbers, exact answers)): exact and private. Your own pipeline may begin here, with arrays, or
+     with single numbers where queries arrive one at a time.
 Out: (stream, `StreamAnswers`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number; public.
+
+Each worker counts its parts into vectors of whole numbers (`QueryPlan`), vectors are summed, and the answers are read
+from the sum: one pass over the data however many queries there are.
 
 Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
 yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data
@@ -13,7 +18,7 @@ same output, and any change of the data changes the noise of every stream.
 
 **Online.** A stateful DoFn per stream: what arrives early is held back until its turn, what arrives twice
 is answered as before without new noise, and a halted stream says so at once. The state is O(cutoff) besides
-what is held back (see `hushgram.svt.online`), and the noise survives a restored checkpoint; a checkpoint
+what is held back (see `hushgram.mechanisms.svt.online`), and the noise survives a restored checkpoint; a checkpoint
 restored under another release key is refused.
 
 **Windows** of the input are left behind: a stream has one threshold and one cutoff for all time.
@@ -21,28 +26,105 @@ restored under another release key is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.coders import BytesCoder, PickleCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 from numpy.typing import NDArray
 
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.laplace_mechanism import whole_numbers
+from hushgram.mechanisms.laplace import whole_numbers
+from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.mechanisms.svt.mechanism import Answer, run_batch
+from hushgram.mechanisms.svt.online import StreamState, advance, begin, recall
+from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import show
-from hushgram.sensitivity import Exact, ExactVector, Sensitivity, Unit
-from hushgram.svt.mechanism import Answer, run_batch
-from hushgram.svt.online import StreamState, advance, begin, recall
-from hushgram.svt.params import SvtParams
-from hushgram.transforms.shuffle.vectors import DigestAll, OneWindow
+from hushgram.sensitivity import Exact, ExactVector, PrivacyUnit, Sensitivity
+from hushgram.transforms.shuffle.combining import DigestAll, OneWindow, SumParts
 
-__all__ = ["SparseVector", "StreamAnswers"]
+__all__ = ["RECORD", "AnswerQueries", "PackRecords", "SparseVector", "StreamAnswers"]
+
+#: The column in which packed records travel to the bounding stage.
+RECORD = "record"
 
 I64 = NDArray[np.int64]
+
+
+class PackRecords(beam.PTransform):
+    """Arrow batches → batches of (user, record), a record being the key and the queried columns as bytes.
+
+    Args:
+        schema: the columns of a record (`QueryPlan.record_schema`).
+        user: the column of users; without one, batches have the record alone.
+    """
+
+    def __init__(self, schema: pa.Schema, user: str | None) -> None:
+        super().__init__()
+        self._schema, self._user = schema, user
+
+    def expand(self, batches: Any) -> Any:
+        packed = batches | "Pack" >> beam.Map(_pack, self._schema, self._user)
+        packed.element_type = pa.RecordBatch
+        return packed
+
+
+def _pack(batch: pa.RecordBatch, schema: pa.Schema, user: str | None) -> pa.RecordBatch:
+    columns = {} if user is None else {user: batch.column(user)}
+    packed = {**columns, RECORD: pack_records(batch, schema)}
+    return pa.RecordBatch.from_pydict(packed, metadata=batch.schema.metadata)
+
+
+class AnswerQueries(beam.PTransform):
+    """{"keys": parts, "records": parts} → (stream, (sequence numbers, exact answers)).
+
+    Either collection may be left out where no query needs it.
+
+    Args:
+        plan: all queries, compiled.
+        streams: names of the streams and sequence numbers of their queries, in the order of ``plan``.
+    """
+
+    def __init__(self, plan: QueryPlan, streams: Sequence[tuple[str, I64 | range]]) -> None:
+        super().__init__()
+        self._plan, self._streams = plan, list(streams)
+
+    def expand(self, parts: Mapping[str, Any]) -> Any:
+        vectors = [
+            collection | f"Count{name.title()}" >> beam.Map(_count_part, self._plan.counting(), name)
+            for name, collection in parts.items()
+        ]
+        return (
+            vectors
+            | "Together" >> beam.Flatten()
+            | "Sum" >> SumParts(len(self._plan.zeros()))
+            | "ReadAnswers" >> beam.FlatMap(_read_answers, self._plan.reading(), self._streams)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"queries": self._plan.size, "streams": len(self._streams)}
+
+
+def _read_answers(
+    total: ExactVector, plan: QueryPlan, streams: list[tuple[str, I64 | range]]
+) -> Iterator[tuple[str, tuple[I64, ExactVector]]]:
+    answers = plan.answers(total, [len(numbers) for _, numbers in streams])
+    for (name, numbers), own in zip(streams, answers, strict=True):
+        yield name, (np.asarray(numbers, dtype=np.int64), own)
+
+
+def _count_part(part: Histogram, plan: QueryPlan, form: str) -> ExactVector:
+    counted = plan.zeros()
+    if form == "keys":
+        plan.add_keys(counted, part)
+    elif len(part):
+        plan.add_records(counted, unpack_records(part.texts, plan.record_schema), part.counts)
+    return ExactVector(counted, part.sensitivity)
 
 
 class StreamAnswers(NamedTuple):
@@ -57,12 +139,14 @@ class StreamAnswers(NamedTuple):
 class SparseVector(beam.PTransform):
     """(stream, (sequence numbers, exact answers)) → (stream, `StreamAnswers`).
 
-    ``params`` holds for every stream, or for each by name. ``online`` is chosen by whether the input is
-    bounded. Sequence numbers of an online stream begin at ``first`` and leave no gap.
-
-    ``release_key`` is a secret: whoever has it can subtract the noise. A batch has a `ReleaseKey`, which reproduces an
-    earlier run; an online stage has an `InteractiveKey`, which it takes. Left out, a fresh one is made, so that
-    building the pipeline again is a new release.
+    Args:
+        params: for every stream, or for each by name.
+        release_key: a secret: whoever has it can subtract the noise. A batch has a `ReleaseKey`, which reproduces an
+            earlier run; an online stage has an `InteractiveKey`, which it takes. Left out, a fresh one is made, so
+            that building the pipeline again is a new release.
+        online: whether to answer one by one; left out, whether the input is unbounded.
+        first: the sequence number that an online stream begins with; numbers leave no gap.
+        unit: the privacy unit.
     """
 
     def __init__(
@@ -72,7 +156,7 @@ class SparseVector(beam.PTransform):
         release_key: ReleaseKey | InteractiveKey | None = None,
         online: bool | None = None,
         first: int = 0,
-        unit: Unit = "user",
+        unit: PrivacyUnit = "user",
     ) -> None:
         super().__init__()
         self._params = params if isinstance(params, SvtParams) else dict(params)
@@ -122,7 +206,7 @@ def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtP
 
 
 def _one_by_one(
-    element: tuple[str, tuple[Any, Any]], params: SvtParams | Mapping[str, SvtParams], unit: Unit
+    element: tuple[str, tuple[Any, Any]], params: SvtParams | Mapping[str, SvtParams], unit: PrivacyUnit
 ) -> Iterator[tuple[str, tuple[int, int]]]:
     stream, part = element
     calibrated = _params_of(params, stream).calibrated(unit)
@@ -132,7 +216,7 @@ def _one_by_one(
 
 
 def _whole(part: tuple[Any, Any], promised: Sensitivity) -> tuple[I64, ExactVector]:
-    """Sequence numbers and answers, however they were given; that bare ones are bounded is the caller's promise."""
+    """Return sequence numbers and answers, however they were given; the caller promises that plain ones are bounded."""
     numbers, answers = part
     if not isinstance(answers, ExactVector):
         answers = ExactVector(_numbers(answers), promised)
@@ -144,9 +228,11 @@ def _numbers(given: Any) -> I64:
 
 
 def _in_order(
-    gathered: tuple[str, Iterable[tuple[Any, Any]]], params: SvtParams | Mapping[str, SvtParams], unit: Unit
+    gathered: tuple[str, Iterable[tuple[Any, Any]]],
+    params: SvtParams | Mapping[str, SvtParams],
+    unit: PrivacyUnit,
 ) -> tuple[str, I64, ExactVector]:
-    """A stream's answers by sequence number; canonical, also where a number comes twice."""
+    """Return a stream's answers by sequence number; canonical, also where a number comes twice."""
     stream, parts = gathered
     promised = _params_of(params, stream).calibrated(unit)
     held = [_whole(part, promised) for part in parts]
@@ -161,7 +247,7 @@ class _AnswerBatch(beam.DoFn):
     """A stream in order, and the digest of all streams → its released answers."""
 
     def __init__(
-        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, unit: Unit
+        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, unit: PrivacyUnit
     ) -> None:
         self._params, self._release_key, self._unit = params, release_key, unit
 

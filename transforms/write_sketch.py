@@ -4,7 +4,7 @@ In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All
      waited for.
 Out: the path, once the sketch is there.
 
-Content comes from the functions of `hushgram.sketch.writer`, so the bytes are those of the library. On a
+Content comes from the functions of `hushgram.sketch.storage`, so the bytes are those of the library. On a
 local file system the files go to a hidden directory beside the target, which becomes the target by one
 rename; where the target is an empty directory, and on object stores, which have no rename, the files go there
 and the manifest last: a directory without one is not a sketch. Every name and every byte is a function of the
@@ -25,9 +25,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
-from hushgram.names import check_name
-from hushgram.noise.entropy import ReleaseKey
-from hushgram.publishing import check_free, clear_dead, output_errors, publish, put_file, work_name
+from hushgram.key_selection.threshold import Heavy
+from hushgram.publishing import check_free, output_errors, publish, put_file, remove_dead_work, work_name
 from hushgram.sketch.heavy import heavy_bytes
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
@@ -38,11 +37,11 @@ from hushgram.sketch.manifest import (
     Manifest,
     blocks_name,
 )
-from hushgram.sketch.writer import BlockFile, added_up
+from hushgram.sketch.storage import BlockFile, added_up
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import seeds_of
-from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.shuffle import blocks as _blocks  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 
 __all__ = ["Target", "WriteSketch", "discard_work"]
 
@@ -56,7 +55,7 @@ class Target:
 
     @classmethod
     def of(cls, path: str) -> Target:
-        """Refuses what exists; an empty directory is taken as it is."""
+        """Return the target of a path; refuse what exists. An empty directory is taken as it is."""
         path = os.fspath(path)
         if FileSystems.get_scheme(path) is not None:
             path = path.rstrip("/")
@@ -69,22 +68,21 @@ class Target:
         if os.path.isdir(path) and not os.listdir(path):
             return cls(path, path)
         free = check_free(path)
-        clear_dead(free.parent)
+        remove_dead_work(free.parent)
         return cls(path, str(free.with_name(work_name(free.name))))
 
     @property
     def local(self) -> bool:
-        """Whether a rename makes the sketch visible."""
+        """Return whether a rename makes the sketch visible."""
         return self.work != self.path
 
 
 class WriteSketch(beam.PTransform):
     """Released parts → the sketch at ``target``; the result is a collection of its path alone."""
 
-    def __init__(self, target: Target, release_key: ReleaseKey, name: str = "", recipe: str = "") -> None:
+    def __init__(self, spec: ReleaseSpec, target: Target) -> None:
         super().__init__()
-        self._target, self._release_key = target, release_key
-        self._said = (check_name(name, "the name of a release"), recipe)
+        self._spec, self._target = spec, target
 
     def expand(self, parts: dict[str, Any]) -> Any:
         heavy = (
@@ -106,9 +104,8 @@ class WriteSketch(beam.PTransform):
         return self._publish(parts, written)
 
     def _publish(self, parts: dict[str, Any], written: Any) -> Any:
-        step = _Publish(self._target, self._release_key, *self._said)
         after = [beam.pvalue.AsList(parts["after"])] if "after" in parts else []
-        publish = beam.ParDo(step, beam.pvalue.AsList(written), *after)
+        publish = beam.ParDo(_Publish(self._spec, self._target), beam.pvalue.AsList(written), *after)
         return parts["plan"] | "Publish" >> publish.with_output_types(str)
 
     def display_data(self) -> dict[str, Any]:
@@ -148,21 +145,23 @@ class _WriteBlocks(beam.DoFn):
 class _Publish(beam.DoFn):
     """Plan and the list of files → the manifest, and the sketch is there."""
 
-    def __init__(self, target: Target, release_key: ReleaseKey, name: str, recipe: str = "") -> None:
-        self._target, self._release_key, self._name, self._recipe = target, release_key, name, recipe
+    def __init__(self, spec: ReleaseSpec, target: Target) -> None:
+        self._spec, self._target = spec, target
 
     def process(self, plan: Plan, written: list[_Written], _after: Any = None) -> Iterator[str]:
         # heavy.parquet first, then the files of blocks by number: the order of the library
         heavy, *files = sorted(written, key=lambda file: (file.entry.name != HEAVY_NAME, file.entry.name))
         entries, sums = [file.entry for file in (heavy, *files)], added_up(file.sums for file in files)
         index = b"".join(file.index for file in files)
-        if plan.space is not None:
+        if plan.layout is not None:
             entries.insert(1, FileEntry.of(INDEX_NAME, index))
-        seeds = seeds_of(plan, self._release_key)
-        manifest = Manifest(plan, seeds, sums, heavy.rows, tuple(entries), self._name, recipe=self._recipe)
+        spec, seeds = self._spec, seeds_of(plan, self._spec.release_key)
+        manifest = Manifest(
+            plan, seeds, sums, heavy.rows, tuple(entries), spec.name, key_expression=spec.key_expression
+        )
         content = manifest.to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far
-            if plan.space is not None:
+            if plan.layout is not None:
                 _put(self._target.work, INDEX_NAME, index)
             self._check(entries)
             _sweep(self._target.work)

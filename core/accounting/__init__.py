@@ -11,11 +11,11 @@ really computed.
 
 from __future__ import annotations
 
-from hushgram.accounting.composition import CONDITIONS, Budget, Total, fits, further, largest_scale, total
+from hushgram.accounting.composition import CONDITIONS, Budget, TotalLoss, fits, further, largest_scale, total
 from hushgram.accounting.events import KINDS, RELATIONS, Event, Spending, spending
-from hushgram.accounting.guarantee import Guarantee, Part
+from hushgram.accounting.guarantee import Guarantee
 
 __all__ = [
-    "CONDITIONS", "KINDS", "RELATIONS", "Budget", "Event", "Guarantee", "Part", "Spending", "Total", "fits",
+    "CONDITIONS", "KINDS", "RELATIONS", "Budget", "Event", "Guarantee", "Spending", "TotalLoss", "fits",
     "further", "largest_scale", "spending", "total",
 ]  # fmt: skip

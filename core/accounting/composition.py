@@ -4,8 +4,8 @@
 composition; Dwork and Roth 2014, Theorem 3.16). It holds for any adaptive choice of mechanisms *and* of their
 parameters.
 
-`filter`, the default. Sums, or sums of squares against an allowance, whichever admits more: holds for adaptive
-choices too, and admits more of many small releases. The proof is in `filters`. A tenth of δ pays for it.
+`filter`, the default. Sums, or sums of squares against an allowance, whichever admits more: a privacy filter, which
+holds for adaptive choices too and admits more of many small releases. A tenth of δ pays for it.
 
 `best`. Sums, or privacy loss distributions by Google's dp-accounting. Every (ε, δ)-DP mechanism is dominated by
 randomized response with the same (ε, δ) (Kairouz, Oh, Viswanath 2015, Theorem 3.2), and a composition is
@@ -22,6 +22,40 @@ All rounding is against ourselves:
     δ of an event   leaves the convolution: 1 − Π(1 − δ_i) ≤ Σδ_i, which is taken from the budget's δ
     δ asked for     lowered by 1/1000 and by 1e-11, far above what the float transforms can be off
     ε read off      rounded up to a multiple of 1e-9, and by one such step more
+
+**The filter.** Let a data set release events (ε_1, δ_1), (ε_2, δ_2), … where each mechanism *and its ε_i, δ_i* may
+follow from all outputs before it, and let the next event be refused where it would break, for fixed
+numbers ε, ρ*, δ_c and δ_e,
+
+    Σ δ_i ≤ δ_e   and   ( Σ ε_i ≤ ε   or   Σ ε_i²/2 ≤ ρ* ).
+
+Then all outputs together are (ε, δ_e + δ_c)-DP, where ρ* is any number that `noise.zcdp` (1) allows at (ε, δ_c).
+
+Proof. *Events with δ_i = 0.* Let P and Q be the distributions of all outputs on neighbours and L the log of
+their ratio. A path is a list of outputs; it ends where the next event is refused or none is asked for.
+
+1. On a path that ends with Σ ε_i ≤ ε, L ≤ Σ ε_i ≤ ε.
+2. On every other path Σ ε_i²/2 ≤ ρ* at its end, so at each earlier step too. Let M be the same adversary under
+   the second condition alone; these paths have the same probabilities under M. An ε_i-DP mechanism has Rényi
+   divergence D_α ≤ α ε_i²/2 (Bun, Steinke 2016, Proposition 3.3), and ε_i is known given the outputs before
+   it, so (P/Q)^α · exp(−(α − 1) α Σ ε_i²/2) is a supermartingale under Q, and with Σ ε_i²/2 ≤ ρ* on every path
+   of M: E_Q[(P/Q)^α] ≤ exp((α − 1) α ρ*) (Feldman, Zrnic 2021, Theorem 3.1; Whitehouse, Ramdas, Rogers, Wu
+   2023, Theorem 1). By Canonne, Kamath, Steinke 2020, Proposition 12, E_P[max(0, 1 − e^(ε − L))] over the paths
+   of M is at most δ_c.
+3. P(S) − e^ε Q(S) ≤ Σ over all paths of max(0, P − e^ε Q), which by 1 has terms from paths of the second kind
+   alone, and these sum to at most δ_c by 2.
+
+*Any δ_i.* An (ε_i, δ_i)-DP pair is with probability 1 − δ_i an ε_i-DP pair and else anything (Kairouz, Oh,
+Viswanath 2015, Theorem 3.2). The probability that any "else" happens on a path is at most the mean of Σ δ_i,
+which is at most δ_e, and without it the proof above applies. ∎
+
+δ_c is a fixed share of the budget's δ: it must not depend on outputs, so what events leave of δ_e is not used.
+
+| symbol | meaning |
+|---|---|
+| ε, δ | the budget |
+| δ_c, δ_e | its δ for composition (`COMPOSITION_SHARE` of it), and for the δ of events: δ_c + δ_e = δ |
+| ρ* | `Budget.allowance`: what Σ ε_i²/2 may be |
 """
 
 from __future__ import annotations
@@ -36,11 +70,15 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from hushgram.accounting.events import Event, Spending, spending
-from hushgram.accounting.filters import COMPOSITION_SHARE, allowance, epsilon_of
 from hushgram.errors import ParameterError
+from hushgram.noise.intervals import enclose, ratio_interval
+from hushgram.noise.zcdp import rho_for, zcdp_epsilon
 from hushgram.numbers import Number, rational, rational_delta, show
 
-__all__ = ["CONDITIONS", "Budget", "Rule", "Total", "fits", "further", "largest_scale", "total"]
+__all__ = [
+    "CONDITIONS", "Budget", "Rule", "TotalLoss", "calibrated_run_epsilon", "composed_delta", "fits", "further",
+    "largest_scale", "rdp_epsilon", "total",
+]  # fmt: skip
 
 Rule: TypeAlias = Literal["filter", "basic", "best"]
 
@@ -53,11 +91,13 @@ CONDITIONS: Mapping[str, str] = MappingProxyType(
 )
 """What must be true of how releases are chosen, for each rule."""
 
+COMPOSITION_SHARE = Fraction(1, 10)
+"""Ten times less for δ_c costs a few per cent of ρ*, and nine tenths of δ are left for events."""
 _POINTS = 1 << 18
 """Grid points for the sum of all ε: 1,000 events of one ε are then rounded up by less than 0.4 %."""
 _GROUPS = 48
 """Distinct ε that are convolved one by one; more are rounded up until so few are left: a sum takes < 1 s."""
-_LEAST_DELTA = Fraction(1, 10**10)
+_MIN_DELTA = Fraction(1, 10**10)
 """Below this, the float transforms of a distribution are no proof any more: basic composition alone."""
 _SLACK_SHARE, _SLACK = Fraction(1, 1000), Fraction(1, 10**11)
 _SEARCH_LIMIT = 1000
@@ -94,14 +134,14 @@ class Budget:
     @property
     def allowance(self) -> Fraction:
         """What half the sum of all ε² may be; 0 where the rule has no such sum."""
-        return allowance(self.epsilon, self.composition_delta) if self.composition_delta else Fraction(0)
+        return rho_for(self.epsilon, self.composition_delta) if self.composition_delta else Fraction(0)
 
     def __repr__(self) -> str:
         return f"Budget(ε = {show(self.epsilon)}, δ = {show(self.delta)}, {self.rule})"
 
 
 @dataclass(frozen=True)
-class Total:
+class TotalLoss:
     """What was spent, and how it was counted.
 
     `basic_epsilon` and `basic_delta` are exact sums. `better_epsilon` is an upper bound on ε by the other proof
@@ -117,8 +157,8 @@ class Total:
     proof: Literal["sums", "squares", "distributions"]
 
 
-def total(events: Iterable[Event] | Spending, budget: Budget) -> Total:
-    """The composition of the events under the budget's δ and rule.
+def total(events: Iterable[Event] | Spending, budget: Budget) -> TotalLoss:
+    """Return the composition of the events under the budget's δ and rule.
 
     >>> total([Event("laplace", "0.1")] * 30, Budget(3)).epsilon
     Fraction(3, 1)
@@ -129,17 +169,17 @@ def total(events: Iterable[Event] | Spending, budget: Budget) -> Total:
     if budget.rule == "best":
         better, at = pld_epsilon(spent, budget.delta), budget.delta
     elif budget.composition_delta:
-        better, at = epsilon_of(_squares(spent), budget.composition_delta), delta + budget.composition_delta
+        better, at = zcdp_epsilon(_squares(spent), budget.composition_delta), delta + budget.composition_delta
     within = epsilon <= budget.epsilon and delta <= budget.delta
     enough = epsilon * _CLEARLY if within else epsilon
     if better is not None and better < enough:
         proof: Literal["squares", "distributions"] = "distributions" if budget.rule == "best" else "squares"
-        return Total(epsilon, delta, better, better, at, proof)
-    return Total(epsilon, delta, better, epsilon, delta, "sums")
+        return TotalLoss(epsilon, delta, better, better, at, proof)
+    return TotalLoss(epsilon, delta, better, epsilon, delta, "sums")
 
 
 def fits(events: Iterable[Event] | Spending, budget: Budget) -> bool:
-    """Whether the events together stay within the budget. The cheap proof is tried first."""
+    """Return whether the events together stay within the budget. The cheap proof is tried first."""
     spent = _counted(events)
     epsilon, delta = basic(spent)
     if delta > budget.delta - budget.composition_delta:
@@ -153,7 +193,7 @@ def fits(events: Iterable[Event] | Spending, budget: Budget) -> bool:
 
 
 def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> int:
-    """How many more such releases fit beside what is spent (counted to 1,000 at most).
+    """Return how many more such releases fit beside what is spent (counted to 1,000 at most).
 
     >>> further([], [Event("laplace", "0.1")], Budget(3))
     30
@@ -165,7 +205,7 @@ def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget:
 
 
 def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> Fraction:
-    """A share of this release's ε that would still fit: exact by sums, else in steps of 1/32.
+    """Return a share of this release's ε that would still fit: exact by sums, else in steps of 1/32.
 
     0 where nothing would.
 
@@ -185,22 +225,22 @@ def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], b
 
 
 def basic(spent: Spending) -> tuple[Fraction, Fraction]:
-    """The exact sums of ε and δ."""
+    """Return the exact sums of ε and δ."""
     epsilon = sum((e * n for (e, _), n in spent.items()), Fraction(0))
     delta = sum((d * n for (_, d), n in spent.items()), Fraction(0))
     return epsilon, delta
 
 
 def _squares(spent: Spending) -> Fraction:
-    """Σ ε²/2."""
+    """Return Σ ε²/2."""
     return sum((e * e * n for (e, _), n in spent.items()), Fraction(0)) / 2
 
 
 def pld_epsilon(spent: Spending, delta: Fraction) -> Fraction | None:
-    """An upper bound on ε at `delta` by composed privacy loss distributions; None where none can be given."""
+    """Return an upper bound on ε at `delta` by composed privacy loss distributions; None where none can be given."""
     left = delta - basic(spent)[1]
     left -= max(left * _SLACK_SHARE, _SLACK)
-    if delta < _LEAST_DELTA or left <= 0:
+    if delta < _MIN_DELTA or left <= 0:
         return None
     losses: Counter[Fraction] = Counter()
     for (epsilon, _), count in spent.items():
@@ -213,7 +253,7 @@ def pld_epsilon(spent: Spending, delta: Fraction) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def _composed(losses: frozenset[tuple[Fraction, int]], delta: Fraction) -> Fraction | None:
-    """ε of the composition of pure events at `delta`, from dp-accounting; cached: a search asks again."""
+    """Return ε of the composition of pure events at `delta`, from dp-accounting; cached: a search asks again."""
     steps, unit = _on_grid(losses)
     pld: Any = None
     for step, count in sorted(steps.items()):
@@ -260,7 +300,7 @@ def _plus(before: Spending, one: Spending, times: int) -> Spending:
 
 
 def _last(allowed: Callable[[int], bool], limit: int) -> int:
-    """The largest n ≤ limit with allowed(n), where false stays false; by doubling, then halving."""
+    """Return the largest n ≤ limit with allowed(n), where false stays false; by doubling, then halving."""
     low, high = 0, 1
     while high <= limit and allowed(high):
         low, high = high, high * 2
@@ -269,3 +309,92 @@ def _last(allowed: Callable[[int], bool], limit: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if allowed(middle) else (low, middle)
     return low
+
+
+# --- c equal steps ----------------------------------------------------------------------------------------------
+#
+# A run of AboveThreshold, or one choice of a selection, is ε'-DP, and c of them are adaptive composition. dp-accounting
+# finds the largest ε' (privacy loss distributions; the discretisation interval is ε' itself, so that losses ±ε' lie
+# on its grid and nothing is rounded). Its floating-point answer is then confirmed in interval arithmetic by
+# the exact composition theorem for pure mechanisms (Kairouz, Oh, Viswanath 2015, Theorem 3; also Murtagh,
+# Vadhan 2016), so that a stated δ never rests on a rounding error.
+
+# ε' is put on a grid of ε/2^30: a billionth of ε, always rounded down.
+_STEP_GRID = 1 << 30
+# Relative steps back when the confirmation fails after dp-accounting's rounding.
+_STEP_BACK = Fraction(1, 1 << 20)
+
+
+def composed_delta(run_epsilon: Fraction, runs: int, epsilon: Fraction) -> Fraction:
+    """Return an upper bound of the smallest δ for which ``runs`` adaptive steps of ``run_epsilon`` are (ε, δ)-DP.
+
+    Σ_i C(c, i) · max(0, p^(c−i) q^i − e^ε p^i q^(c−i)) with p = e^ε'/(1 + e^ε'), q = 1 − p. Exact but for the
+    enclosure, whose upper end is returned.
+
+    >>> composed_delta(Fraction(1, 4), 4, Fraction(1))
+    Fraction(0, 1)
+    """
+    terms = [i for i in range(runs + 1) if (runs - 2 * i) * run_epsilon > epsilon]
+
+    def total(iv: Any) -> Any:
+        q = 1 / (1 + iv.exp(ratio_interval(iv, run_epsilon)))
+        p = 1 - q
+        growth, odds = iv.exp(ratio_interval(iv, epsilon)), p / q
+        likely, unlikely, out = p**runs, q**runs, iv.mpf(0)
+        for i in terms:  # terms are 0, 1, 2, ...; both factors already hold the binomial coefficient
+            out += likely - growth * unlikely
+            step = iv.mpf(runs - i) / (i + 1)
+            likely, unlikely = likely * step / odds, unlikely * step * odds
+        return out
+
+    return max(enclose(total, 256)[1], Fraction(0)) if terms else Fraction(0)
+
+
+@lru_cache(maxsize=1024)
+def calibrated_run_epsilon(epsilon: Fraction, delta: Fraction, runs: int) -> Fraction:
+    """Return the largest ε' on the grid of which ``runs`` steps are (``epsilon``, ``delta``)-DP; at least ε/runs."""
+    basic = epsilon / runs
+    if delta == 0 or runs == 1:
+        return basic if delta == 0 else max(basic, _single(epsilon, delta))
+    unit = epsilon / _STEP_GRID
+    found = Fraction(int(_search(epsilon, delta, runs) / unit)) * unit
+    while found > basic:
+        if composed_delta(found, runs, epsilon) <= delta:
+            return found
+        found = Fraction(int(found * (1 - _STEP_BACK) / unit)) * unit
+    return basic
+
+
+def _single(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return the ε' of one run with (e^ε' − e^ε)/(1 + e^ε') = δ, a little above ε; rounded down."""
+
+    def solve(iv: Any) -> Any:
+        d = ratio_interval(iv, delta)
+        return iv.log((iv.exp(ratio_interval(iv, epsilon)) + d) / (1 - d))
+
+    unit = epsilon / _STEP_GRID
+    return Fraction(int(enclose(solve, 192)[0] / unit)) * unit
+
+
+def _search(epsilon: Fraction, delta: Fraction, runs: int) -> Fraction:
+    """Bisect dp-accounting's δ(ε) between ε/runs, which always holds, and ε + a little."""
+
+    def holds(run: float) -> bool:
+        composed = _randomized_response(run, run).self_compose(runs, tail_mass_truncation=0)
+        return bool(composed.get_delta_for_epsilon(float(epsilon)) <= float(delta) * (1 - 1e-9))
+
+    low, high = float(epsilon / runs), float(epsilon) * 2
+    for _ in range(44):
+        middle = (low + high) / 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
+    return Fraction(low)
+
+
+def rdp_epsilon(order: float, loss: float, delta: float) -> float:
+    """Return ε at δ of a Rényi divergence of one order, by dp-accounting: for tables, in floating point."""
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+
+    return float(compute_epsilon([order], [loss], delta)[0])

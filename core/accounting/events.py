@@ -39,7 +39,12 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("laplace_noisy_max", 1): "selection of the largest after Laplace noise on every score",
         ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
         ("contributions", 1): "discrete Laplace on the number of users by what they contribute",
-        ("restored", 1): "spending that a restored ledger had lost, as its witness recorded it",
+        (
+            "weighted-selection",
+            1,
+        ): "selection of keys by weights and counts of the selected ones (and the cells of an"
+        " encoding with the same noise), all with discrete Gaussian noise",
+        ("restored", 1): "spending that a restored ledger had lost, as its rollback anchor recorded it",
     }
 )
 """What the kinds of this version release, by name and version. Entries are added, never changed; a noise or an encoding
@@ -111,7 +116,7 @@ class Event:
         return KINDS.get((self.kind, self.version), self.kind)
 
     def scaled(self, factor: Fraction) -> Event:
-        """The same mechanism at `factor` times the ε (δ stays)."""
+        """Return the same mechanism at `factor` times the ε (δ stays)."""
         return replace(self, epsilon=self.epsilon * factor)
 
     def __repr__(self) -> str:
@@ -120,7 +125,7 @@ class Event:
 
 
 def spending(events: Iterable[Event]) -> Spending:
-    """How often each (ε, δ) occurs among the events; those that cost nothing are left out.
+    """Count how often each (ε, δ) occurs among the events; those that cost nothing are left out.
 
     >>> spending([Event("laplace", "0.1"), Event("rr", "0.1"), Event("svt", 0)])
     Counter({(Fraction(1, 10), Fraction(0, 1)): 2})

@@ -1,6 +1,6 @@
 """What a release promises: who is protected, against which change, and at what cost. In numbers and in words.
 
-    Guarantee(parts=(Part("laplace", Fraction(1)),), unit="user", max_contributions=8).sentence()
+    Guarantee(parts=(Event("laplace", 1),), unit="user", max_contributions=8).sentence()
     "The result is 1-differentially private for one user added or removed, where each user counts at most 8 in all."
 
 Manifests, `inspect`, `--check` and the lines after a run take their sentence from here, so that none of them can say
@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeAlias
 from hushgram.accounting.events import Event
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
-from hushgram.sensitivity import UNITS, Unit
+from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit
 
-__all__ = ["RELATIONS", "Guarantee", "Part", "Relation"]
+__all__ = ["RELATIONS", "Guarantee", "Relation"]
 
 #: What neighbouring data differ in: the unit is there or not; or it is there, and its secret bits are others.
 Relation: TypeAlias = Literal["added or removed", "secret bits changed"]
@@ -29,31 +29,24 @@ RELATIONS: tuple[Relation, ...] = ("added or removed", "secret bits changed")
 
 
 @dataclass(frozen=True)
-class Part:
-    """One mechanism of a release and what it costs."""
-
-    name: str
-    epsilon: Fraction
-    delta: Fraction = Fraction(0)
-
-
-@dataclass(frozen=True)
 class Guarantee:
     """(ε, δ)-differential privacy of everything that a release publishes, together.
 
     ``max_contributions`` and ``max_per_key`` are the bounds that are enforced on each user before anything is
-    computed; they are not part of what is promised for a record. ``subject`` begins the sentence.
+    computed; they are not part of what is promised for a record. ``subject`` begins the sentence. ``steps`` are all
+    parts in words, each with its own bounds, where one pair of bounds would not say it.
     """
 
-    parts: tuple[Part, ...]
-    unit: Unit = "user"
+    parts: tuple[Event, ...]
+    unit: PrivacyUnit = "user"
     relation: Relation = "added or removed"
     max_contributions: int | Fraction | None = None
     max_per_key: int | Fraction | None = None
     subject: str = "The result is"
+    steps: str = ""
 
     def __post_init__(self) -> None:
-        for name, known in (("unit", UNITS), ("relation", RELATIONS)):
+        for name, known in (("unit", PRIVACY_UNITS), ("relation", RELATIONS)):
             if getattr(self, name) not in known:
                 raise ParameterError(
                     f"Guarantee: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
@@ -61,11 +54,11 @@ class Guarantee:
 
     @classmethod
     def of(cls, events: Iterable[Event], **fields: Any) -> Guarantee:
-        """The guarantee of what the ledger is charged for; who is protected follows from the events."""
-        held = list(events)
-        if held and held[0].relation in UNITS:
-            fields["unit"] = held[0].relation
-        return cls(tuple(Part(event.kind, event.epsilon, event.delta) for event in held), **fields)
+        """Return the guarantee of what the ledger is charged for; who is protected follows from the events."""
+        parts = tuple(events)
+        if parts and parts[0].relation in PRIVACY_UNITS:
+            fields["unit"] = parts[0].relation
+        return cls(parts, **fields)
 
     @property
     def epsilon(self) -> Fraction:
@@ -83,7 +76,7 @@ class Guarantee:
         return f"({show(self.epsilon)}, {show(self.delta)})" if self.delta else show(self.epsilon)
 
     def sentence(self) -> str:
-        """The guarantee in words: ε and δ, who, against what, under which bounds."""
+        """Return the guarantee in words: ε and δ, who, against what, under which bounds."""
         if self.relation == "secret bits changed":
             bits = f" ({show(self.parts[0].epsilon)} for each bit)" if len(self.parts) > 1 else ""
             return (
@@ -92,12 +85,12 @@ class Guarantee:
             )
         return (
             f"{self.subject} {self.loss}-differentially private for one {self.unit} added or removed"
-            f"{self._bounds()}."
+            f"{self._bounds()}.{self.steps and ' '}{self.steps}"
         )
 
     def meaning(self) -> str:
-        """The same for readers to whom the formula is new."""
-        rest = f", but for a probability of {show(self.delta)}" if self.delta else ""
+        """Return the guarantee for readers to whom the formula is new."""
+        rest = f", except with probability {show(self.delta)}" if self.delta else ""
         change = f"whether any one {self.unit} is in the data or not"
         if self.relation == "secret bits changed":
             change = f"what the secret bits of any one {self.unit} are"
@@ -107,7 +100,7 @@ class Guarantee:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For a header or a manifest; exact numbers are text, and the usual relation goes without saying."""
+        """Return the guarantee for a header or a manifest; exact numbers are text, the usual relation is left out."""
         other = {} if self.relation == RELATIONS[0] else {"relation": self.relation}
         return {
             "epsilon": show(self.epsilon),
@@ -118,7 +111,7 @@ class Guarantee:
         }
 
     def _bounds(self) -> str:
-        if self.unit != "user" or self.max_contributions is None:
+        if self.unit != "user" or self.max_contributions is None or self.steps:
             return ""
         per_key = "" if self.max_per_key is None else f" and {show(Fraction(self.max_per_key))} for one key"
         return f", where each user counts at most {show(Fraction(self.max_contributions))} in all{per_key}"

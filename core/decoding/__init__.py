@@ -1,12 +1,11 @@
 """Decoding of a released sketch: post-processing, so free of privacy cost.
 
->>> # decoder = Decoder(released, evidence); decoder.estimate(found, values, listed)
+`Decoder(released, likelihood)` answers; `AlpLikelihood` and `BucketLikelihood` say what the encodings show of a count.
 """
 
-from hushgram.decoding.alp import AlpEvidence
-from hushgram.decoding.buckets import BucketEvidence
+from hushgram.decoding.alp import AlpLikelihood
+from hushgram.decoding.buckets import BucketLikelihood
 from hushgram.decoding.decoder import Decoder
-from hushgram.decoding.evidence import Evidence
-from hushgram.decoding.released import Released
+from hushgram.decoding.likelihood import Likelihood, ReleasedNumbers
 
-__all__ = ["AlpEvidence", "BucketEvidence", "Decoder", "Evidence", "Released"]
+__all__ = ["AlpLikelihood", "BucketLikelihood", "Decoder", "Likelihood", "ReleasedNumbers"]

@@ -1,8 +1,8 @@
-"""Evidence of ALP's bits: the probability of every pattern, given the true count x.
+"""Likelihood of ALP's bits: the probability of every pattern, given the true count x.
 
 P(bits | x) = Σ_y P(y | x)·∏_b P(bit_b | y)
 
-* P(y | x): random rounding puts y on the two integers beside min(x, bound)/w (Aumüller, Lebeda, Pagh
+* P(y | x): random rounding puts y on the two integers beside min(x, threshold)/w (Aumüller, Lebeda, Pagh
   2021, Alg. 1, step 1).
 * P(bit_b = 1 | y) is 1 − p where b ≤ y. Above y the position holds whatever other keys and the noise
   left there: the hash is independent of them, so the probability is the share of ones that the column
@@ -12,19 +12,19 @@ P(bits | x) = Σ_y P(y | x)·∏_b P(bit_b | y)
 width.
 
 **unbiased** ★: each column gives ẑ_b = (z_b − q_b)/(1 − p − q_b), where q_b is the share of ones in the
-column, and E ẑ_b = P(y ≥ b | x), so w·Σ_b ẑ_b has mean min(x, bound) whatever x is. For what lies above
-the bound: with v = x + Z and discrete Laplace Z, a function h of x has the unbiased estimate h(v) −
-κ·(h(v+1) − 2h(v) + h(v−1)), κ = t/(1 − t)². For h(x) = max(x − bound, 0) that is v − bound above the
-bound, −κ at v = bound, and 0 below, so it needs listed values only. The sum of both is exactly
-unbiased, the selection by the threshold included. Values at least SURE noise scales above the bound
-leave the bits out, since x is then above the bound but for a chance below e^−SURE: the bias that this
+column, and E ẑ_b = P(y ≥ b | x), so w·Σ_b ẑ_b has mean min(x, threshold) whatever x is. For what lies above
+the threshold: with v = x + Z and discrete Laplace Z, a function h of x has the unbiased estimate h(v) −
+κ·(h(v+1) − 2h(v) + h(v−1)), κ = t/(1 − t)². For h(x) = max(x − threshold, 0) that is v − threshold above the
+threshold, −κ at v = threshold, and 0 below, so it needs listed values only. The sum of both is exactly
+unbiased, the selection by the threshold included. Values at least SURE noise scales above the threshold
+leave the bits out, since x is then above the threshold but for a chance below e^−SURE: the bias that this
 adds is below 0.001 noise scales.
 
 ===========  ==================================================================================
 symbol       meaning
 ===========  ==================================================================================
 p            ``flip``: probability that randomized response flips a bit, 1/(α + 2)
-w            ``width``: counts a level; y = RandRound(min(x, bound)/w)
+w            ``width``: counts a level; y = RandRound(min(x, threshold)/w)
 m, s_b       number of columns and bits in each (``sizes``); ``ones`` of them are set
 ===========  ==================================================================================
 """
@@ -48,14 +48,12 @@ from hushgram.decoding.constants import (
     LISTED_CLASSES,
     SURE,
 )
-from hushgram.decoding.evidence import Evidence, uniform
-from hushgram.decoding.released import Flags, Floats, Ints, Released, need
-from hushgram.decoding.rows import Rows
-from hushgram.decoding.support import Bins
+from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers, need, uniform
+from hushgram.decoding.prior import Bins, Observations
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
 
-__all__ = ["AlpEvidence", "argmax_levels", "pack_bits"]
+__all__ = ["AlpLikelihood", "argmax_levels", "pack_bits"]
 
 MAX_LEVELS = 62  # a bit pattern must fit one signed 64-bit word
 
@@ -69,13 +67,13 @@ def pack_bits(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Ints:
     return words
 
 
-class AlpEvidence(Evidence):
+class AlpLikelihood(Likelihood):
     """A symbol is a key's m bits, packed."""
 
     source: ClassVar[str] = "alp"
 
     def __init__(
-        self, released: Released, *, flip: float, width: float, sizes: ArrayLike, ones: ArrayLike
+        self, released: ReleasedNumbers, *, flip: float, width: float, sizes: ArrayLike, ones: ArrayLike
     ) -> None:
         self.released = released
         self.flip, self.width, self.grain = flip, width, width
@@ -111,7 +109,7 @@ class AlpEvidence(Evidence):
     def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
         """Up to the key's level bits are set, but for those that randomized response flips."""
         chance = uniform(source, (len(counts), self.levels + 1))
-        level = np.floor(np.minimum(counts, self.released.bound) / self.width + chance[:, 0])
+        level = np.floor(np.minimum(counts, self.released.threshold) / self.width + chance[:, 0])
         below = np.arange(self.levels) < level[:, None]
         return np.where(below, chance[:, 1:] >= self.flip, found)
 
@@ -124,7 +122,7 @@ class AlpEvidence(Evidence):
     def rounding(self, counts: Floats) -> Floats:
         """(X,) counts → (X, m + 1) probabilities of each level y."""
         top = self.levels
-        scaled = np.minimum(np.minimum(counts, self.released.bound) / self.width, top)
+        scaled = np.minimum(np.minimum(counts, self.released.threshold) / self.width, top)
         lower = np.floor(scaled).astype(np.int64)
         part = scaled - lower
         table = np.zeros((len(counts), top + 1))
@@ -136,7 +134,7 @@ class AlpEvidence(Evidence):
     def reach(self, counts: Floats) -> Floats:
         """(X,) counts → (X, m) probabilities P(y ≥ b | x) for b = 1 … m."""
         steps = np.arange(self.levels)
-        scaled = np.minimum(counts, self.released.bound)[:, None] / self.width
+        scaled = np.minimum(counts, self.released.threshold)[:, None] / self.width
         return np.clip(scaled - steps, 0.0, 1.0)
 
     def log_patterns(self, words: Ints) -> Floats:
@@ -192,7 +190,7 @@ class AlpEvidence(Evidence):
         Rounding costs at most w²/4; x·(w − x), which is concave, as long as the mean count x is below w/2. Of N
         keys, N(N − 1)/s_b pairs share a bit of column b, which then counts for both.
         """
-        bound, noise = self.released.bound, self.released.noise
+        threshold, noise = self.released.threshold, self.released.noise
         estimate = np.zeros(len(symbols))
         half = self.width / 2.0 if mean is None else float(np.clip(mean, 0.0, self.width / 2.0))
         variance = np.full(len(symbols), half * (self.width - half) if self.levels else 0.0)
@@ -205,7 +203,7 @@ class AlpEvidence(Evidence):
             spread = unset + reached * (self.set_below * (1.0 - self.set_below) - unset)
             pairs = 1.0 + (mean is not None) * (len(symbols) - 1) / float(self.sizes[level])
             variance += pairs * self.width**2 * spread / contrast**2
-        over = np.where(listed, values - bound, 0).astype(np.float64)
+        over = np.where(listed, values - threshold, 0).astype(np.float64)
         sure = listed & (over >= SURE * noise.scale)
         edge = listed & (over <= 0)
         estimate += np.where(edge, -noise.variance / 2.0, over)
@@ -215,7 +213,7 @@ class AlpEvidence(Evidence):
 
     # The columns as a whole -------------------------------------------------------------------------------
 
-    def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:
+    def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
         """Each column's load: a share f of ones means that ℓ = (f − p)/(1 − 2p) of the positions are hit, by
         n_b = −s_b·ln(1 − ℓ) keys, and n_b = Σ P(y ≥ b | x)·μ.
         """
@@ -225,7 +223,7 @@ class AlpEvidence(Evidence):
         full = self.reach(np.array([float(bins.top)]))[0]  # of keys beyond the support
         variance = sizes * np.maximum(share * (1.0 - share), 1e-9) / (contrast * empty) ** 2 + 1.0
         keys = -sizes * np.log(empty) - beyond * full
-        return Rows.of(self.reach(bins.support.at).T @ shape, keys, variance)
+        return Observations.of(self.reach(bins.grid.at).T @ shape, keys, variance)
 
 
 class Patterns:
@@ -235,7 +233,7 @@ class Patterns:
     counted together.
     """
 
-    def __init__(self, alp: AlpEvidence, enumerate_up_to: int = ENUMERATE) -> None:
+    def __init__(self, alp: AlpLikelihood, enumerate_up_to: int = ENUMERATE) -> None:
         levels = alp.levels
         if levels <= enumerate_up_to:
             self.groups = [range(level, level + 1) for level in range(levels)]
@@ -275,7 +273,7 @@ class Patterns:
         return label, table
 
 
-def _count_chances(alp: AlpEvidence, group: range) -> Floats:
+def _count_chances(alp: AlpLikelihood, group: range) -> Floats:
     """(ones, y): probability of each number of ones among the columns of a group, for each y."""
     ys = np.arange(alp.levels + 1)
     table = np.zeros((len(group) + 1, len(ys)))

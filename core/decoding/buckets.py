@@ -1,4 +1,4 @@
-"""Evidence of noisy buckets: the probability of a bucket's value, given the count of a key that is in it.
+"""Likelihood of noisy buckets: the probability of a bucket's value, given the count of a key that is in it.
 
 A bucket holds the key's count x and a background (`background`), and is released in multiples of an odd step:
 P(value | x) = P(background + x rounds to value). The value is taken less the listed keys that are known to be in
@@ -36,16 +36,13 @@ from hushgram.decoding.constants import (
     NEAR,
     SURE,
 )
-from hushgram.decoding.evidence import Evidence, uniform
-from hushgram.decoding.prior import Prior
-from hushgram.decoding.released import Flags, Floats, Ints, Released, need
-from hushgram.decoding.rows import Rows
-from hushgram.decoding.support import Bins
+from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers, need, uniform
+from hushgram.decoding.prior import Bins, Observations, Prior
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.laws import NoiseLaw
 
-__all__ = ["Background", "BucketEvidence", "model_masses"]
+__all__ = ["Background", "BucketLikelihood", "model_masses"]
 
 
 # What lies in a bucket beside the key that is looked up: other keys, and noise ★.
@@ -129,13 +126,13 @@ class Background:
 
 
 def model_masses(
-    released: Released, prior: Prior, noise: NoiseLaw, size: int, top: float
+    released: ReleasedNumbers, prior: Prior, noise: NoiseLaw, size: int, top: float
 ) -> tuple[int, Floats, Floats]:
     """Cell width, and masses of the background without and with another listed key in the bucket."""
     unit = max(1, int(np.ceil(4.0 * top / BACKGROUND_CELLS)))
     edges = (np.arange(BACKGROUND_CELLS // 2 + 1) - 0.5) * unit
-    hidden = prior.mass * released.hidden(prior.support.at)
-    ends = np.append(prior.support.low, prior.support.high[-1] + 1) - 0.5
+    hidden = prior.mass * released.hidden(prior.grid.at)
+    ends = np.append(prior.grid.low, prior.grid.high[-1] + 1) - 0.5
     jumps = np.zeros(BACKGROUND_CELLS)
     jumps[: len(edges) - 1] = np.diff(np.interp(edges, ends, np.append(0.0, np.cumsum(hidden))))
     load = prior.keys * float(jumps.sum()) / size
@@ -154,7 +151,7 @@ def _noise_cells(noise: NoiseLaw, unit: int) -> Floats:
     return np.asarray(np.fft.ifftshift(-np.diff(noise.tail(edges))))
 
 
-class BucketEvidence(Evidence):
+class BucketLikelihood(Likelihood):
     """A symbol is 2·y + kind: y the bucket's value less its listed keys, kind 1 where there are some.
 
     ``places``: the bucket of each listed key, in the order of ``released.listed``. ``sample``: the released levels of
@@ -165,7 +162,7 @@ class BucketEvidence(Evidence):
 
     def __init__(
         self,
-        released: Released,
+        released: ReleasedNumbers,
         *,
         noise: NoiseLaw,
         step: int,
@@ -193,13 +190,13 @@ class BucketEvidence(Evidence):
     @cached_property
     def _near_means(self) -> tuple[int, Floats, Floats]:
         """The largest value that the prior reaches, and the mean counts of some values up to it."""
-        bound, noise, prior = self.released.bound, self.released.noise, self.prior
-        near = bound + int(np.ceil(NEAR * noise.scale))
+        threshold, noise, prior = self.released.threshold, self.released.noise, self.prior
+        near = threshold + int(np.ceil(NEAR * noise.scale))
         step = max(1, int(noise.scale / MEANS))  # however large the noise, a table is small
-        table = np.arange(bound, near + step, step).astype(np.float64)
-        weight = self.released.value(table, prior.support.at) * prior.mass * prior.keys
-        empty = (self.released.cells or 0.0) * noise.pmf(table)
-        return near, table, weight @ prior.support.at / np.maximum(weight.sum(axis=1) + empty, 1e-300)
+        table = np.arange(threshold, near + step, step).astype(np.float64)
+        weight = self.released.value(table, prior.grid.at) * prior.mass * prior.keys
+        empty = (self.released.domain_size or 0.0) * noise.pmf(table)
+        return near, table, weight @ prior.grid.at / np.maximum(weight.sum(axis=1) + empty, 1e-300)
 
     @cached_property
     def _known(self) -> tuple[Ints, Ints, Ints]:
@@ -222,7 +219,7 @@ class BucketEvidence(Evidence):
     def _kinds(self) -> tuple[Background, Background]:
         sums, number = self._others(np.arange(len(self.sample)))
         values = self.sample * self.step - sums
-        top = float(self.prior.support.high[-1]) + BUCKET_REACH * self.noise.scale
+        top = float(self.prior.grid.high[-1]) + BUCKET_REACH * self.noise.scale
         unit, alone, beside = model_masses(self.released, self.prior, self.noise, self.size, top)
         seen = values[number == 0], values[number > 0]
         kinds = [
@@ -290,7 +287,7 @@ class BucketEvidence(Evidence):
     def _range(self) -> tuple[float, float]:
         """Values of buckets that are told apart: of keys that are not listed, but for rare ones."""
         alone = self._kinds[0]
-        top = self.released.bound + NEAR * self.released.noise.scale
+        top = self.released.threshold + NEAR * self.released.noise.scale
         return alone.quantile(1e-5), top + alone.quantile(0.999)
 
     @cached_property
@@ -348,13 +345,15 @@ class BucketEvidence(Evidence):
         estimate = (symbols >> 1) - np.array([background.mean for background in self._kinds])[kind]
         variance = np.array([background.variance for background in self._kinds])[kind]
         pairs = 0.0 if mean is None else (len(symbols) - 1) / self.size
-        cut = self.released.bound + int(np.ceil(SURE * noise.scale))
+        cut = self.released.threshold + int(np.ceil(SURE * noise.scale))
         weight = variance / (variance + noise.variance)
         over = listed & (values >= cut)
         skew = weight * np.where(listed, noise.selected(values.astype(np.float64), cut), 0.0)
         both = estimate + weight * np.where(over, values - estimate, 0.0) - skew
         spread = np.where(over, weight * noise.variance, variance) + skew**2
-        usual = min(mean or 0.0, float(self.released.bound))  # of the keys that are not known from the list
+        usual = min(
+            mean or 0.0, float(self.released.threshold)
+        )  # of the keys that are not known from the list
         return both, spread * (1.0 + pairs) + 2.0 * pairs * usual**2
 
     # Far above the threshold --------------------------------------------------------------------------------
@@ -391,7 +390,7 @@ class BucketEvidence(Evidence):
             weight = chance * self._chance(symbols[part][:, None], values[part][:, None] - at[None, :])
             yield part, at, weight / weight.sum(axis=1, keepdims=True)
 
-    def rows(self, bins: Bins, shape: Floats, beyond: int) -> Rows:
+    def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
         """How the values of buckets without listed keys spread: m·ln E e^(isy) = m·ln E e^(isZ) + Σ μ·(e^(isx) − 1).
 
         A compound Poisson sum, so linear in μ, the keys that are not listed, at every frequency s: real and
@@ -409,7 +408,7 @@ class BucketEvidence(Evidence):
         at, size = at[use], size[use]
         found = self.size * np.log(waves[use] / quiet[use])
         variance = self.size**2 * (1.0 - size**2) / (number * size**2) + 1.0
-        counts, hidden = bins.support.at, self.released.hidden(bins.support.at)
+        counts, hidden = bins.grid.at, self.released.hidden(bins.grid.at)
         turned = (np.exp(1j * at[:, None] * counts) - 1.0) * hidden
         matrix = np.vstack([turned.real, turned.imag]) @ shape
-        return Rows.of(matrix, np.concatenate([found.real, found.imag]), np.tile(variance, 2))
+        return Observations.of(matrix, np.concatenate([found.real, found.imag]), np.tile(variance, 2))

@@ -34,11 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.decoding.constants import COLLIDING, FINE, LISTED_SHARE, LONELY, RANGES, TOP
-from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.likelihood import Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.posterior import Outcomes
-from hushgram.decoding.prior import Prior
-from hushgram.decoding.released import Floats, Ints, Released
-from hushgram.decoding.support import atom_edges
+from hushgram.decoding.prior import Prior, atom_edges
 
 __all__ = ["Confidence", "OutcomeTable"]
 
@@ -56,13 +54,13 @@ class OutcomeTable:
     The reach is TOP noise scales, or ``least`` where that is more.
     """
 
-    def __init__(self, released: Released, evidence: Evidence, least: int = 0) -> None:
-        self.released, self.evidence = released, evidence
+    def __init__(self, released: ReleasedNumbers, likelihood: Likelihood, least: int = 0) -> None:
+        self.released, self.likelihood = released, likelihood
         reach = max(int(np.ceil(TOP * released.noise.scale)), least)
-        self.top = released.bound + reach
+        self.top = released.threshold + reach
         self.step = max(1, int(released.noise.scale / FINE))
         # Ranges of values; the last one is open.
-        self.cuts = np.arange(released.bound, self.top + reach + self.step + 1, self.step)
+        self.cuts = np.arange(released.threshold, self.top + reach + self.step + 1, self.step)
         self.hidden = self.listed = 0  # classes of keys that are not listed, and beside each range of values
 
     def chances(self, counts: Floats) -> Floats:
@@ -73,10 +71,10 @@ class OutcomeTable:
         ranges = np.where(
             at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0)
         )  # (X, V)
-        if released.cells is None:
+        if released.domain_size is None:
             ranges[counts <= 0] = 0.0
-        hidden = self.evidence.hidden_classes(counts) * released.hidden(counts)[:, None]
-        beside = self.evidence.listed_classes(counts, cuts + (self.step - 1) / 2.0)
+        hidden = self.likelihood.hidden_classes(counts) * released.hidden(counts)[:, None]
+        beside = self.likelihood.listed_classes(counts, cuts + (self.step - 1) / 2.0)
         self.hidden, self.listed = hidden.shape[1], beside.shape[2]
         listed = (beside * ranges[:, :, None]).reshape(len(counts), -1)
         return np.concatenate([hidden, listed], axis=1)
@@ -90,8 +88,8 @@ class OutcomeTable:
         """The outcome of each lookup; ``values`` is −1 where a key is not listed."""
         listed, value = values >= 0, np.maximum(values, 0)
         place = np.clip(np.searchsorted(self.cuts, value, side="right") - 1, 0, len(self.cuts) - 1)
-        beside = self.hidden + place * self.listed + self.evidence.listed_class(symbols, value)
-        return np.where(listed, beside, self.evidence.hidden_class(symbols))
+        beside = self.hidden + place * self.listed + self.likelihood.listed_class(symbols, value)
+        return np.where(listed, beside, self.likelihood.hidden_class(symbols))
 
 
 class Confidence:
@@ -99,8 +97,8 @@ class Confidence:
 
     def __init__(
         self,
-        released: Released,
-        evidence: Evidence,
+        released: ReleasedNumbers,
+        likelihood: Likelihood,
         prior: Prior,
         level: float,
         zero: bool,
@@ -109,14 +107,14 @@ class Confidence:
     ) -> None:
         """Intervals that hold at once for ``among`` keys; ``listed``: for all listed keys, which are so many."""
         noise, missed = released.noise, 1.0 - level
-        shared = among > 1 and not listed and released.cells is not None
+        shared = among > 1 and not listed and released.domain_size is not None
         miss = missed / among * (LISTED_SHARE if listed else 1.0 - COLLIDING if shared else 1.0)
         self.least = 0.0 if zero else 1.0
         self.clear = _clear(released, COLLIDING * missed / among) if shared else -1
-        self.evidence, self.level = evidence, 1.0 - miss
+        self.likelihood, self.level = likelihood, 1.0 - miss
         self.radius = noise.radius(self.level)
-        self.table = table = OutcomeTable(released, evidence, self.radius + 1)
-        edges = atom_edges(released, evidence.grain, 2 * table.top - released.bound, FINE)
+        self.table = table = OutcomeTable(released, likelihood, self.radius + 1)
+        edges = atom_edges(released, likelihood.grain, 2 * table.top - released.threshold, FINE)
         low, high = edges[:-1], edges[1:] - 1
         if np.any(high > low):  # ranges of counts are judged by their middle, half a range away
             away = self.radius + np.array([0.0, noise.scale / (2.0 * FINE)])
@@ -129,12 +127,14 @@ class Confidence:
         misses = np.full(len(counts), miss)
         if shared:
             hidden = chance[:, : table.hidden]
-            hidden += _beside(prior, low, high) @ hidden * (prior.keys / float(released.cells or np.inf))
+            hidden += (
+                _beside(prior, low, high) @ hidden * (prior.keys / float(released.domain_size or np.inf))
+            )
         if listed:
             chance[:, : table.hidden] = 0.0
             rest = (1.0 - LISTED_SHARE) * missed / 2.0
             misses = np.maximum(
-                miss * chance.sum(axis=1), rest / (released.cells or released.most_keys(rest))
+                miss * chance.sum(axis=1), rest / (released.domain_size or released.most_keys(rest))
             )
         accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, misses)
         self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
@@ -148,7 +148,7 @@ class Confidence:
         low, high = self.low[index], self.high[index]
         # Counts above the table accept what `far_interval` says.
         above = np.flatnonzero((value >= 0) & (value + self.radius > top))
-        least, most = self.evidence.far_interval(outcomes.symbols[above], value[above], self.level)
+        least, most = self.likelihood.far_interval(outcomes.symbols[above], value[above], self.level)
         alone = ~self.anywhere[index[above]]
         low[above] = np.where(alone, np.maximum(least, top + 1), low[above])
         high[above] = np.maximum(most, np.where(alone, 0.0, high[above]))
@@ -166,7 +166,7 @@ class Confidence:
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
     """Weights of the candidate counts: half the fitted prior, half flat in ln x."""
     total = np.append(0.0, np.cumsum(prior.mass))
-    ends = np.append(prior.support.low, prior.support.high[-1] + 1)
+    ends = np.append(prior.grid.low, prior.grid.high[-1] + 1)
     fitted = np.interp(high + 1.0, ends, total) - np.interp(low, ends, total)
     flat = np.log1p((high - low + 1.0) / np.maximum(counts, 0.5))
     return np.asarray(fitted / max(fitted.sum(), 1e-300) + flat / flat.sum()) / 2.0
@@ -175,14 +175,14 @@ def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
 def _beside(prior: Prior, low: Ints, high: Ints) -> Floats:
     """(X, X): probabilities of what a cell holds, if a key of each count shares it with a key of the data."""
     total = np.append(0.0, np.cumsum(prior.mass))
-    ends = np.append(prior.support.low, prior.support.high[-1] + 1)
+    ends = np.append(prior.grid.low, prior.grid.high[-1] + 1)
     first, last = (np.subtract.outer(at, (low + high) / 2.0).T for at in (low, high + 1.0))
     return np.asarray(np.interp(last, ends, total) - np.interp(first, ends, total))
 
 
-def _clear(released: Released, miss: float) -> int:
+def _clear(released: ReleasedNumbers, miss: float) -> int:
     """The largest value but for the J that a key shares the cell of one of with at most ``miss``; −1: no other."""
-    number = int(miss * float(released.cells or 0.0))
+    number = int(miss * float(released.domain_size or 0.0))
     if number >= len(released.listed):
         return -1
     return int(np.partition(released.listed, -1 - number)[-1 - number])

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Final
 
-# counts (support.py)
+# counts (prior.py)
 SUPPORT_REACH: Final = 30.0  # noise scales from the threshold to the prior's last count; e^−30 is nothing
 ATOMS: Final = 16  # atoms are at most 1/16 of their count and of the noise scale wide; halving: no change
 SPLIT: Final = 4  # bins in a cell of the profile's grid, at most; tuned
 WIDE_BINS: Final = 4096  # from this count on a cell of the grid is one bin; time of the fit
 
-# evidence (rows.py, alp.py)
+# observations (prior.py, alp.py)
 GUESS: Final = 0.3  # relative standard deviation of n and k that a configuration states; a guess
 SLACK: Final = 5e-4  # relative error of n from the atoms' width; 1/(2·ATOMS)², seen
 EMPTY: Final = 1e-3  # share of a column that stays empty, so that its load is finite; keeps ln finite
@@ -78,7 +78,7 @@ INSIDE: Final = 1.5  # standard deviations that an estimate may leave the unbias
 MODEL: Final = 1e-3  # relative error of the prior's mean that comes from its bins; seen in the benchmark
 TABLES: Final = 8  # tables that are kept, of levels and of probabilities of being there; memory
 
-# sets (sets.py)
+# totals (totals.py)
 SET_RATIO: Final = 1.35  # bins of a set's own distribution grow by this ratio; halving: no change
 SET_NOISE: Final = 2.0  # noise scales that a bin spans where keys are listed; halving: no change
 SET_BEND: Final = 6.0  # standard deviation of bends of its ln density ratio; tuned

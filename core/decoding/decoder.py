@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -12,17 +12,15 @@ from numpy.typing import ArrayLike
 
 from hushgram.decoding.confidence import Confidence
 from hushgram.decoding.constants import INSIDE, LEAST_MISS, MODEL, PRESENT, TABLES
-from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
-from hushgram.decoding.released import Flags, Floats, Ints, Released
-from hushgram.decoding.sets import SetModel
+from hushgram.decoding.totals import TotalModel, normal_range, positive_range
 from hushgram.errors import ParameterError
 from hushgram.numbers import choice
 
 __all__ = [
-    "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "Resolution", "check_among", "normal_range",
-    "positive_range",
+    "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "DetectionLimit", "check_among",
 ]  # fmt: skip
 
 
@@ -32,23 +30,19 @@ TOTALS = ("any", "posterior", "unbiased")
 
 
 @dataclass(frozen=True)
-class Resolution:
-    """Single keys are resolved from ``count`` on; about ``keys`` ± ``error`` keys are (None: not known)."""
+class DetectionLimit:
+    """The smallest count whose interval is at most as wide as the count; ``keys`` ± ``error`` keys reach it."""
 
     count: int | float
-    keys: float | None
+    keys: float | None  # None: not known
     error: float
     what: str = "count"
 
     def sentence(self) -> str:
-        """In words."""
-        if self.keys is None:
-            return f"single keys are resolved from a {self.what} of {self.count:,} on"
+        """Return the limit in words."""
         error = f" ± {self.error:,.0f}" if self.error else ""
-        return (
-            f"single keys are resolved from a {self.what} of {self.count:,} on"
-            f" (about {max(self.keys, 0.0):,.0f}{error} keys); below, ask for totals"
-        )
+        reached = "" if self.keys is None else f" (about {max(self.keys, 0.0):,.0f}{error} keys reach it)"
+        return f"the detection limit is a {self.what} of {self.count:,}{reached}; below it, ask for totals"
 
 
 @dataclass(frozen=True)
@@ -81,9 +75,9 @@ class Decoder:
     Tables are built when first needed and kept. Work is done for each distinct outcome (symbol, value).
     """
 
-    def __init__(self, released: Released, evidence: Evidence) -> None:
+    def __init__(self, released: ReleasedNumbers, likelihood: Likelihood) -> None:
         self.released = released
-        self.evidence = evidence
+        self.likelihood = likelihood
         self._posteriors: dict[float, Posterior] = {}
         self._confidence: dict[tuple[float, bool, int, bool], Confidence] = {}
         self._asked: _Lookups | None = None
@@ -91,12 +85,12 @@ class Decoder:
     @property
     def prior(self) -> Prior:
         """Distribution of the counts x ≥ 1, fitted to the release."""
-        return self.evidence.prior
+        return self.likelihood.prior
 
     @cached_property
-    def sets(self) -> SetModel:
-        """Fits of sets of keys."""
-        return SetModel(self.released, self.evidence, self.prior)
+    def total_model(self) -> TotalModel:
+        """Return the model that fits totals of sets of keys."""
+        return TotalModel(self.released, self.likelihood, self.prior)
 
     def estimate(
         self,
@@ -112,7 +106,7 @@ class Decoder:
     ) -> tuple[Floats, Floats, Floats]:
         """Estimate and interval of each looked-up key.
 
-        ``found`` is what the encoding finds for them (`Evidence.symbols`); ``values`` is read where ``listed``.
+        ``found`` is what the encoding finds for them (`Likelihood.symbols`); ``values`` is read where ``listed``.
         ``present`` is the probability that a looked-up key is in the data at all. Where it is not given, confidence
         intervals hold for any count including 0, and everything else takes PRESENT for it. ``among``: confidence
         intervals hold at once for so many keys, of which these may be chosen by looking at the release. Without an
@@ -132,9 +126,9 @@ class Decoder:
             estimate = self._posterior(present).moments(outcomes)[0][place]
             estimate[far] = self._posterior(present).far(symbols[far], value[far])[0]
         elif estimator == "argmax":
-            estimate = np.where(named, value, self.evidence.argmax(outcomes.symbols)[place])
+            estimate = np.where(named, value, self.likelihood.argmax(outcomes.symbols)[place])
         else:
-            estimate = self.evidence.unbiased(symbols, value, named)[0]
+            estimate = self.likelihood.unbiased(symbols, value, named)[0]
         if interval is None:
             nothing = np.full(len(symbols), np.nan)
             return estimate, nothing, nothing.copy()
@@ -142,7 +136,7 @@ class Decoder:
             low, high = _all_of(self._intervals(level, present < 1.0, among), asked)
         else:
             low, high = (end[place] for end in self._posterior(present).interval(outcomes, level))
-            low[far], high[far] = self.evidence.far_interval(symbols[far], value[far], level)
+            low[far], high[far] = self.likelihood.far_interval(symbols[far], value[far], level)
         if among == 1:
             high = np.maximum(np.minimum(high, self.released.whole), low)
         if estimator == "unbiased":
@@ -161,25 +155,25 @@ class Decoder:
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
         """The probability that each listed key is one of the data, and not an empty cell with large noise (δ = 0)."""
         asked = self._lookups(found, values, listed)
-        if self.released.cells is None:
+        if self.released.domain_size is None:
             return np.ones(len(asked.symbols))
-        share = float(np.clip(self.prior.keys / self.released.cells, 1e-18, 1.0))
+        share = float(np.clip(self.prior.keys / self.released.domain_size, 1e-18, 1.0))
         outcomes, place = asked.distinct
         return np.where(asked.far, 1.0, 1.0 - self._posterior(share).absent(outcomes)[place])
 
-    def resolution(self, level: float = 0.95) -> Resolution:
-        """From which count on single keys are resolved, and how many keys there are."""
+    def detection_limit(self, level: float = 0.95) -> DetectionLimit:
+        """Return the smallest count whose interval is at most as wide as the count, and how many keys reach it."""
         counts, half = self._intervals(level, True).half_widths()
         poor = np.flatnonzero(half > counts / 2.0)
-        far = self.released.bound + 10**6 + np.zeros(1, np.int64)
-        low, high = self.evidence.far_interval(self.evidence.far_symbol(far), far, level)
+        far = self.released.threshold + 10**6 + np.zeros(1, np.int64)
+        low, high = self.likelihood.far_interval(self.likelihood.far_symbol(far), far, level)
         least = int(np.ceil(counts[min(poor[-1] + 1, len(counts) - 1)])) if len(poor) else 1
         if len(poor) and poor[-1] == len(counts) - 1:
             least = max(least, int(np.ceil(high[0] - low[0])))
         prior, wide = self.prior, float(NormalDist().inv_cdf(0.975) * 2.0**0.5 * self.released.profile_noise)
-        above = prior.keys * float(prior.mass[prior.support.low >= least].sum())
-        beyond = int(np.count_nonzero(self.released.listed > max(prior.support.high[-1], least)))
-        return Resolution(least, above + beyond, wide)
+        above = prior.keys * float(prior.mass[prior.grid.low >= least].sum())
+        beyond = int(np.count_nonzero(self.released.listed > max(prior.grid.high[-1], least)))
+        return DetectionLimit(least, above + beyond, wide)
 
     def above_zero(
         self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95, among: int = 1
@@ -202,7 +196,7 @@ class Decoder:
     ) -> tuple[float, float, float]:
         """Sum of the counts of distinct keys, with an interval.
 
-        ``any`` (default) holds for any fixed set of keys, also of absent ones (`sets`). ``posterior`` is sharper,
+        ``any`` (default) holds for any fixed set of keys, also of absent ones (`totals`). ``posterior`` is sharper,
         but holds for sets that are like a random sample of the keys alone. ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
         """
@@ -216,9 +210,9 @@ class Decoder:
             present = 1.0 if present is None else present
             _check_share(present, "present", open_end=False)
             return self._total_like_the_data(asked, level, present)
-        fitted = self.sets.total(symbols[~far], value[~far]) if not far.all() else 0.0
-        fitted += float(self.evidence.far(symbols[far], value[far])[0].sum())
-        each, spread = self.evidence.unbiased(symbols, value, named, mean=fitted / len(symbols))
+        fitted = self.total_model.total(symbols[~far], value[~far]) if not far.all() else 0.0
+        fitted += float(self.likelihood.far(symbols[far], value[far])[0].sum())
+        each, spread = self.likelihood.unbiased(symbols, value, named, mean=fitted / len(symbols))
         middle, deviation = float(each.sum()), float(spread.sum()) ** 0.5
         if estimator == "unbiased":
             return middle, *normal_range(middle, deviation**2, 0.0, level)
@@ -258,8 +252,8 @@ class Decoder:
                 f"Decoder: {len(found)} rows, {len(value)} values and {len(named)} flags were given; "
                 "look all of them up in the same sketch"
             )
-        value = np.where(named, np.maximum(value, self.released.bound), -1)
-        symbols = self.evidence.symbols(found, value, named)
+        value = np.where(named, np.maximum(value, self.released.threshold), -1)
+        symbols = self.likelihood.symbols(found, value, named)
         near = near_limit(self.released)
         self._asked = _Lookups((found, values, listed), symbols, value, named, near)
         return self._asked
@@ -267,14 +261,14 @@ class Decoder:
     def _posterior(self, present: float) -> Posterior:
         if present not in self._posteriors:
             _make_room(self._posteriors)
-            self._posteriors[present] = Posterior(self.released, self.evidence, self.prior, present)
+            self._posteriors[present] = Posterior(self.released, self.likelihood, self.prior, present)
         return self._posteriors[present]
 
     def _intervals(self, level: float, zero: bool, among: int = 1, listed: bool = False) -> Confidence:
         key = (level, zero, among, listed)
         if key not in self._confidence:
             _make_room(self._confidence)
-            self._confidence[key] = Confidence(self.released, self.evidence, self.prior, *key)
+            self._confidence[key] = Confidence(self.released, self.likelihood, self.prior, *key)
         return self._confidence[key]
 
 
@@ -325,57 +319,3 @@ def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
     held[numbers - least] = len(numbers) > 0
     rank = np.cumsum(held) - 1
     return np.flatnonzero(held) + least, rank[numbers - least]
-
-
-_FAR = 7.0  # deviations from which on a sum does not feel that it cannot be negative
-_STEP = 0.01
-
-
-def normal_range(mean: float, variance: float, third: float, level: float) -> tuple[float, float]:
-    """Cornish–Fisher interval of a sum from its first three moments."""
-    deviation = float(np.sqrt(max(variance, 0.0)))
-    z = NormalDist().inv_cdf(0.5 + level / 2.0)
-    skew = float(np.clip(third / max(deviation, 1e-150) ** 3 if deviation > 0 else 0.0, -1.0, 1.0))
-    shift = skew * (z * z - 1.0) / 6.0
-    return mean + deviation * (shift - z), mean + deviation * (shift + z)
-
-
-def positive_range(mean: float, deviation: float, level: float) -> tuple[float, float]:
-    """Interval for a sum that is not negative, from a normal estimate of it (Feldman, Cousins 1998, section IV).
-
-    Each true sum s accepts estimates in falling order of their likelihood over that of the best sum ≥ 0, until
-    ``level`` is reached: the interval holds ``level`` for every s ≥ 0, is never empty, and never below 0.
-    """
-    at = mean / max(deviation, 1e-150)
-    if at > _FAR:
-        return normal_range(mean, deviation**2, 0.0, level)
-    sums, first, last = _accepted(level)
-    good = np.flatnonzero((first <= at) & (at <= last))  # 0 accepts whatever lies below it
-    if not len(good):  # at a level near 0 no sum of the grid accepts it
-        good = np.array([round(max(at, 0.0) / _STEP)])
-    return float(sums[good[0]]) * deviation, max(float(sums[good[-1]]), _STEP) * deviation
-
-
-@lru_cache(maxsize=16)
-def _accepted(level: float) -> tuple[Floats, Floats, Floats]:
-    """For sums s in deviations: the estimates first … last that s accepts."""
-    sums = np.arange(0.0, 2.0 * _FAR, _STEP)
-    normal = np.array([NormalDist().cdf(x / 1000.0) for x in range(-9000, 9001)])
-    points = np.arange(-9.0, 9.0005, 0.001)
-
-    def cdf(x: Floats) -> Floats:
-        return np.asarray(np.interp(x, points, normal, left=0.0, right=1.0))
-
-    low, high = sums.copy(), sums + 9.0  # bisect for the last estimate; the first one has the same ratio
-    for _ in range(50):
-        last = (low + high) / 2.0
-        enough = cdf(last - sums) - cdf(_same_ratio(last, sums) - sums) >= level
-        low, high = np.where(enough, low, last), np.where(enough, last, high)
-    return sums, _same_ratio(high, sums), high
-
-
-def _same_ratio(last: Floats, sums: Floats) -> Floats:
-    """The estimate below s whose ratio is that of ``last``: e^(−(x − s)²/2) for x ≥ 0, e^(xs − s²/2) below."""
-    inside = 2.0 * sums - last
-    below = (sums**2 - (last - sums) ** 2) / (2.0 * np.maximum(sums, 1e-12))
-    return np.where(inside >= 0.0, inside, np.where(sums > 0.0, below, -np.inf))

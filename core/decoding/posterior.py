@@ -1,7 +1,7 @@
 """Posterior of one key's count, given its symbol *and* what the threshold part says of it ★.
 
 The weight of a count x is prior(x)·P(symbol | x)·P(value | x), where a key that is not listed counts as
-the censored observation x + Z < bound. Work is done for each distinct outcome, not for each key; where
+the censored observation x + Z < threshold. Work is done for each distinct outcome, not for each key; where
 P(symbol | x) has few factors (ALP: m + 1), every moment over x is a product of a symbol's factors with
 a small table that depends on the value alone.
 """
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushgram.decoding.constants import CHUNK, MARGIN, NEAR, POWER, SPARE
-from hushgram.decoding.evidence import Evidence
+from hushgram.decoding.likelihood import Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.prior import Prior
-from hushgram.decoding.released import Floats, Ints, Released
 
 __all__ = ["Outcomes", "Posterior", "near_limit"]
 
 
-def near_limit(released: Released) -> int:
+def near_limit(released: ReleasedNumbers) -> int:
     """The largest value that is weighed with the prior; :meth:`Posterior.far` serves those above."""
-    return released.bound + int(np.ceil(NEAR * released.noise.scale))
+    return released.threshold + int(np.ceil(NEAR * released.noise.scale))
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,15 @@ class Outcomes:
 class Posterior:
     """Moments and credible intervals of outcomes; a key is in the data with probability ``present``."""
 
-    def __init__(self, released: Released, evidence: Evidence, prior: Prior, present: float) -> None:
-        support = prior.support
+    def __init__(
+        self, released: ReleasedNumbers, likelihood: Likelihood, prior: Prior, present: float
+    ) -> None:
+        grid = prior.grid
         self.released = released
-        self.evidence = evidence
-        self.low = np.append(0, support.low)
-        self.high = np.append(0, support.high)
-        self.at = np.append(0.0, support.at)
+        self.likelihood = likelihood
+        self.low = np.append(0, grid.low)
+        self.high = np.append(0, grid.high)
+        self.at = np.append(0.0, grid.at)
         self.mass = np.append(1.0 - present, present * prior.mass)
         self.hidden = released.hidden(self.at)
         self._spares: dict[float, float] = {}
@@ -66,7 +67,7 @@ class Posterior:
         return out[0], out[1], out[2]
 
     def _moments(self, outcomes: Outcomes) -> Floats:
-        left, right = self.evidence.factors(outcomes.symbols, self.at)
+        left, right = self.likelihood.factors(outcomes.symbols, self.at)
         values, place = np.unique(outcomes.values, return_inverse=True)
         shift = np.where(values < 0, 0.0, values).astype(np.float64)  # powers about v keep their digits
         weight, off = self.weights(values), self.at[None, :] - shift[:, None]
@@ -117,7 +118,7 @@ class Posterior:
 
     def _found_spare(self, level: float) -> float:
         least, most = 1.0 - level, SPARE * (1.0 - level)
-        symbols = self.evidence.every_symbol()
+        symbols = self.likelihood.every_symbol()
         if symbols is None:
             return least
         weight = self._likely(symbols) * (self.mass * self.hidden)  # rows add up to the marginal
@@ -144,12 +145,12 @@ class Posterior:
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
         """Mean and variance for values above the near limit, where the prior is a power law."""
-        mean, variance = self.evidence.far(symbols, values)
+        mean, variance = self.likelihood.far(symbols, values)
         return mean - POWER * variance / np.maximum(mean, 1.0), variance
 
     def _likely(self, symbols: Ints) -> Floats:
         """(D,) symbols → (D, X) likelihoods."""
-        left, right = self.evidence.factors(symbols, self.at)
+        left, right = self.likelihood.factors(symbols, self.at)
         return left if right is None else left @ right.T
 
 

@@ -1,45 +1,284 @@
-"""Encodings of the counts: one module each, found by the id that a manifest names.
+"""What an encoding is: counts as noisy cells in a public layout, from which single keys can be estimated.
 
-An id is the encoding's word and its version, `alp-1`. Configs name the word and get its newest version; a sketch is
+    LayoutSpec ─ plan ─► Layout ─┬─ project ─► parts of blocks (exact) ─ add ─► cells ─ release ─► EncodedBlock
+                                 └─ look_up ◄─ bytes of the blocks that a key needs ─► likelihood for the decoder
+
+Cells are cut into numbered blocks by public numbers alone, never by the runner: noise is drawn for a block at a time,
+and a lookup reads whole blocks. Every block is released, also where nothing was counted.
+
+Encodings of the counts: one module each, found by the id that a manifest names.
+
+An id is the encoding's name and its version, `alp-1`. Configs use the name and get its newest version; a sketch is
 read by the very id that it names. A module here has one object `ENCODING` of class `Encoding`, and a new encoding is
-that module and one line of `HOMES`.
+that module and one line of `ENCODINGS`.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, lru_cache
 from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Space
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
+from hushgram.noise.entropy import ReleaseKey
 
-__all__ = ["HOMES", "Demand", "EncodedBlock", "Encoding", "Space", "encoding_named", "encoding_of"]
+if TYPE_CHECKING:
+    from hushgram.decoding import Likelihood, ReleasedNumbers
 
-#: The id of an encoding and the module that holds it; of one word the newest stands last.
-HOMES = {"alp-1": "hushgram.encodings.alp", "buckets-1": "hushgram.encodings.buckets"}
+__all__ = [
+    "ENCODINGS", "NO_ENCODING", "CellPart", "EncodedBlock", "Encoding", "Layout", "LayoutSpec", "ReadBlock",
+    "encoding_named",
+    "encoding_of", "monotone",
+]  # fmt: skip
+
+#: The id of each encoding and the module that defines it; of one name the newest comes last.
+ENCODINGS = {"alp-1": "hushgram.encodings.alp", "buckets-1": "hushgram.encodings.buckets"}
 
 
 @cache
 def encoding_of(id: str) -> Encoding:
-    """The encoding with this id."""
-    if id not in HOMES:
+    """Return the encoding with this id."""
+    if id not in ENCODINGS:
         raise ParameterError(
-            f"encoding {str(id)[:40]!r} is not known here ({', '.join(HOMES)} can be read); update hushgram"
+            f"encoding {str(id)[:40]!r} is not known here ({', '.join(ENCODINGS)} can be read); update hushgram"
         )
-    found: Encoding = import_module(HOMES[id]).ENCODING
+    found: Encoding = import_module(ENCODINGS[id]).ENCODING
     return found
 
 
-def encoding_named(word: str) -> Encoding:
-    """The newest encoding of this word.
+def encoding_named(name: str) -> Encoding:
+    """Return the newest encoding of this name.
 
     >>> encoding_named("alp").id
     'alp-1'
     """
-    ids = [id for id in HOMES if id.rpartition("-")[0] == word]
+    ids = [id for id in ENCODINGS if id.rpartition("-")[0] == name]
+    if name == NO_ENCODING.name:
+        return NO_ENCODING
     if not ids:
-        words = dict.fromkeys(id.rpartition("-")[0] for id in HOMES)
+        names = dict.fromkeys(id.rpartition("-")[0] for id in ENCODINGS)
         raise ParameterError(
-            f"ReleaseParams: encoding must be one of {', '.join(words)}, got {str(word)[:40]!r}"
+            f"ReleaseParams: encoding must be one of {', '.join(names)}, none, got {str(name)[:40]!r}"
         )
     return encoding_of(ids[-1])
+
+
+#: What one group of noise shards adds to a block: a few arrays of u1, u2, u4, u8 or i8. Exact and private.
+CellPart: TypeAlias = tuple[NDArray[Any], ...]
+#: The released bytes of a block.
+ReadBlock: TypeAlias = Callable[[int], NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class LayoutSpec:
+    """What an encoding is planned for: public numbers alone."""
+
+    #: the loss that it may have
+    epsilon: Fraction
+    delta: Fraction
+    max_contributions: int
+    max_per_key: int
+    #: the noise of the release by its name, and its scale for encodings that use it
+    noise: str
+    scale: Fraction | None
+    #: from this noisy count on a key is heavy, so that its count stands in the list
+    threshold: int
+    #: released or stated: keys, records, and the number of keys with at least profile_at[i] records
+    keys: int
+    records: int
+    profile_at: tuple[int, ...]
+    profile: tuple[int, ...]
+    #: what the user chose for this encoding, by name (alpha, bits_per_key, columns, width)
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """A block after noise: its bytes, and its share of the sums that the manifest states. Released."""
+
+    index: int
+    content: NDArray[np.uint8]
+    sums: NDArray[np.int64]
+
+
+class Layout(ABC):
+    """The public shape of one release under an encoding: frozen, comparable, and plain JSON as text."""
+
+    @property
+    @abstractmethod
+    def encoding(self) -> str:
+        """The id of the encoding."""
+
+    @property
+    def noise_scale(self) -> Fraction | None:
+        """Of the noise of the release on its cells; None where they have another."""
+        return None
+
+    @property
+    @abstractmethod
+    def hashes(self) -> int:
+        """How many hash functions place the keys; each has three seeds."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> int:
+        """How many blocks there are."""
+
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """How many bits all blocks have together, exactly or about."""
+
+    @property
+    @abstractmethod
+    def sums(self) -> int:
+        """How many released sums the manifest states."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """In a few words, for people."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+
+    @abstractmethod
+    def check_privacy(self, spec: LayoutSpec) -> None:
+        """Raise unless the release is (spec.epsilon, spec.delta)-differentially private."""
+
+    @abstractmethod
+    def project(
+        self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
+    ) -> Iterator[tuple[int, CellPart]]:
+        """(block, part) for each block that these noise shards add something to. Exact and private."""
+
+    @abstractmethod
+    def empty_block(self, block: int) -> NDArray[Any]:
+        """The cells of a block to which nothing was added."""
+
+    @abstractmethod
+    def add(self, cells: NDArray[Any], part: CellPart) -> None:
+        """Add a part to the cells of its block, in place. The order of parts has no effect."""
+
+    @abstractmethod
+    def release_block(self, block: int, cells: NDArray[Any], release_key: ReleaseKey) -> EncodedBlock:
+        """Noise on every cell of a block. Released."""
+
+    @abstractmethod
+    def block_lengths(self) -> NDArray[np.int64] | None:
+        """Bytes of each released block, or None where they depend on the content."""
+
+    @abstractmethod
+    def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The sums of a released block, from its bytes; raises FormatError where these cannot be right."""
+
+    @abstractmethod
+    def check_sums(self, sums: tuple[int, ...]) -> None:
+        """Raises FormatError where no release could have these sums."""
+
+    @abstractmethod
+    def look_up(
+        self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
+    ) -> NDArray[Any]:
+        """What the release shows at each of the keys: a row a key, for the decoder."""
+
+    @abstractmethod
+    def likelihood(
+        self,
+        released: ReleasedNumbers,
+        sums: NDArray[np.int64],
+        heavy: NDArray[np.uint64],
+        seeds: NDArray[np.uint64],
+        read: ReadBlock,
+    ) -> Likelihood:
+        """What such rows say of a count, for the decoder; ``heavy`` are the fingerprints of ``released.listed``.
+
+        Floating point begins here, after the release.
+        """
+
+
+class Encoding(ABC):
+    """A way to encode counts, with no state of its own."""
+
+    #: its name and version, as manifests state it
+    id: str
+    #: whether its cells have the noise of the release, at a scale that is chosen together with the list's
+    noisy = False
+
+    def threshold_share(self, *, texts: bool) -> Fraction:
+        """Of what sizing leaves of ε, the share of the threshold step where none is stated."""
+        return Fraction(1, 2)
+
+    #: the share of the threshold step with `split: auto`; None where the plan finds it by `squared_error`
+    auto_share: Fraction | None = None
+
+    #: with weighted key selection: of what sizing leaves of ε, the share of the encoding where none is stated
+    weighted_share = Fraction(1, 4)
+
+    def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
+        """What `split: auto` makes least: about the mean square error of a key below the threshold. Public."""
+        raise NotImplementedError
+
+    def classes(self, noise: str, max_contributions: int) -> int | None:
+        """Public classes of keys, of each of which a user may keep one, where the noise needs that; else None."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """Return the name in configs and answers."""
+        return self.id.rpartition("-")[0]
+
+    @abstractmethod
+    def check(self, spec: LayoutSpec) -> None:
+        """Raise where the layout of such a spec could not be released or read, whatever the data."""
+
+    @abstractmethod
+    def plan(self, spec: LayoutSpec) -> Layout:
+        """Return the layout for a spec."""
+
+    @abstractmethod
+    def read_layout(self, text: Mapping[str, Any]) -> Layout:
+        """Return the layout that `Layout.to_dict` wrote; raises ParameterError where a number is out of range."""
+
+
+class _NoEncoding(Encoding):
+    """Selected keys are all that is released."""
+
+    id = "none-1"
+    weighted_share = Fraction(0)
+
+    def threshold_share(self, *, texts: bool) -> Fraction:
+        return Fraction(1)
+
+    def check(self, spec: LayoutSpec) -> None:
+        return None
+
+    def plan(self, spec: LayoutSpec) -> Layout:
+        raise AssertionError("nothing is encoded")
+
+    def read_layout(self, text: Mapping[str, Any]) -> Layout:
+        raise ParameterError("Plan: encoding none has no layout")
+
+
+NO_ENCODING = _NoEncoding()
+
+
+@lru_cache(maxsize=16)
+def monotone(profile: tuple[int, ...], keys: int) -> tuple[Fraction, ...]:
+    """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
+    pools: list[tuple[Fraction, int]] = []
+    for value in profile:
+        mean, weight = Fraction(value), 1
+        while pools and pools[-1][0] < mean:
+            other, count = pools.pop()
+            mean, weight = (mean * weight + other * count) / (weight + count), weight + count
+        pools.append((mean, weight))
+    return tuple(min(max(mean, Fraction(0)), Fraction(keys)) for mean, weight in pools for _ in range(weight))

@@ -40,27 +40,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space, monotone
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import column_positions
+from hushgram.encodings import CellPart, EncodedBlock, Encoding, Layout, LayoutSpec, ReadBlock, monotone
 from hushgram.errors import FormatError, ParameterError
-from hushgram.exact.hashing import column_positions
-from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.noise.sampling import flip_bits, rand_round
 from hushgram.numbers import integer, rational, show
 
 if TYPE_CHECKING:
-    from hushgram.decoding import Evidence, Released
+    from hushgram.decoding import Likelihood, ReleasedNumbers
 
 __all__ = [
-    "BLOCK_BITS", "ENCODING", "MOST_LEVELS", "Alp", "AlpSpace", "exact_width", "flip_probability", "level_keys",
-    "loss_at_most", "paper_width", "randomize_block", "round_shard",
+    "BLOCK_BITS", "ENCODING", "MAX_LEVELS", "Alp", "AlpLayout", "exact_width", "flip_probability", "level_keys",
+    "paper_width", "privacy_map", "randomize_block", "round_shard",
 ]  # fmt: skip
 
 #: Randomized response is drawn for blocks of this many bits of a column (the last one of a column may be shorter).
 BLOCK_BITS = 1 << 20
 #: Columns that a decoder reads: a pattern of bits fits a signed word.
-MOST_LEVELS = 62
+MAX_LEVELS = 62
 # Widths are multiples of this: fine enough to lose nothing, coarse enough for 64-bit integers.
 _GRID = 1 << 20
 _WORD = 64
@@ -76,27 +76,27 @@ def flip_probability(alpha: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=256)
-def loss_at_most(width: Fraction, alpha: Fraction, max_contributions: int, epsilon: Fraction) -> bool:
-    """Whether C · ln(1 + α/w) ≤ ε, decided by intervals (doubt counts against us), and w ≥ 1."""
+def privacy_map(width: Fraction, alpha: Fraction, max_contributions: int) -> Fraction:
+    """Return ε = C · ln(1 + α/w), rounded up, for a width w ≥ 1."""
     if width < 1:
-        return False
+        raise ParameterError(f"alp: width must be at least 1, got {show(width)}")
 
     def loss(iv: Any) -> Any:
         return max_contributions * iv.log(1 + ratio_interval(iv, alpha / width))
 
-    return enclose(loss, 512)[1] <= epsilon
+    return enclose(loss, 512)[1]
 
 
 @lru_cache(maxsize=256)
 def exact_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> Fraction:
-    """The smallest width on a grid of 2^-20 that `loss_at_most` accepts: α/(e^(ε/C) − 1), rounded up, at least 1."""
+    """The smallest width on a grid of 2^-20 that `privacy_map` accepts: α/(e^(ε/C) − 1), rounded up, at least 1."""
 
     def width(iv: Any) -> Any:
         return ratio_interval(iv, alpha) / (iv.exp(ratio_interval(iv, epsilon / max_contributions)) - 1)
 
     _, high = enclose(width, 512)
     grid = max(-((-high.numerator * _GRID) // high.denominator), _GRID)
-    while not loss_at_most(Fraction(grid, _GRID), alpha, max_contributions, epsilon):
+    while privacy_map(Fraction(grid, _GRID), alpha, max_contributions) > epsilon:
         grid += 1
     return Fraction(grid, _GRID)
 
@@ -126,7 +126,7 @@ def randomize_block(
 
 
 @dataclass(frozen=True)
-class AlpSpace(Space):
+class AlpLayout(Layout):
     """m columns of bits. A block is a range of `BLOCK_BITS` bits of a column, numbered through all columns."""
 
     alpha: Fraction
@@ -181,7 +181,7 @@ class AlpSpace(Space):
             f" each flipped with probability {show(self.flip)}"
         )
 
-    def as_text(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "alpha": show(self.alpha),
             "cap": self.cap,
@@ -189,15 +189,15 @@ class AlpSpace(Space):
             "column_sizes": list(self.column_sizes),
         }
 
-    def check_loss(self, demand: Demand) -> None:
-        if not loss_at_most(self.width, self.alpha, demand.max_contributions, demand.epsilon):
+    def check_privacy(self, spec: LayoutSpec) -> None:
+        if privacy_map(self.width, self.alpha, spec.max_contributions) > spec.epsilon:
             raise ParameterError(
-                f"Plan: width {show(self.width)} is too small for epsilon {show(demand.epsilon)} of alp"
+                f"Plan: width {show(self.width)} is too small for epsilon {show(spec.epsilon)} of alp"
             )
 
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
-    ) -> Iterator[tuple[int, Part]]:
+    ) -> Iterator[tuple[int, CellPart]]:
         """Algorithm 1, steps 1 and 2: the places in each block of the bits to set."""
         held = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
         for shard, part in shards:
@@ -219,13 +219,13 @@ class AlpSpace(Space):
     def empty_block(self, block: int) -> NDArray[np.uint8]:
         return np.zeros(self._column_of(block)[2], np.uint8)  # a byte a bit
 
-    def add(self, cells: NDArray[np.uint8], part: Part) -> None:
+    def add(self, cells: NDArray[np.uint8], part: CellPart) -> None:
         cells[part[0]] = 1
 
     def release_block(self, block: int, cells: NDArray[np.uint8], release_key: ReleaseKey) -> EncodedBlock:
         packed = np.packbits(cells, bitorder="little")
         content = randomize_block(block, packed, self.flip, release_key)
-        return EncodedBlock(block, content, AlpSpace.block_sums(self, block, content))
+        return EncodedBlock(block, content, AlpLayout.block_sums(self, block, content))
 
     def block_lengths(self) -> NDArray[np.int64]:
         out = np.full(self.blocks, BLOCK_BITS // 8)
@@ -259,20 +259,20 @@ class AlpSpace(Space):
                 bits[rows, column] = (found >> (at & 7).astype(np.uint8)) & 1
         return bits
 
-    def evidence(
+    def likelihood(
         self,
-        released: Released,
+        released: ReleasedNumbers,
         sums: NDArray[np.int64],
         heavy: NDArray[np.uint64],
         seeds: NDArray[np.uint64],
         read: ReadBlock,
-    ) -> Evidence:
-        from hushgram.decoding import AlpEvidence
+    ) -> Likelihood:
+        from hushgram.decoding import AlpLikelihood
 
-        if released.bound != self.cap:
+        if released.threshold != self.cap:
             raise FormatError("manifest: the cap of encoding alp-1 is not the threshold")
         sizes = np.array(self.column_sizes, np.int64)
-        return AlpEvidence(released, flip=float(self.flip), width=float(self.width), sizes=sizes, ones=sums)
+        return AlpLikelihood(released, flip=float(self.flip), width=float(self.width), sizes=sizes, ones=sums)
 
 
 # --- plan -------------------------------------------------------------------------------------------------------
@@ -286,73 +286,74 @@ class Alp(Encoding):
     # estimate up to a quarter higher (Zipf 0.8 and 1.1, C = 1 and 8).
     auto_share = Fraction(7, 10)
 
-    def check(self, demand: Demand) -> None:
-        """Refuse what could need more than `MOST_LEVELS` columns, or more than 64-bit integers."""
-        width = _width(demand)
-        levels = ceil(demand.threshold / width)
-        if levels > MOST_LEVELS:
+    def check(self, spec: LayoutSpec) -> None:
+        """Refuse what could need more than `MAX_LEVELS` columns, or more than 64-bit integers."""
+        width = _width(spec)
+        levels = ceil(spec.threshold / width)
+        if levels > MAX_LEVELS:
             raise ParameterError(
-                f"ReleaseParams: alpha {show(demand.options['alpha'])} needs {levels} levels, at most"
-                f" {MOST_LEVELS} are possible; raise alpha, or give threshold a larger share of split"
+                f"ReleaseParams: alpha {show(spec.options['alpha'])} needs {levels} levels, at most"
+                f" {MAX_LEVELS} are possible; raise alpha, give threshold a larger share of split, or use"
+                " encoding buckets"
             )
-        if (demand.threshold * width.denominator + width.numerator).bit_length() > 63:
+        if (spec.threshold * width.denominator + width.numerator).bit_length() > 63:
             raise ParameterError(
-                f"ReleaseParams: alpha {show(demand.options['alpha'])} makes levels too wide for the noise of"
+                f"ReleaseParams: alpha {show(spec.options['alpha'])} makes levels too wide for the noise of"
                 " this release; lower alpha or max_contributions, or raise epsilon"
             )
 
-    def plan(self, demand: Demand) -> AlpSpace:
-        width = _width(demand)
-        levels = min(ceil(demand.threshold / width), MOST_LEVELS)
-        sizes = _column_sizes(demand, width, levels)
-        return AlpSpace(demand.options["alpha"], demand.threshold, width, sizes)
+    def plan(self, spec: LayoutSpec) -> AlpLayout:
+        width = _width(spec)
+        levels = min(ceil(spec.threshold / width), MAX_LEVELS)
+        sizes = _column_sizes(spec, width, levels)
+        return AlpLayout(spec.options["alpha"], spec.threshold, width, sizes)
 
-    def read_space(self, text: Mapping[str, Any]) -> AlpSpace:
+    def read_layout(self, text: Mapping[str, Any]) -> AlpLayout:
         sizes = text["column_sizes"]
-        if not isinstance(sizes, list) or len(sizes) > MOST_LEVELS:
-            raise ParameterError(f"AlpSpace: column_sizes must be a list of at most {MOST_LEVELS}")
+        if not isinstance(sizes, list) or len(sizes) > MAX_LEVELS:
+            raise ParameterError(f"AlpLayout: column_sizes must be a list of at most {MAX_LEVELS}")
         for size in sizes:
-            integer(size, "column_sizes", "AlpSpace", low=_WORD, high=_LARGEST_COLUMN)
+            integer(size, "column_sizes", "AlpLayout", low=_WORD, high=_LARGEST_COLUMN)
             if size % _WORD:
-                raise ParameterError(f"AlpSpace: column_sizes must be multiples of {_WORD}, got {size}")
-        alpha, width = (rational(text[name], name, "AlpSpace") for name in ("alpha", "width"))
+                raise ParameterError(f"AlpLayout: column_sizes must be multiples of {_WORD}, got {size}")
+        alpha, width = (rational(text[name], name, "AlpLayout") for name in ("alpha", "width"))
         if not Fraction(1, 100) <= alpha <= 1000:
-            raise ParameterError(f"AlpSpace: alpha must be from 0.01 to 1000, got {show(alpha)}")
+            raise ParameterError(f"AlpLayout: alpha must be from 0.01 to 1000, got {show(alpha)}")
         if not 1 <= width <= 1 << 62:
-            raise ParameterError(f"AlpSpace: width must be from 1 to 2^62, got {show(width)}")
+            raise ParameterError(f"AlpLayout: width must be from 1 to 2^62, got {show(width)}")
         # no more levels than a count can reach
         lowest = int((len(sizes) - 1) * width) + 1 if sizes else 1
-        cap = integer(text["cap"], "cap", "AlpSpace", low=lowest, high=1 << 62)
-        return AlpSpace(alpha, cap, width, tuple(sizes))
+        cap = integer(text["cap"], "cap", "AlpLayout", low=lowest, high=1 << 62)
+        return AlpLayout(alpha, cap, width, tuple(sizes))
 
 
-def _width(demand: Demand) -> Fraction:
-    chosen = exact_width if demand.options["width"] == "exact" else paper_width
-    return chosen(demand.epsilon, demand.options["alpha"], demand.max_contributions)
+def _width(spec: LayoutSpec) -> Fraction:
+    chosen = exact_width if spec.options["width"] == "exact" else paper_width
+    return chosen(spec.epsilon, spec.options["alpha"], spec.max_contributions)
 
 
-def _column_sizes(demand: Demand, width: Fraction, levels: int) -> tuple[int, ...]:
+def _column_sizes(spec: LayoutSpec, width: Fraction, levels: int) -> tuple[int, ...]:
     """Flat: bits_per_key · k each. Tapered: that many in all, shared by the root of the keys that reach a level.
 
     The noise of a key is the sum over its levels of the load there, about n_b/s_b; for a given Σ s_b the sum of
     n_b/s_b is least where s_b is proportional to √n_b.
     """
-    total = demand.options["bits_per_key"] * demand.keys
-    if demand.options["columns"] == "flat":
+    total = spec.options["bits_per_key"] * spec.keys
+    if spec.options["columns"] == "flat":
         return (_whole_words(total),) * levels
-    roots = [isqrt(int(n * 10**6)) + 1 for n in level_keys(demand, width, levels)]
+    roots = [isqrt(int(n * 10**6)) + 1 for n in level_keys(spec, width, levels)]
     return tuple(_whole_words(total * root / sum(roots)) for root in roots)
 
 
-def level_keys(demand: Demand, width: Fraction, levels: int) -> list[Fraction]:
+def level_keys(spec: LayoutSpec, width: Fraction, levels: int) -> list[Fraction]:
     """Expected number of keys that reach each level: ∫ N over the level's range of counts, divided by its width.
 
     From the released profile where there is one, else from Markov's bound min(k, n/(w·b)).
     """
-    if not demand.profile:
-        return [min(Fraction(demand.keys), demand.records / (width * b)) for b in range(1, levels + 1)]
-    fitted = monotone(demand.profile, demand.keys)
-    knots = [(Fraction(t - 1), n) for t, n in zip(demand.profile_at, fitted, strict=True)]
+    if not spec.profile:
+        return [min(Fraction(spec.keys), spec.records / (width * b)) for b in range(1, levels + 1)]
+    fitted = monotone(spec.profile, spec.keys)
+    knots = [(Fraction(t - 1), n) for t, n in zip(spec.profile_at, fitted, strict=True)]
     areas = [_area(knots, width * b) for b in range(levels + 1)]
     return [(high - low) / width for low, high in pairwise(areas)]
 

@@ -34,19 +34,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings import integer_code
-from hushgram.encodings.encoding import Demand, EncodedBlock, Encoding, Part, ReadBlock, Space, monotone
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import column_positions
+from hushgram.encodings import (
+    CellPart,
+    EncodedBlock,
+    Encoding,
+    Layout,
+    LayoutSpec,
+    ReadBlock,
+    integer_code,
+    monotone,
+)
 from hushgram.errors import FormatError, ParameterError
-from hushgram.exact.hashing import column_positions
-from hushgram.exact.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.noises import noise_of
 from hushgram.numbers import integer, rational, show
 
 if TYPE_CHECKING:
-    from hushgram.decoding import Evidence, Released
+    from hushgram.decoding import Likelihood, ReleasedNumbers
 
-__all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsSpace", "classes"]
+__all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsLayout", "classes"]
 
 #: Noise is drawn for blocks of this many buckets (the last one may be shorter), and a lookup reads one of them.
 BLOCK = 1 << 14
@@ -66,7 +74,7 @@ def classes(max_contributions: int) -> int:
 
 
 @dataclass(frozen=True)
-class BucketsSpace(Space):
+class BucketsLayout(Layout):
     """m buckets. Block i has the buckets from i·`BLOCK` on."""
 
     noise: str
@@ -105,16 +113,16 @@ class BucketsSpace(Space):
             f" in steps of {self.step}"
         )
 
-    def as_text(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {"noise": self.noise, "scale": show(self.scale), "step": self.step, "buckets": self.size}
 
-    def check_loss(self, demand: Demand) -> None:
+    def check_privacy(self, spec: LayoutSpec) -> None:
         """The scale is the one that the whole release was given; the plan checks what that costs."""
-        if (self.noise, self.scale) != (demand.noise, demand.scale):
-            raise ParameterError(f"Plan: noise of buckets is not {demand.noise} of the planned scale")
-        if self.noise == "gaussian" and self.size % classes(demand.max_contributions):
+        if (self.noise, self.scale) != (spec.noise, spec.scale):
+            raise ParameterError(f"Plan: noise of buckets is not {spec.noise} of the planned scale")
+        if self.noise == "gaussian" and self.size % classes(spec.max_contributions):
             raise ParameterError(
-                f"Plan: buckets with gaussian noise must be a multiple of {classes(demand.max_contributions)},"
+                f"Plan: buckets with gaussian noise must be a multiple of {classes(spec.max_contributions)},"
                 f" got {self.size}"
             )
 
@@ -135,7 +143,7 @@ class BucketsSpace(Space):
 
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
-    ) -> Iterator[tuple[int, Part]]:
+    ) -> Iterator[tuple[int, CellPart]]:
         """For each block the buckets that get something, and how much."""
         held = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         for _, part in shards:
@@ -154,7 +162,7 @@ class BucketsSpace(Space):
     def empty_block(self, block: int) -> NDArray[np.int64]:
         return np.zeros(self.length(block), np.int64)
 
-    def add(self, cells: NDArray[np.int64], part: Part) -> None:
+    def add(self, cells: NDArray[np.int64], part: CellPart) -> None:
         places, sums = part
         cells[places] += sums
 
@@ -195,19 +203,19 @@ class BucketsSpace(Space):
             found[rows] = self.levels(block, read(block))[places[rows] - block * BLOCK]
         return np.stack([places, found], axis=1)
 
-    def evidence(
+    def likelihood(
         self,
-        released: Released,
+        released: ReleasedNumbers,
         sums: NDArray[np.int64],
         heavy: NDArray[np.uint64],
         seeds: NDArray[np.uint64],
         read: ReadBlock,
-    ) -> Evidence:
-        from hushgram.decoding import BucketEvidence
+    ) -> Likelihood:
+        from hushgram.decoding import BucketLikelihood
         from hushgram.decoding.constants import SAMPLE
 
         some = range(min(self.blocks, max(SAMPLE // BLOCK, 1)))
-        return BucketEvidence(
+        return BucketLikelihood(
             released,
             noise=noise_of(self.noise).law(float(self.scale)),
             step=self.step,
@@ -231,49 +239,49 @@ class Buckets(Encoding):
         """Without sizes: at δ = 0 most for the buckets; at δ > 0 only listed keys have names, so more for the list."""
         return Fraction(9, 13) if texts else Fraction(2, 5)
 
-    def squared_error(self, space: Space, demand: Demand) -> Fraction:
+    def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
         """Of an unbiased estimate: noise, rounding, and the other keys below the threshold in the same bucket."""
-        assert isinstance(space, BucketsSpace)
-        noise = noise_of(space.noise).variance(space.scale)
-        return noise + Fraction(space.step**2, 12) + Fraction(_squares(demand), space.size)
+        assert isinstance(layout, BucketsLayout)
+        noise = noise_of(layout.noise).variance(layout.scale)
+        return noise + Fraction(layout.step**2, 12) + Fraction(_squares(spec), layout.size)
 
     def classes(self, noise: str, max_contributions: int) -> int | None:
         return classes(max_contributions) if noise == "gaussian" else None
 
-    def check(self, demand: Demand) -> None:
-        """Any demand can be served: classes(C) is at most 2^27."""
+    def check(self, spec: LayoutSpec) -> None:
+        """Accept any spec: classes(C) is at most 2^27."""
 
-    def plan(self, demand: Demand) -> BucketsSpace:
-        """The space with the least error: a wider step saves bits for more buckets, with fewer keys in each."""
-        assert demand.scale is not None
-        steps = {int(demand.scale * share / 2) * 2 + 1 for share in _STEPS}
-        spaces = [_space(demand, demand.scale, step) for step in sorted(steps)]
-        return min(spaces, key=lambda space: self.squared_error(space, demand))
+    def plan(self, spec: LayoutSpec) -> BucketsLayout:
+        """Return the layout with the least error: a wider step saves bits for more buckets, with fewer keys in each."""
+        assert spec.scale is not None
+        steps = {int(spec.scale * share / 2) * 2 + 1 for share in _STEPS}
+        layouts = [_layout(spec, spec.scale, step) for step in sorted(steps)]
+        return min(layouts, key=lambda layout: self.squared_error(layout, spec))
 
-    def read_space(self, text: Mapping[str, Any]) -> BucketsSpace:
-        noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsSpace")
+    def read_layout(self, text: Mapping[str, Any]) -> BucketsLayout:
+        noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsLayout")
         if not noise.in_range(scale):
             raise ParameterError(
-                f"BucketsSpace: scale must be from {noise.least_scale} to {noise.most_scale}, got {show(scale)[:60]}"
+                f"BucketsLayout: scale must be from {noise.min_scale} to {noise.max_scale}, got {show(scale)[:60]}"
             )
-        step = integer(text["step"], "step", "BucketsSpace", low=1, high=1 << 34)
+        step = integer(text["step"], "step", "BucketsLayout", low=1, high=1 << 34)
         if step % 2 == 0:
-            raise ParameterError(f"BucketsSpace: step must be odd, got {step}")
-        size = integer(text["buckets"], "buckets", "BucketsSpace", low=1, high=_LARGEST_SIZE)
-        return BucketsSpace(noise.id, scale, step, size)
+            raise ParameterError(f"BucketsLayout: step must be odd, got {step}")
+        size = integer(text["buckets"], "buckets", "BucketsLayout", low=1, high=_LARGEST_SIZE)
+        return BucketsLayout(noise.name, scale, step, size)
 
 
 # The integer code takes up to a twentieth more than what `_bits_of_noise` reckons with.
 _USED = Fraction(19, 20)
 
 
-def _space(demand: Demand, scale: Fraction, step: int) -> BucketsSpace:
+def _layout(spec: LayoutSpec, scale: Fraction, step: int) -> BucketsLayout:
     """As many buckets as fit the bits that were asked for."""
-    bits = demand.options["bits_per_key"] * demand.keys * _USED - _bits_of_counts(demand)
-    buckets = max(bits / _bits_of_noise(demand.noise, scale / step), Fraction(demand.keys, 2))
-    unit = classes(demand.max_contributions) if demand.noise == "gaussian" else 64
+    bits = spec.options["bits_per_key"] * spec.keys * _USED - _bits_of_counts(spec)
+    buckets = max(bits / _bits_of_noise(spec.noise, scale / step), Fraction(spec.keys, 2))
+    unit = classes(spec.max_contributions) if spec.noise == "gaussian" else 64
     most = _LARGEST_SIZE // unit
-    return BucketsSpace(demand.noise, scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
+    return BucketsLayout(spec.noise, scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
 
 
 def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
@@ -282,31 +290,31 @@ def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
     return noise_of(noise).bits_at_one + doublings
 
 
-def _squares(demand: Demand) -> int:
+def _squares(spec: LayoutSpec) -> int:
     """About the sum of squares of the counts below the threshold, by the released profile or by their mean."""
-    if not demand.profile:
-        return demand.records * min(demand.threshold, 4 * -(-demand.records // demand.keys))
-    reached = monotone(demand.profile, demand.keys)
-    cells = zip(demand.profile_at, demand.profile_at[1:], reached, reached[1:], strict=False)
+    if not spec.profile:
+        return spec.records * min(spec.threshold, 4 * -(-spec.records // spec.keys))
+    reached = monotone(spec.profile, spec.keys)
+    cells = zip(spec.profile_at, spec.profile_at[1:], reached, reached[1:], strict=False)
     return int(
-        sum((n - further) * low * (high - 1) for low, high, n, further in cells if low < demand.threshold)
+        sum((n - further) * low * (high - 1) for low, high, n, further in cells if low < spec.threshold)
     )
 
 
-def _bits_of_counts(demand: Demand) -> int:
+def _bits_of_counts(spec: LayoutSpec) -> int:
     """About how many bits more the buckets take because of what is in them: two a doubling above the noise.
 
     Keys with a count of at least t = scale·2^i, by the released profile or else by Markov's bound, cost 2 bits each.
     """
-    assert demand.scale is not None
-    reached = monotone(demand.profile, demand.keys)
-    total, at = Fraction(0), demand.scale
+    assert spec.scale is not None
+    reached = monotone(spec.profile, spec.keys)
+    total, at = Fraction(0), spec.scale
     for _ in range(40):
-        if demand.profile:
-            beyond = [n for t, n in zip(demand.profile_at, reached, strict=True) if t >= at]
+        if spec.profile:
+            beyond = [n for t, n in zip(spec.profile_at, reached, strict=True) if t >= at]
             total += 2 * beyond[0] if beyond else 0
         else:
-            total += 2 * min(demand.keys, int(demand.records / at / 4))
+            total += 2 * min(spec.keys, int(spec.records / at / 4))
         at *= 2
     return int(total)
 

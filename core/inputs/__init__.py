@@ -1,4 +1,4 @@
-"""Files of records as Arrow batches, without Beam: plan on the driver, read on the workers.
+"""Read files of records as Arrow batches, without Beam: plan on the driver, read on the workers.
 
 plan = plan_inputs(files, source)                    # checks everything, raises InputError
 for item in plan.items:                              # anywhere, in any order
@@ -8,10 +8,10 @@ for item in plan.items:                              # anywhere, in any order
 """
 
 from hushgram.inputs.plan import plan_inputs
-from hushgram.inputs.sanity import Check, Limits, Tally, check_first_blocks, read_item
-from hushgram.inputs.source import BAD_SCHEMA, Chunk, InputFile, InputPlan, Source, WorkItem, open_local
+from hushgram.inputs.preflight import Check, Limits, RecordCounts, check_first_blocks, read_item
+from hushgram.inputs.source import REJECTED_SCHEMA, Chunk, InputFile, InputPlan, Source, WorkItem, open_local
 
 __all__ = [
-    "BAD_SCHEMA", "Check", "Chunk", "InputFile", "InputPlan", "Limits", "Source", "Tally", "WorkItem",
+    "REJECTED_SCHEMA", "Check", "Chunk", "InputFile", "InputPlan", "Limits", "RecordCounts", "Source", "WorkItem",
     "check_first_blocks", "open_local", "plan_inputs", "read_item",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A byte range [start, stop) owns the lines that *begin* in it, so ranges that cover a file cover each line
 once, wherever the cuts fall. What happens to a line follows from its own bytes, never from how the file is cut:
-one of more than MAX_LINE_BYTES is set aside in every cut, and without being held in memory. So too a byte-order mark:
+one of more than MAX_LINE_BYTES is rejected in every cut, and without being held in memory. So too a byte-order mark:
 formats take it from the beginning of any line, not of the first one alone, which may be anybody's.
 """
 
@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 def open_text(path: str, compression: str | None, opener: Opener) -> tuple[Any, Any]:
-    """(text bytes, the file behind them), decompressed while it is read."""
+    """Return (text stream, the file behind it), decompressed while it is read."""
     raw = opener(path)
     if compression == "xz":  # which pyarrow does not know
         return lzma.LZMAFile(raw), raw
@@ -46,7 +46,7 @@ def open_text(path: str, compression: str | None, opener: Opener) -> tuple[Any, 
 
 
 def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
-    """The first MiB of a text file; an `InputError` where it cannot be read or is no text of ours."""
+    """Return the first MiB of a text file; raise an `InputError` if it cannot be read or is not UTF-8 text."""
     try:
         stream, raw = open_text(path, compression, opener)
         with raw, stream:
@@ -65,7 +65,7 @@ def read_head(path: str, compression: str | None, opener: Opener) -> bytes:
 
 
 def line_blocks(item: WorkItem, opener: Opener, block_bytes: int, rejects: Rejects) -> Iterator[Block]:
-    """All lines of the item, in blocks; lines that are too long are set aside."""
+    """Yield all lines of the item, in blocks; lines that are too long are rejected."""
     stream, raw = open_text(item.path, item.compression, opener)
     with raw, stream:
         offset = _seek(stream, item)
@@ -88,7 +88,7 @@ def line_blocks(item: WorkItem, opener: Opener, block_bytes: int, rejects: Rejec
 
 
 def _without_long(block: Block, rejects: Rejects) -> Iterator[Block]:
-    """The block, or the parts of it around lines that are too long."""
+    """Yield the block, or the parts of it around lines that are too long."""
     offset, data, size = block
     at = 0
     while len(data) - at > MAX_LINE_BYTES:
@@ -103,7 +103,7 @@ def _without_long(block: Block, rejects: Rejects) -> Iterator[Block]:
 
 
 def _seek(stream: Any, item: WorkItem) -> int:
-    """Moves to the first line that begins in the range; returns its offset."""
+    """Move to the first line that begins in the range; return its offset."""
     if item.start == 0:
         return 0
     stream.seek(item.start - 1)
@@ -119,7 +119,7 @@ def _seek(stream: Any, item: WorkItem) -> int:
 
 
 def _pieces(stream: Any, item: WorkItem, offset: int, block_bytes: int) -> Iterator[bytes]:
-    """The bytes from `offset` to the end of the last line that begins before item.stop."""
+    """Yield the bytes from `offset` to the end of the last line that begins before item.stop."""
     if item.compression is not None or item.stop < 0:  # the whole stream: its length is not known
         while piece := stream.read(block_bytes):
             yield bytes(piece)

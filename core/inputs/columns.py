@@ -1,4 +1,4 @@
-"""Columns of records: one type for each over all files, and which rows must be set aside."""
+"""Columns of records: which rows are accepted, with their identifiers made; and columns of frames by name."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hushgram.exact.identifiers import to_id
-from hushgram.exact.weights import wrong_values
+from hushgram.contributions.keys import to_id
+from hushgram.contributions.sums import wrong_values
+from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.conditions import bind
-from hushgram.inputs.shaping import bound_record
-from hushgram.inputs.source import InputPlan, Rejects, Source
+from hushgram.inputs.key_expressions import bound_record
+from hushgram.inputs.source import InputPlan, Places, Rejects, Source
 
 __all__ = [
-    "Places", "Texts", "common_type", "is_utf8", "keep_good", "no_column", "parsed", "valid_text",
+    "UNSTATED", "Texts", "columns_by_name", "is_frame", "is_utf8", "keep_good", "no_column", "parsed", "valid_text",
 ]  # fmt: skip
 
 
-def common_type(kinds: list[pa.DataType]) -> pa.DataType:
-    """One type for a column that differs between files; whole numbers beside text become text."""
-    distinct = list(dict.fromkeys(kinds))
-    if len(distinct) == 1:
-        return distinct[0]
-    if any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in distinct):
-        return pa.large_binary()
-    if all(pa.types.is_string(kind) or pa.types.is_integer(kind) for kind in distinct):
-        return pa.string()
-    return pa.large_string()
-
-
 def no_column(name: str, columns: Sequence[str]) -> str:
-    """What to say of a column that is not there."""
+    """Return the message about a column that is not there, with the name that was probably meant."""
     shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
     close = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
     remedy = f"; did you mean {close[0]!r}?" if close else "."
     return f"no column {name!r}{remedy} The columns are: {shown or '(none)'}"
 
 
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
 def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:
-    """None where every value is UTF-8 (one pass in C++), else which rows are."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    """Return None if every value is UTF-8 (one pass in C++), else which rows are."""
+    if not _is_text(column.type):
         return None
     try:
         column.validate(full=True)
@@ -55,22 +55,6 @@ def valid_text(column: pa.Array) -> NDArray[np.bool_] | None:
     except pa.ArrowInvalid:
         raw = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
         return np.fromiter((value is None or _decodes(value) for value in raw.to_pylist()), bool, len(raw))
-
-
-def _text_or_null(column: pa.Array) -> pa.Array:
-    """The column, with null in place of text that is not UTF-8."""
-    good = valid_text(column)
-    return column if good is None else pc.if_else(pa.array(good), column, pa.scalar(None, column.type))
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether a block is UTF-8 as a whole: one pass in C++, several gigabytes a second."""
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _decodes(value: bytes) -> bool:
@@ -81,60 +65,70 @@ def _decodes(value: bytes) -> bool:
     return True
 
 
-#: where each row of a batch begins in its file; or where all of them begin; or how to find out
-Places = NDArray[np.int64] | int | Callable[[], NDArray[np.int64]]
+def is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8 as a whole: one pass in C++, several gigabytes per second."""
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+# --- acceptance -------------------------------------------------------------------------------------------
 
 
 def keep_good(
     arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, *, decoded: bool = False
 ) -> pa.RecordBatch:
-    """The records that are not left out, with their identifiers made; those that lack one are set aside.
+    """Return the accepted records of a batch, with their identifiers made.
 
-    `arrays` follow plan.raw; `decoded` says that all text is known to be UTF-8.
+    Records for which `where` is not true are left out; those that lack an identifier, or have a value that cannot be
+    added up, are rejected.
+
+    Args:
+        arrays: the columns of plan.raw.
+        plan: the plan for the item (`in_the_file`).
+        rejects: where rejected records are counted.
+        places: where each row begins in its file.
+        decoded: whether all text is known to be UTF-8.
     """
     source = plan.source
     if not decoded:
         arrays = [
-            _text_or_null(a) if n in source.secrets else a
-            for n, a in zip(plan.raw.names, arrays, strict=True)
+            _text_or_null(column) if name in source.secrets else column
+            for name, column in zip(plan.raw.names, arrays, strict=True)
         ]
     if plan.constants:
         arrays, plan = _with_constants(arrays, plan)
     if source.where is not None:
         mask = _bound(source.where, plan.raw).matches(pa.RecordBatch.from_arrays(arrays, schema=plan.raw))
-        kept = pa.array(mask)
-        arrays = [column.filter(kept) for column in arrays]
-        places = _places_of(places, mask)
-    if not decoded and source.recipes:
+        arrays, places = _filtered(arrays, places, mask)
+    if not decoded and source.key_expressions:
         arrays, places = _readable(arrays, plan, rejects, places)
-    arrays, places = _shaped(arrays, plan, places)
+    arrays, places = _with_keys(arrays, plan, places)
     good: NDArray[np.bool_] | None = None
     for name, column in zip(plan.schema.names, arrays, strict=True):
         for reason, rows in _wrong(name, column, source, decoded):
             fresh = np.flatnonzero(~rows if good is None else ~rows & good)
-            _set_aside(arrays, plan.schema, rejects, reason, fresh, places)
+            rejects.add_rows(reason, fresh, places, _as_json(plan.schema.names, arrays))
             good = rows if good is None else good & rows
     arrays = [to_id(column, field.type) for column, field in zip(arrays, plan.schema, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return batch if good is None else batch.filter(pa.array(good))
 
 
-def _wrong(
-    name: str, column: pa.Array, source: Source, decoded: bool
-) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    """(reason, rows that are good) of what makes records bad in this column."""
-    if name in source.values:
-        yield from wrong_values(column, name)
-    if name not in source.ids:
-        return
-    if (there := _not_null(column)) is not None:
-        yield f"{name} is null", there
-    if not decoded and name not in source.recipes and (text := valid_text(column)) is not None:
-        yield f"{name} is not UTF-8", text
+_bound = lru_cache(maxsize=16)(bind)
+
+
+def _text_or_null(column: pa.Array) -> pa.Array:
+    """Return the column with null in place of text that is not UTF-8."""
+    good = valid_text(column)
+    return column if good is None else pc.if_else(pa.array(good), column, pa.scalar(None, column.type))
 
 
 def _with_constants(arrays: list[pa.Array], plan: InputPlan) -> tuple[list[pa.Array], InputPlan]:
-    """With the columns that folders give."""
+    """Add the columns that folders give."""
     values = [pa.scalar(text, pa.string()).cast(field.type) for field, text in plan.constants]
     raw = pa.schema([*plan.raw, *(field for field, _ in plan.constants)])
     made = [pa.repeat(value, len(arrays[0])) for value in values]
@@ -144,84 +138,76 @@ def _with_constants(arrays: list[pa.Array], plan: InputPlan) -> tuple[list[pa.Ar
 def _readable(
     arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places
 ) -> tuple[list[pa.Array], Places]:
-    """Without the records whose text cannot be shaped since it is no text."""
+    """Reject the records to which a key expression cannot be applied, since a column is not UTF-8."""
     for name in plan.source.texts:
         column = arrays[plan.raw.names.index(name)]
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        if _is_bytes(column.type):
             column = column.cast(pa.large_binary()).view(pa.large_string())
         good = valid_text(column)
         if good is not None:
-            _set_aside(arrays, plan.raw, rejects, f"{name} is not UTF-8", np.flatnonzero(~good), places)
-            arrays, places = [part.filter(pa.array(good)) for part in arrays], _places_of(places, good)
+            rows, record = np.flatnonzero(~good), _as_json(plan.raw.names, arrays)
+            rejects.add_rows(f"{name} is not UTF-8", rows, places, record)
+            arrays, places = _filtered(arrays, places, good)
     return arrays, places
 
 
-def _shaped(arrays: list[pa.Array], plan: InputPlan, places: Places) -> tuple[list[pa.Array], Places]:
-    """The columns that come out, in the order of plan.schema."""
+def _with_keys(arrays: list[pa.Array], plan: InputPlan, places: Places) -> tuple[list[pa.Array], Places]:
+    """Apply the key expressions; returns the columns of plan.schema."""
     columns = dict(zip(plan.raw.names, arrays, strict=True))
-    made, parents = dict(columns), None
-    for name, recipe in plan.source.recipes.items():
-        made[name], found = recipe.apply(columns)
+    made, parents, several = dict(columns), None, ""
+    for name, key_expression in plan.source.key_expressions.items():
+        made[name], found = key_expression.apply(columns)
         if found is not None:
-            parents = found
+            parents, several = found, name
             if plan.source.record is not None:
                 rows = bound_record(made[name], parents, *plan.source.record)
                 made[name], parents = made[name].take(pa.array(rows)), parents[rows]
     if parents is not None:
-        several = {name for name, recipe in plan.source.recipes.items() if recipe.several}
         rows = pa.array(parents)
-        made = {name: column if name in several else column.take(rows) for name, column in made.items()}
+        made = {name: column if name == several else column.take(rows) for name, column in made.items()}
         places = _places_of(places, parents)
     return [made[name] for name in plan.schema.names], places
 
 
-_bound = lru_cache(maxsize=16)(bind)
+def _wrong(
+    name: str, column: pa.Array, source: Source, decoded: bool
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Yield (reason, rows that are good) for each reason to reject records by this column."""
+    if name in source.values:
+        yield from wrong_values(column, name)
+    if name not in source.ids:
+        return
+    if column.null_count:
+        yield f"{name} is null", pc.is_valid(column).to_numpy(zero_copy_only=False)
+    if not decoded and name not in source.key_expressions and (text := valid_text(column)) is not None:
+        yield f"{name} is not UTF-8", text
+
+
+def _filtered(
+    arrays: list[pa.Array], places: Places, rows: NDArray[np.bool_]
+) -> tuple[list[pa.Array], Places]:
+    kept = pa.array(rows)
+    return [column.filter(kept) for column in arrays], _places_of(places, rows)
 
 
 def _places_of(places: Places, rows: NDArray[Any]) -> Places:
-    """The places of chosen rows: a mask or their numbers."""
-    if isinstance(places, int):
-        return places
-    if callable(places):
-        return lambda: _chosen(places(), rows)
-    return _chosen(places, rows)
+    """Return the places of chosen rows: a mask or their numbers."""
 
+    def chosen() -> NDArray[np.int64]:
+        starts = places() if callable(places) else places
+        return starts[: len(rows)][rows] if rows.dtype == bool else starts[rows]  # type: ignore[no-any-return]
 
-def _chosen(places: NDArray[np.int64], rows: NDArray[Any]) -> NDArray[np.int64]:
-    chosen: NDArray[np.int64] = places[: len(rows)][rows] if rows.dtype == bool else places[rows]
     return chosen
 
 
-def _not_null(column: pa.Array) -> NDArray[np.bool_] | None:
-    if not column.null_count:
-        return None
-    valid: NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    return valid
+def _as_json(names: list[str], arrays: list[pa.Array]) -> Callable[[int], str]:
+    """Return a function that shows one record to the operator."""
 
+    def shown(row: int) -> str:
+        record = {name: _plain(column[row]) for name, column in zip(names, arrays, strict=True)}
+        return json.dumps(record, ensure_ascii=False, default=str)
 
-def _set_aside(
-    arrays: list[pa.Array],
-    schema: pa.Schema,
-    rejects: Rejects,
-    reason: str,
-    rows: NDArray[np.int64],
-    places: Places,
-) -> None:
-    shown = rows[: rejects.room(reason)]
-    if len(shown) and callable(places):  # a pass over the block: only where a place is shown
-        places = places()
-    for row in shown:
-        record = "" if not rejects.keep else _shown(schema.names, arrays, int(row))
-        at = places if isinstance(places, int) else int(places[row])  # type: ignore[index]
-        rejects.add(reason, at, record)
-    if len(rows) > len(shown):
-        rejects.add(reason, -1, count=len(rows) - len(shown))
-
-
-def _shown(names: list[str], arrays: list[pa.Array], row: int) -> str:
-    """A record as JSON, for the operator."""
-    record = {name: _plain(column[row]) for name, column in zip(names, arrays, strict=True)}
-    return json.dumps(record, ensure_ascii=False, default=str)
+    return shown
 
 
 def _plain(value: pa.Scalar) -> Any:
@@ -234,11 +220,13 @@ def _plain(value: pa.Scalar) -> Any:
     return plain.decode("utf-8", "surrogateescape") if isinstance(plain, bytes) else plain
 
 
+# --- the slow path: records one by one ----------------------------------------------------------------------
+
 Convert = Callable[[list[bytes | None], pa.DataType], pa.Array]
 
 
 def parsed(values: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Texts as values of another type; ArrowInvalid where one is none."""
+    """Convert texts to another type; ArrowInvalid where one cannot be."""
     return pa.array(values, pa.binary()).cast(pa.string()).cast(kind)
 
 
@@ -253,16 +241,15 @@ class Texts:
         self._plan, self._convert = plan, convert
         self._columns: list[list[bytes | None]] = [[] for _ in plan.raw]
         self._records: list[tuple[int, bytes]] = []
-        self.places = np.empty(0, np.int64)  # where the records of `arrays` begin
 
     def add(self, values: list[bytes | None], at: int, record: bytes) -> None:
-        """One record, its values in the order of the schema."""
+        """Add one record, its values in the order of the schema."""
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self._records.append((at, record))
 
-    def arrays(self, rejects: Rejects) -> list[pa.Array]:
-        """The columns; a record with a value that is not of its column's type is set aside, but for secrets."""
+    def arrays(self, rejects: Rejects) -> tuple[list[pa.Array], NDArray[np.int64]]:
+        """Return (columns, where their rows begin); a value of another type rejects its record, unless it is secret."""
         parts = [
             _converted(values, field.type, self._convert)
             for values, field in zip(self._columns, self._plan.raw, strict=True)
@@ -276,23 +263,18 @@ class Texts:
                 if good[row]:
                     rejects.add(f"{field.name} is not {spelling}", *self._records[row])
                     good[row] = False
-        self.places = np.array([at for at, _ in self._records], np.int64)[good]
-        return [array if good.all() else array.filter(pa.array(good)) for array, _ in parts]
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+        places = np.array([at for at, _ in self._records], np.int64)[good]
+        return [array if good.all() else array.filter(pa.array(good)) for array, _ in parts], places
 
 
 def _converted(
     values: list[bytes | None], kind: pa.DataType, convert: Convert, first: int = 0
 ) -> tuple[pa.Array, list[int]]:
-    """(values as `kind`, rows that are not): whole where it works, else by halves down to the culprits."""
-    if not values or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    """Return (values as `kind`, rows that are not): whole where it works, else by halves down to the culprits."""
+    if not values or _is_bytes(kind):
         return pa.array(values, kind), []
     try:
-        text = _is_text(kind)
-        return pa.array(values, pa.binary()).cast(kind) if text else convert(values, kind), []
+        return (pa.array(values, pa.binary()).cast(kind) if _is_text(kind) else convert(values, kind)), []
     except pa.ArrowException:
         if len(values) == 1:
             return pa.nulls(1, kind), [first]
@@ -300,3 +282,61 @@ def _converted(
     left, wrong = _converted(values[:half], kind, convert, first)
     right, more = _converted(values[half:], kind, convert, first + half)
     return pa.concat_arrays([left, right]), wrong + more
+
+
+# --- frames: Arrow tables and record batches, pandas and polars (which are not imported) ---------------------
+
+
+class _Unstated:
+    """The type of `UNSTATED`; errors show its name."""
+
+    def __repr__(self) -> str:
+        return "unstated"
+
+
+#: an argument that was not given, where None is a statement: there is no such column
+UNSTATED: Final[Any] = _Unstated()
+
+
+def is_frame(data: object) -> bool:
+    """Return whether `data` has columns with names, rather than being a column itself."""
+    return isinstance(data, pa.Table | pa.RecordBatch) or hasattr(type(data), "columns")
+
+
+def columns_by_name(function: str, frame: Any, stray: object, **names: Any) -> list[Any]:
+    """Return one column of a frame per name (None for a user that is None).
+
+    Args:
+        function: the caller's name, for messages.
+        frame: an Arrow, pandas or polars frame.
+        stray: an argument that must not be given beside a frame.
+        names: the arguments of `function` as the caller wrote them.
+    """
+    if not is_frame(frame):
+        raise ParameterError(
+            f"{function}: {'= and '.join(names)}= name columns of a frame (Arrow, pandas, polars),"
+            f" got {type(frame).__name__}; give columns as such, one after the other, or a frame"
+        )
+    if stray is not None:
+        wanted = ", ".join(f"{role}=..." for role in names)
+        raise ParameterError(f"{function}: after a frame, state everything by name: {wanted}, params=...")
+    if hasattr(frame, "collect"):
+        raise ParameterError(f"{function}: the frame is lazy; collect it first")
+    return [_column(function, frame, role, name) for role, name in names.items()]
+
+
+def _column(function: str, frame: Any, role: str, name: Any) -> Any:
+    if name is None and role == "user":
+        return None
+    if name is UNSTATED or name is None:
+        hint = ", or user=None to protect single records in place of users" if role == "user" else ""
+        raise ParameterError(f'{function}: state the column of the {role}, {role}="..."{hint}')
+    if not isinstance(name, str):
+        raise ParameterError(f"{function}: {role} must be the name of a column, got {type(name).__name__}")
+    arrow = isinstance(frame, pa.Table | pa.RecordBatch)
+    names = frame.schema.names if arrow else list(frame.columns)
+    if name not in names:
+        raise InputError(f"{role}: {no_column(name, [str(each) for each in names])}")
+    if names.count(name) > 1:
+        raise InputError(f"{role}: column {name!r} occurs {names.count(name)} times; rename one")
+    return frame[name]

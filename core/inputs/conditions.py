@@ -19,23 +19,27 @@ that a mistake shows before any budget is spent, with the character it is at.
 
 from __future__ import annotations
 
+import datetime
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hushgram.contributions.keys import is_text, one_array
 from hushgram.errors import ParameterError
-from hushgram.inputs.condition_values import Value, always, is_text, of_distinct, typed_value
 
-__all__ = ["Bound", "Condition", "bind", "kind_of", "kinds_together", "parse"]
+__all__ = [
+    "Bound", "Condition", "bind", "kind_of", "kinds_together", "numbers_in", "parse", "text_bytes", "typed_value",
+]  # fmt: skip
 
 _MAX_TEXT, _MAX_DEPTH = 10_000, 50
 _TOKEN = re.compile(
@@ -48,15 +52,20 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_SIGNS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_WORDS = {"and", "or", "not", "in", "between", "like", "matches", "is", "null", "true", "false"}
+_COMPARISONS = {
+    "=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+_SYNONYMS = {"==": "=", "<>": "!="}
+_RESERVED = {"and", "or", "not", "in", "between", "like", "matches", "is", "null", "true", "false"}
+# Texts of which is counted how many are distinct, before a test is made on distinct ones alone.
+_SAMPLE = 4096
 
+Value: TypeAlias = Fraction | str | bool
 Mask = Any  # a boolean pyarrow.Array
 Columns = Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     at: int
@@ -74,13 +83,8 @@ class _Test:
 
 
 @dataclass(frozen=True)
-class _Not:
-    inner: Any
-
-
-@dataclass(frozen=True)
 class _Join:
-    operator: str  # and | or
+    operator: str  # and | or | not
     parts: tuple[Any, ...]
 
 
@@ -94,21 +98,33 @@ class Condition:
 
     @property
     def kinds(self) -> dict[str, pa.DataType]:
-        """Columns by what they are compared with: numbers, booleans or text. For files that hold text alone."""
+        """The types of columns of text files, by what they are compared with: numbers, booleans or text."""
         return kinds_together(
             {test.column: kind_of(value)} for test in _tests(self.tree) for value in test.values
         )
 
 
+@dataclass(frozen=True)
+class Bound:
+    """A condition whose columns and values fit a schema."""
+
+    _evaluate: Callable[[Columns], Mask]
+
+    def matches(self, table: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
+        """Return which rows the condition is true for; unknown (null) counts as false."""
+        mask = pc.fill_null(self._evaluate(table.column), False)
+        return np.asarray(mask.to_numpy() if isinstance(mask, pa.ChunkedArray) else mask.to_numpy(False))
+
+
 def kind_of(value: Value) -> pa.DataType:
-    """The type in which text is read that is compared with a value."""
+    """Return the type in which text is read that is compared with a value."""
     if isinstance(value, str):
         return pa.string()
     return pa.float64() if isinstance(value, Fraction) else pa.bool_()
 
 
 def kinds_together(parts: Iterable[Mapping[str, pa.DataType]]) -> dict[str, pa.DataType]:
-    """One kind for each column: text where some uses differ."""
+    """Return one type per column: text where uses differ."""
     found: dict[str, pa.DataType] = {}
     for part in parts:
         for name, kind in part.items():
@@ -117,43 +133,29 @@ def kinds_together(parts: Iterable[Mapping[str, pa.DataType]]) -> dict[str, pa.D
 
 
 def _tests(tree: Any) -> Iterator[_Test]:
-    if isinstance(tree, _Not):
-        yield from _tests(tree.inner)
-    elif isinstance(tree, _Join):
+    if isinstance(tree, _Join):
         for part in tree.parts:
             yield from _tests(part)
     else:
         yield tree
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A condition whose columns and values fit a schema; ``matches`` says which rows it holds for."""
-
-    condition: Condition
-    _evaluate: Callable[[Columns], Mask]
-
-    def matches(self, table: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
-        """True where the condition is true; unknown (null) counts as false."""
-        mask = self._evaluate(table.column)
-        mask = pc.fill_null(mask, False)
-        return np.asarray(mask.to_numpy() if isinstance(mask, pa.ChunkedArray) else mask.to_numpy(False))
-
-
-def _complain(text: str, at: int, problem: str) -> NoReturn:
-    """One line that points at the character."""
+def _fail(text: str, at: int, problem: str) -> NoReturn:
+    """Raise one line that points at the character."""
     shown = " ".join(f"{text[max(0, at - 60) : at]}«here»{text[at : at + 40]}".split("\n"))
     raise ParameterError(f"where: {problem} at character {at + 1}: {shown}")
 
 
-# --- reading ----------------------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------
 
 
 def parse(text: str, *, bare: bool = False) -> Condition:
-    """The condition that ``text`` states, or a ParameterError that points at the character.
+    """Parse a condition; a ParameterError points at the character of a mistake.
 
-    With ``bare`` a single word need not be quoted where a text is expected, as in ``city=Paris``: shells take
-    quotes away.
+    Args:
+        text: the condition.
+        bare: whether a single word need not be quoted where a text is expected, as in ``city=Paris``: shells
+            take quotes away.
 
     >>> parse("status = 404 AND size > 10").columns
     ('status', 'size')
@@ -162,39 +164,34 @@ def parse(text: str, *, bare: bool = False) -> Condition:
         raise ParameterError(f"where: a condition may have {_MAX_TEXT} characters, got {len(text)}")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise ParameterError("where: the condition is not UTF-8 text")
-    reader = _Reader(text, _tokens(text), bare)
-    tree = reader.condition(0)
-    reader.expect_end()
-    return Condition(text, tree, tuple(dict.fromkeys(reader.columns)))
+    parser = _Parser(text, list(_tokens(text)), bare)
+    tree = parser.condition(0)
+    if parser.peek is not None:
+        parser.fail("expected AND, OR or the end" + ("; text with spaces goes in single quotes" * bare))
+    return Condition(text, tree, tuple(dict.fromkeys(parser.columns)))
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens, at = [], 0
-    end = len(text.rstrip())
+def _tokens(text: str) -> Iterator[_Token]:
+    at, end = 0, len(text.rstrip())
     while at < end:
         match = _TOKEN.match(text, at)
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
-            unclosed = "unclosed quote" if text[at] in "'\"" else f"unexpected {text[at]!r}"
-            _complain(text, at, unclosed)
+            _fail(text, at, "unclosed quote" if text[at] in "'\"" else f"unexpected {text[at]!r}")
         kind = match.lastgroup or ""
-        tokens.append(_Token(kind, match.group(kind), match.start(kind)))
+        yield _Token(kind, match.group(kind), match.start(kind))
         at = match.end()
-    return tokens
 
 
-class _Reader:
-    """Recursive descent over the tokens."""
+class _Parser:
+    """Recursive descent over the tokens of one condition."""
 
     def __init__(self, text: str, tokens: list[_Token], bare: bool) -> None:
         self.text, self.tokens, self.next, self.bare = text, tokens, 0, bare
         self.columns: list[str] = []
 
     def condition(self, depth: int) -> Any:
-        return self._joined("or", lambda: self._term(depth))
-
-    def _term(self, depth: int) -> Any:
-        return self._joined("and", lambda: self._factor(depth))
+        return self._joined("or", lambda: self._joined("and", lambda: self._factor(depth)))
 
     def _joined(self, word: str, part: Callable[[], Any]) -> Any:
         parts = [part()]
@@ -204,193 +201,261 @@ class _Reader:
 
     def _factor(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
-            self._fail(f"more than {_MAX_DEPTH} levels of brackets")
+            self.fail(f"more than {_MAX_DEPTH} levels of brackets")
         if self._word("not"):
-            return _Not(self._factor(depth + 1))
+            return _Join("not", (self._factor(depth + 1),))
         if self._sign("("):
             inner = self.condition(depth + 1)
-            if not self._sign(")"):
-                self._fail("expected )")
+            self._expect(self._sign(")"), ")")
             return inner
         return self._test()
 
     def _test(self) -> Any:
-        at = self._at()
-        column = self._column()
-        sign = self._peek()
-        if sign is not None and sign.kind == "sign" and sign.text in _SIGNS:
+        at, column, token = self._at, self._column(), self.peek
+        operator = _SYNONYMS.get(token.text, token.text) if token else ""
+        if token is not None and token.kind == "sign" and operator in _COMPARISONS:
             self.next += 1
-            place = self._at()
-            return _Test(column, _SIGNS[sign.text], (self._value(),), at, (place,))
+            return self._made(column, operator, at, [self._value()])
         if self._word("is"):
             negated = self._word("not")
-            if not self._word("null"):
-                self._fail("expected NULL")
-            test: Any = _Test(column, "null", (), at, ())
+            self._expect(self._word("null"), "NULL")
+            test = self._made(column, "null", at, [])
         else:
             negated = self._word("not")
-            test = self._listed(column, at)
-        return _Not(test) if negated else test
+            test = self._worded(column, at)
+        return _Join("not", (test,)) if negated else test
 
-    def _listed(self, column: str, at: int) -> _Test:
+    def _worded(self, column: str, at: int) -> _Test:
+        """Parse IN, BETWEEN, LIKE or MATCHES and what follows it."""
         if self._word("in"):
-            return self._in(column, at)
+            self._expect(self._sign("("), "(")
+            values = [self._value()]
+            while self._sign(","):
+                values.append(self._value())
+            self._expect(self._sign(")"), ", or )")
+            return self._made(column, "in", at, values)
         if self._word("between"):
-            first, low = self._at(), self._value()
-            if not self._word("and"):
-                self._fail("expected AND")
-            second, high = self._at(), self._value()
-            return _Test(column, "between", (low, high), at, (first, second))
+            low = self._value()
+            self._expect(self._word("and"), "AND")
+            return self._made(column, "between", at, [low, self._value()])
         for word in ("like", "matches"):
             if self._word(word):
-                place, pattern = self._at(), self._value()
+                place, pattern = self._value()
                 if not isinstance(pattern, str):
-                    _complain(self.text, place, f"{word.upper()} needs a text in single quotes")
-                return _Test(column, word, (pattern,), at, (place,))
-        return self._fail("expected a comparison such as = or IN")
+                    _fail(self.text, place, f"{word.upper()} needs a text in single quotes")
+                return self._made(column, word, at, [(place, pattern)])
+        return self.fail("expected a comparison such as = or IN")
 
-    def _in(self, column: str, at: int) -> _Test:
-        if not self._sign("("):
-            self._fail("expected (")
-        places, values = [self._at()], [self._value()]
-        while self._sign(","):
-            places.append(self._at())
-            values.append(self._value())
-        if not self._sign(")"):
-            self._fail("expected , or )")
-        return _Test(column, "in", tuple(values), at, tuple(places))
+    def _made(self, column: str, operator: str, at: int, found: list[tuple[int, Value]]) -> _Test:
+        return _Test(column, operator, tuple(v for _, v in found), at, tuple(place for place, _ in found))
 
     def _column(self) -> str:
-        token = self._peek()
+        token = self.peek
         if token is None or token.kind not in ("word", "quoted") or self._reserved(token):
             hint = "; text goes in single quotes, on the right" if token and token.kind == "text" else ""
-            self._fail(f"expected a column name{hint}")
+            self.fail(f"expected a column name{hint}")
         self.next += 1
         name = token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
         self.columns.append(name)
         return name
 
-    def _value(self) -> Value:
-        token = self._peek()
-        if token is not None and token.kind == "number":
+    def _value(self) -> tuple[int, Value]:
+        """Parse a value; returns it with its place."""
+        at, token = self._at, self.peek
+        if token is not None:
             self.next += 1
-            return Fraction(token.text)
-        if token is not None and token.kind == "text":
-            self.next += 1
-            return token.text[1:-1].replace("''", "'")
-        for word, value in (("true", True), ("false", False)):
-            if self._word(word):
-                return value
-        if token is not None and self.bare and token.kind == "word" and not self._reserved(token):
-            self.next += 1
-            return token.text
+            if token.kind == "number":
+                return at, Fraction(token.text)
+            if token.kind == "text":
+                return at, token.text[1:-1].replace("''", "'")
+            if token.kind == "word" and token.text.lower() in ("true", "false"):
+                return at, token.text.lower() == "true"
+            if token.kind == "word" and self.bare and not self._reserved(token):
+                return at, token.text
+            self.next -= 1
         hint = "; text goes in single quotes" if token and token.kind in ("word", "quoted") else ""
-        return self._fail(f"expected a value{hint}")
+        return self.fail(f"expected a value{hint}")
 
-    def _peek(self) -> _Token | None:
+    @property
+    def peek(self) -> _Token | None:
         return self.tokens[self.next] if self.next < len(self.tokens) else None
 
+    @property
     def _at(self) -> int:
-        token = self._peek()
-        return len(self.text.rstrip()) if token is None else token.at
+        return len(self.text.rstrip()) if self.peek is None else self.peek.at
 
     def _word(self, word: str) -> bool:
-        token = self._peek()
-        found = token is not None and token.kind == "word" and token.text.lower() == word
-        self.next += found
-        return found
+        return self._take("word", word)
 
     def _sign(self, sign: str) -> bool:
-        token = self._peek()
-        found = token is not None and token.kind == "sign" and token.text == sign
+        return self._take("sign", sign)
+
+    def _take(self, kind: str, text: str) -> bool:
+        """Step over the next token if it is this one."""
+        token = self.peek
+        found = token is not None and token.kind == kind and token.text.lower() == text
         self.next += found
         return found
 
+    def _expect(self, found: bool, expected: str) -> None:
+        if not found:
+            self.fail(f"expected {expected}")
+
     def _reserved(self, token: _Token) -> bool:
-        return token.kind == "word" and token.text.lower() in _WORDS
+        return token.kind == "word" and token.text.lower() in _RESERVED
 
-    def _fail(self, problem: str) -> NoReturn:
-        _complain(self.text, self._at(), problem)
-
-    def expect_end(self) -> None:
-        if self._peek() is not None:
-            self._fail(
-                "expected AND, OR or the end" + ("; text with spaces goes in single quotes" * self.bare)
-            )
+    def fail(self, problem: str) -> NoReturn:
+        _fail(self.text, self._at, problem)
 
 
 # --- meaning ----------------------------------------------------------------------------------------------
 
 
 def bind(condition: Condition, schema: pa.Schema) -> Bound:
-    """The condition over columns of ``schema``; a missing column or a value of another type is an error."""
-    return Bound(condition, _compile(condition.tree, condition.text, schema))
+    """Compile a condition for columns of ``schema``; a missing column or a value of another type is an error."""
+    return Bound(_compile(condition.tree, condition.text, schema))
 
 
 def _compile(tree: Any, text: str, schema: pa.Schema) -> Callable[[Columns], Mask]:
-    if isinstance(tree, _Not):
-        inner = _compile(tree.inner, text, schema)
-        return lambda columns: pc.invert(inner(columns))
-    if isinstance(tree, _Join):
-        parts = [_compile(part, text, schema) for part in tree.parts]
-        both = pc.and_kleene if tree.operator == "and" else pc.or_kleene
-        return lambda columns: reduce(both, (part(columns) for part in parts))
-    return _compile_test(tree, text, schema)
+    if not isinstance(tree, _Join):
+        return _compile_test(tree, text, schema)
+    parts = [_compile(part, text, schema) for part in tree.parts]
+    if tree.operator == "not":
+        return lambda columns: pc.invert(parts[0](columns))
+    both = pc.and_kleene if tree.operator == "and" else pc.or_kleene
+    return lambda columns: reduce(both, (part(columns) for part in parts))
 
 
 def _compile_test(test: _Test, text: str, schema: pa.Schema) -> Callable[[Columns], Mask]:
     if test.column not in schema.names:
         close = difflib.get_close_matches(test.column, schema.names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        _complain(text, test.at, f"no column {test.column!r}{hint}")
+        _fail(text, test.at, f"no column {test.column!r}{hint}")
     name, kind = test.column, schema.field(test.column).type
     if test.operator == "null":
         return lambda columns: pc.is_null(columns(name))
     if test.operator in ("like", "matches"):
-        if not is_text(kind):
-            _complain(text, test.at, f"{test.operator.upper()} needs a text column, and {name!r} is {kind}")
-        function = pc.match_like if test.operator == "like" else pc.match_substring_regex
-        try:
-            function(pa.array([""]).cast(kind), test.values[0])
-        except pa.ArrowInvalid as problem:
-            _complain(text, test.places[0], str(problem).splitlines()[0])
-        pattern = test.values[0]
-        if test.operator == "like":
-            return lambda columns: function(columns(name), pattern)
-        return lambda columns: of_distinct(columns(name), lambda texts: function(texts, pattern))
-    if test.operator == "in":
-        tests = [_compare("=", v, kind, text, at) for v, at in zip(test.values, test.places, strict=True)]
-        return lambda columns: reduce(pc.or_kleene, (one(columns(name)) for one in tests))
-    if test.operator == "between":
-        low = _compare(">=", test.values[0], kind, text, test.places[0])
-        high = _compare("<=", test.values[1], kind, text, test.places[1])
-        return lambda columns: pc.and_kleene(low(columns(name)), high(columns(name)))
-    one = _compare(test.operator, test.values[0], kind, text, test.places[0])
-    return lambda columns: one(columns(name))
+        return _compile_pattern(test, text, kind)
+    signs = {"in": ["="] * len(test.values), "between": [">=", "<="]}.get(test.operator, [test.operator])
+    parts = [
+        _compare(sign, value, kind, text, at)
+        for sign, value, at in zip(signs, test.values, test.places, strict=True)
+    ]
+    both = pc.or_kleene if test.operator == "in" else pc.and_kleene
+    return lambda columns: reduce(both, (part(columns(name)) for part in parts))
 
 
-_FUNCTIONS = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
+def _compile_pattern(test: _Test, text: str, kind: pa.DataType) -> Callable[[Columns], Mask]:
+    name, pattern = test.column, test.values[0]
+    if not is_text(kind):
+        _fail(text, test.at, f"{test.operator.upper()} needs a text column, and {name!r} is {kind}")
+    function = pc.match_like if test.operator == "like" else pc.match_substring_regex
+    try:
+        function(pa.array([""]).cast(kind), pattern)
+    except pa.ArrowInvalid as problem:
+        _fail(text, test.places[0], str(problem).splitlines()[0])
+    if test.operator == "like":
+        return lambda columns: function(columns(name), pattern)
+    return lambda columns: _on_distinct(columns(name), lambda texts: function(texts, pattern))
+
+
+def _on_distinct(column: pa.Array | pa.ChunkedArray, test: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Test distinct texts only, unless nearly all of them differ: a regular expression costs more than that."""
+    column = one_array(column)
+    some = column.slice(0, _SAMPLE)
+    if 10 * pc.count_distinct(some).as_py() > 9 * len(some):
+        return test(column)
+    encoded = column.dictionary_encode()
+    return test(encoded.dictionary).take(encoded.indices)
 
 
 def _compare(operator: str, value: Value, kind: pa.DataType, text: str, at: int) -> Callable[[Any], Mask]:
-    """``column operator value`` without rounding: a fraction beside whole numbers becomes a whole one."""
+    """Compile ``column operator value`` without rounding: a fraction beside whole numbers becomes a whole one."""
     if pa.types.is_integer(kind) and isinstance(value, Fraction):
         if value.denominator != 1 and operator not in ("=", "!="):
             floor = value.numerator // value.denominator
             value = Fraction(floor + 1 if operator in ("<", ">=") else floor)
-        constant = always(operator, value, kind)
+        constant = _always(operator, value, kind)
         if constant is not None:
             return lambda column: pc.if_else(pc.is_valid(column), constant, None)
     try:
         scalar = typed_value(value, kind)
     except ValueError as problem:
-        _complain(text, at, str(problem))
-    function = _FUNCTIONS[operator]
+        _fail(text, at, str(problem))
+    function = _COMPARISONS[operator]
     return lambda column: function(column, scalar)
+
+
+# --- values in the type of the column that they are compared with, without rounding -------------------------
+
+
+def _always(operator: str, value: Fraction, kind: pa.DataType) -> bool | None:
+    """Return what a comparison says about every whole number, where the value is not one or lies outside them."""
+    limits = np.iinfo(np.uint64 if kind == pa.uint64() else np.int64)
+    if value.denominator != 1:
+        return operator == "!="
+    if value < int(limits.min):
+        return operator in (">", ">=", "!=")
+    if value > int(limits.max):
+        return operator in ("<", "<=", "!=")
+    return None
+
+
+def typed_value(value: Value, kind: pa.DataType) -> pa.Scalar:
+    """Return a literal as a scalar of the column's type; ValueError where the types do not fit."""
+    if isinstance(value, bool):
+        if pa.types.is_boolean(kind):
+            return pa.scalar(value)
+    elif isinstance(value, Fraction):
+        if pa.types.is_integer(kind) and value.denominator == 1:
+            return pa.scalar(value.numerator, pa.uint64() if kind == pa.uint64() else pa.int64())
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return pa.scalar(_float(value, single=pa.types.is_float32(kind)), pa.float64())
+    elif is_text(kind):
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return pa.scalar(value if text else value.encode(), kind)
+    elif pa.types.is_temporal(kind):
+        return _moment(value, kind)
+    found = {Fraction: "a number", bool: "true or false", str: "text"}[type(value)]
+    hint = "; text goes in single quotes" if is_text(kind) or pa.types.is_temporal(kind) else ""
+    raise ValueError(f"expected a value for a column of type {kind}, found {found}{hint}")
+
+
+def _float(value: Fraction, *, single: bool) -> float:
+    """Return a number as the column would hold it: in single precision, 0.1 is the column's 0.1."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
+    with np.errstate(over="ignore"):
+        return float(np.float32(number)) if single else number
+
+
+def _moment(value: str, kind: pa.DataType) -> pa.Scalar:
+    """Return a date or time from its ISO text."""
+    try:
+        if pa.types.is_time(kind):
+            return pa.scalar(datetime.time.fromisoformat(value), kind)
+        return pa.scalar(value).cast(kind)
+    except (ValueError, pa.ArrowException):
+        zoned = pa.types.is_timestamp(kind) and kind.tz
+        example = "09:30:00" if pa.types.is_time(kind) else "2026-11-16" + ("T00:00:00Z" if zoned else "")
+        raise ValueError(f"{value!r} is not a {kind} such as {example}") from None
+
+
+def text_bytes(column: pa.Array) -> pa.Array:
+    """Return values as the bytes of their text, which need not be UTF-8."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    plain = column.cast(kind) if kind != column.type else column
+    binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return (plain if binary else plain.cast(pa.large_string())).cast(pa.large_binary())
+
+
+def numbers_in(column: pa.Array) -> pa.Array:
+    """Return numbers as they are and text as numbers, each value by itself; null where it is not a number."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.cast(pa.float64(), safe=False)
+    text = text_bytes(column)
+    is_number = pc.match_substring_regex(text, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?\s*$")
+    found = pc.if_else(is_number, text, None).cast(pa.large_string())
+    return pc.ascii_ltrim(pc.ascii_trim_whitespace(found), "+").cast(pa.float64())

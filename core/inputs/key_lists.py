@@ -1,6 +1,6 @@
-"""Lists of keys: a file with one key a line, read alike wherever a job or a command takes one.
+"""Lists of keys: a file with one key per line, read alike wherever a job or a command takes one.
 
-A line ends with LF or CRLF; a byte-order mark at the beginning and empty lines are no keys; everything else of
+A line ends with LF or CRLF; a byte-order mark at the beginning and empty lines are ignored; everything else of
 a line is the key, blanks included. Keys are bytes: text in UTF-8 where it is text.
 """
 
@@ -17,16 +17,20 @@ from hushgram.inputs.source import Opener, first_line, open_local
 
 __all__ = ["read_key_list", "read_text_keys"]
 
-# A list is held in memory, by every worker too; a longer one is no list of known keys but a key space.
+# A list is held in memory, by every worker too; a longer one is a key space rather than a list of known keys.
 _MAX_BYTES = 1 << 30
 
 
 def read_key_list(
     path: str, field: str, opener: Opener = open_local, *, repeated: bool = False
 ) -> list[bytes]:
-    """The keys of a file (``-``: standard input), in its order; `field` is what names the file in a config.
+    """Return the keys of a file, in its order.
 
-    A key that stands there twice is an error unless `repeated`.
+    Args:
+        path: the file; ``-`` is standard input.
+        field: the config field or option that names the file, for messages.
+        opener: opens a path for reading bytes.
+        repeated: whether a key may be listed twice.
     """
     where = f"{field} {path}"
     content = _content(path, where, opener)
@@ -35,7 +39,7 @@ def read_key_list(
     lines = [line.removesuffix(b"\r") for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
     keys = [line for line in lines if line]
     if not keys:
-        raise InputError(f"{where}: holds no keys; write one key a line")
+        raise InputError(f"{where}: has no keys; write one key per line")
     if not repeated and len(set(keys)) != len(keys):
         seen: set[bytes] = set()
         twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
@@ -46,7 +50,7 @@ def read_key_list(
 
 
 def read_text_keys(path: str, field: str, opener: Opener = open_local) -> list[str]:
-    """The keys of a file where they must be text."""
+    """Return the keys of a file where they must be text."""
     keys = read_key_list(path, field, opener)
     try:
         return [key.decode("utf-8") for key in keys]
@@ -68,7 +72,7 @@ def _content(path: str, where: str, opener: Opener) -> bytes:
 
 
 def _up_to(most: int, file: Any) -> bytes:
-    """The content of a file, up to so many bytes; piece by piece, for asking for all of them takes room for all."""
+    """Return the content of a file up to `most` bytes, read in pieces: one read would allocate all of them."""
     content = bytearray()
     while len(content) < most and (piece := file.read(min(most - len(content), 1 << 20))):
         content += piece

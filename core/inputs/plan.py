@@ -1,12 +1,11 @@
-"""The plan of a read, made on the driver before any budget or output is touched.
+"""Plan a read, on the driver and before any budget or output is touched.
 
-Every file is opened once: Parquet footers, the header of CSV, the first lines of JSON. What cannot be read,
+Every file is opened once: Parquet footers, the header of CSV, the first lines of JSON. A file that cannot be read,
 or lacks a column, is an `InputError` that names the file and the remedy.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,18 +13,18 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
+from hushgram.contributions.keys import ACCEPTED, id_type, is_text, plain_type
+from hushgram.contributions.sums import NUMBERS, is_number
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.identifiers import ACCEPTED, id_type, is_text, plain_type
-from hushgram.exact.weights import NUMBERS, is_number
 from hushgram.inputs.blocks import COMPRESSIONS
-from hushgram.inputs.columns import common_type, no_column, parsed
-from hushgram.inputs.conditions import Condition, bind
+from hushgram.inputs.columns import no_column, parsed
+from hushgram.inputs.conditions import bind
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.shaping import SHAPED, with_rows_per_record
+from hushgram.inputs.key_expressions import SHAPED, with_rows_per_record
 from hushgram.inputs.source import InputFile, InputPlan, Opener, Source, WorkItem, open_local
 
-__all__ = ["add_folders", "folder_columns", "format_of", "in_the_file", "plan_inputs"]
+__all__ = ["format_of", "in_the_file", "plan_inputs"]
 
 
 # Columns that folders give: dt=2026-11-15/country=DE/part-0.parquet, as Hive, Spark and pyarrow write them.
@@ -36,14 +35,14 @@ __all__ = ["add_folders", "folder_columns", "format_of", "in_the_file", "plan_in
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def folder_columns(path: str, source: Source) -> dict[str, str | None]:
-    """The columns of `source` that the folders above a file give, with their values."""
+def _folder_columns(path: str, source: Source) -> dict[str, str | None]:
+    """Return the columns of `source` that the folders above a file give, with their values."""
     found: dict[str, str | None] = {}
     for folder in path.split("/")[:-1] if source.folders else ():
         name, sign, value = (_decoded(part, path) for part in folder.partition("="))
         if sign and name in source.secrets:
             raise InputError(
-                f"input.path: a folder gives the secret column {name!r}, and its name tells the secret; write it "
+                f"input.path: a folder gives the secret column {name!r}, and its name reveals it; write it "
                 "into the files, or set input.folder_columns to false to read the files'"
             )
         if sign and name in source.names:
@@ -64,35 +63,34 @@ def _decoded(text: str, path: str) -> str:
         raise InputError(f"{path}: the folder {text!r} is not UTF-8; rename it") from None
 
 
-def add_folders(path: str, plan: FilePlan, given: dict[str, str | None], source: Source) -> FilePlan:
-    """The plan of a file with the columns that its folders give; one that the file has too is refused."""
+def _add_folders(path: str, plan: FilePlan, given: dict[str, str | None], source: Source) -> FilePlan:
+    """Add the columns that folders give to the plan of a file; one that the file has too is refused."""
     for name, value in given.items():
         if name in plan.columns:
             raise InputError(
                 f"{path}: column {name!r} is in the file and in the name of its folder; rename one, or set "
                 "input.folder_columns to false to read the file's"
             )
-        kind = source.kinds.get(name, pa.string())
+        plan.types[name] = kind = source.kinds.get(name, pa.string())
         try:
             parsed([None if value is None else value.encode()], kind)
         except pa.ArrowInvalid:
             raise InputError(
                 f"{path}: the folder gives column {name!r} as {value!r}, which is not {kind} as it is used"
             ) from None
-        plan.types[name] = kind
-    return dataclasses.replace(
+    return replace(
         plan,
         columns=[*plan.columns, *given],
-        items=[dataclasses.replace(item, folders=tuple(given.items())) for item in plan.items],
+        items=[replace(item, folders=tuple(given.items())) for item in plan.items],
     )
 
 
 def in_the_file(item: WorkItem, plan: InputPlan) -> InputPlan:
-    """The plan for the format that reads the item: the file's types, without columns of folders (`keep_good` adds)."""
+    """Return the plan for reading an item: its file's types, without columns of folders (`keep_good` adds them)."""
     given, types = dict(item.folders), dict(item.types)
     own = pa.schema([(field.name, types.get(field.name, field.type)) for field in plan.raw])
     values = {name: own.field(name).type for name in plan.source.values if name not in plan.source.ids}
-    return dataclasses.replace(
+    return replace(
         plan,
         schema=pa.schema(
             [(field.name, values.get(field.name, field.type)) for field in plan.schema],
@@ -107,7 +105,16 @@ _THREADS = 16
 
 
 def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = open_local) -> InputPlan:
-    """All files as work items of one schema, or an `InputError`."""
+    """Open all files, check them, and cut them into work items of one schema.
+
+    Args:
+        files: the files, as `InputFile`.
+        source: which columns to read, and how.
+        opener: opens a path for reading bytes.
+
+    Returns:
+        The plan, whose items any worker may read (`read_item`). Every problem is an `InputError` that names the file.
+    """
     listed = tuple(sorted(files, key=lambda file: file.path))
     if not listed:
         raise InputError("input.path matches no file")
@@ -120,28 +127,31 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
         name: [k for k in dict.fromkeys(kinds.values()) if k is not None] for name, kinds in read.items()
     }
     raw = pa.schema([(name, _one_type(name, source, known[name])) for name in source.names])
-    out = [(name, SHAPED if name in source.recipes else raw.field(name).type) for name in source.ids]
+    out = [(name, SHAPED if name in source.key_expressions else raw.field(name).type) for name in source.ids]
     out += [(name, raw.field(name).type) for name in source.columns if name not in source.ids]
     mixed = {name for name, kinds in known.items() if _family(kinds) is None}
     own = {path: _own_types(path, read, raw, mixed) for path in by_path}
     if source.where is not None:
         schemas = {schema: path for path, schema in own.items()}
         for schema, path in schemas.items():
-            _bind(path, source.where, schema, several=len(schemas) > 1)
+            try:
+                bind(source.where, schema)
+            except ParameterError as problem:  # the file is named where files differ
+                raise ParameterError(f"{path}: {problem}" if len(schemas) > 1 else str(problem)) from None
         rows = [None]  # how many of them are left out is not known
     schema = pa.schema(dict(out))
-    if any(recipe.several for recipe in source.recipes.values()):
+    if any(key_expression.several for key_expression in source.key_expressions.values()):
         schema = with_rows_per_record(schema, source.record)
+    changed = {
+        path: tuple((f.name, f.type) for f in types if f.type != raw.field(f.name).type)
+        for path, types in own.items()
+    }
+    items = (replace(item, types=changed[item.path]) for plan in plans for item in plan.items)
     return InputPlan(
         source=source,
         schema=schema,
         raw=raw,
-        items=tuple(
-            sorted(
-                (_typed(item, own[item.path], raw) for plan in plans for item in plan.items),
-                key=lambda i: (-i.size, i.path, i.start),
-            )
-        ),
+        items=tuple(sorted(items, key=lambda i: (-i.size, i.path, i.start))),
         files=listed,
         formats=tuple(dict.fromkeys(formats)),
         rows=None if None in rows else sum(row or 0 for row in rows),
@@ -149,7 +159,7 @@ def plan_inputs(files: Iterable[InputFile], source: Source, opener: Opener = ope
 
 
 def format_of(path: str, source: Source) -> tuple[Format, str | None]:
-    """(format, compression) of a file, from its name where the source says "auto"."""
+    """Return (format, compression) of a file, from its name where the source says "auto"."""
     name = path.lower().split("?")[0]
     compression = next((kind for ending, kind in COMPRESSIONS.items() if name.endswith(ending)), None)
     if compression is not None:
@@ -157,7 +167,7 @@ def format_of(path: str, source: Source) -> tuple[Format, str | None]:
     found = _named(name, source)
     if found is None:
         known = " or ".join(", ".join(FORMATS).rsplit(", ", 1))
-        raise InputError(f"{path}: the name does not tell the format; set input.format to {known}")
+        raise InputError(f"{path}: cannot tell the format from the file name; set input.format to {known}")
     return found, compression if found.compressible else None
 
 
@@ -171,9 +181,9 @@ def _named(name: str, source: Source) -> Format | None:
 
 def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, FilePlan]:
     format, compression = format_of(file.path, source)
-    given = folder_columns(file.path, source)
+    given = _folder_columns(file.path, source)
     plan = format.plan(file, compression, replace(source, given=tuple(given)), opener)
-    plan = add_folders(file.path, plan, given, source)
+    plan = _add_folders(file.path, plan, given, source)
     columns = list(plan.columns)
     twice = next((name for name in source.names if columns.count(name) > 1), None)
     if twice is not None:
@@ -188,7 +198,7 @@ def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, Fi
 
 
 def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dict[str, pa.DataType | None]:
-    """The type in which each file has the column, None where it tells none: it is empty, or all values are null."""
+    """Return the type that each file has for the column, None where it is empty or all values are null."""
     found: dict[str, pa.DataType | None] = {}
     for path, plan in files.items():
         kind = plain_type(plan.types.get(name, pa.string()))
@@ -203,7 +213,7 @@ def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dic
 
 def _id_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.DataType:
     if pa.types.is_timestamp(kind) and name not in source.ids:
-        return pa.string()  # shaped to an hour, a day or a week
+        return pa.string()  # truncated to an hour, a day or a week
     found = id_type(kind)
     if found is None:
         raise InputError(
@@ -213,7 +223,7 @@ def _id_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.Data
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type that conditions know, for one that they do not."""
+    """Return a type that conditions know, for one that they do not."""
     if pa.types.is_float16(kind):
         return pa.float32()
     odd = pa.types.is_fixed_size_binary(kind) or str(kind) in ("string_view", "binary_view")
@@ -221,15 +231,16 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _one_type(name: str, source: Source, known: list[pa.DataType]) -> pa.DataType:
-    """The type of a column in the records that come out."""
-    if not known:  # no record tells; their use does
+    """Return the type of a column in the records that come out; whole numbers beside text become text."""
+    if not known:  # no file says; its use does
         return source.kinds.get(name, pa.float64() if name in source.values else pa.string())
     if len(known) == 1:
         return known[0]
-    if name in source.texts:
-        return common_type(known)
     if any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in known):
         return pa.large_binary()
+    if name in source.texts:
+        short = all(pa.types.is_string(kind) or pa.types.is_integer(kind) for kind in known)
+        return pa.string() if short else pa.large_string()
     if all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in known):
         return pa.int64()
     if _family(known) == "numbers":
@@ -240,7 +251,7 @@ def _one_type(name: str, source: Source, known: list[pa.DataType]) -> pa.DataTyp
 def _own_types(
     path: str, read: Mapping[str, Mapping[str, pa.DataType | None]], raw: pa.Schema, mixed: Set[str]
 ) -> pa.Schema:
-    """The types in which a file is read: its own; numbers, times and booleans as text where others have text."""
+    """Return the types in which a file is read: its own; numbers, times and booleans as text where others have text."""
     own = []
     for name, kinds in read.items():
         kind = kinds[path]
@@ -253,7 +264,7 @@ def _own_types(
 
 
 def _family(kinds: Sequence[pa.DataType]) -> str | None:
-    """What types have in common, so that a condition may hold for all of them; None where they have nothing."""
+    """Return what types have in common, so that a condition fits all of them; None where they have nothing."""
     families: dict[str, Callable[[pa.DataType], bool]] = {
         "numbers": is_number,
         "text": is_text,
@@ -261,16 +272,3 @@ def _family(kinds: Sequence[pa.DataType]) -> str | None:
         "one type": lambda kind: kind == kinds[0],
     }
     return next((family for family, has in families.items() if all(map(has, kinds))), None)
-
-
-def _typed(item: WorkItem, own: pa.Schema, raw: pa.Schema) -> WorkItem:
-    """An item with the types of its file, as far as they are not those of all."""
-    return replace(item, types=tuple((f.name, f.type) for f in own if f.type != raw.field(f.name).type))
-
-
-def _bind(path: str, where: Condition, schema: pa.Schema, *, several: bool) -> None:
-    """Checks a condition against the types of a file, which is named where files differ."""
-    try:
-        bind(where, schema)
-    except ParameterError as problem:
-        raise ParameterError(f"{path}: {problem}" if several else str(problem)) from None

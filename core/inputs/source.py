@@ -1,4 +1,4 @@
-"""What to read and how: the source, the files, the work items, and what a worker hands on.
+"""The source, its files and work items, and the chunks that a worker hands on.
 
 Everything here is plain data that pickles: the driver makes it, workers on other machines use it.
 """
@@ -11,33 +11,37 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.conditions import Condition, kinds_together
-from hushgram.inputs.shaping import Recipe, parse_recipe
+from hushgram.inputs.key_expressions import KeyExpression, parse_key_expression
 
 __all__ = [
-    "BAD_SCHEMA", "Chunk", "InputFile", "InputPlan", "Opener", "Rejects", "Source", "WorkItem", "open_local",
-    "overlapping",
+    "REJECTED_SCHEMA", "Chunk", "InputFile", "InputPlan", "Opener", "Places", "Rejects", "Source", "WorkItem",
+    "open_local", "overlapping",
 ]  # fmt: skip
 
 T = TypeVar("T")
 #: opens a path for reading bytes, with seek where the file system has it
 Opener = Callable[[str], Any]
+#: where each row of a batch begins in its file (in Parquet: its row), or how to find out
+Places = NDArray[np.int64] | Callable[[], NDArray[np.int64]]
 
 # Text is parsed in blocks of this size: large enough that a call costs nothing, small enough for any worker.
 BLOCK_BYTES = 16 << 20
 # An item is what one worker does at a stretch; smaller ones balance better, larger ones cost less to plan. For
 # Parquet, which is small before it is decoded, a quarter of it.
 ITEM_BYTES = 64 << 20
-# A longer line is not a record; it is set aside without being held in memory.
+# A longer line is not a record; it is rejected without being held in memory.
 MAX_LINE_BYTES = 64 << 20
-# Records set aside carry their first bytes only, and an item shows at most so many of them.
-BAD_TEXT_BYTES, BAD_SHOWN = 2000, 1000
+# Rejected records carry their first bytes only, and an item shows at most so many of them.
+MAX_REJECTED_BYTES, MAX_REJECTED_SHOWN = 2000, 1000
 
-#: records set aside. Exact and private: for the operator alone.
-BAD_SCHEMA = pa.schema(
+#: rejected records. Exact and private: for the operator alone.
+REJECTED_SCHEMA = pa.schema(
     [("path", pa.string()), ("at", pa.int64()), ("reason", pa.string()), ("record", pa.binary())]
 )
 
@@ -46,10 +50,11 @@ BAD_SCHEMA = pa.schema(
 class Source:
     """Which columns, from which kind of file.
 
-    `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is set
-    aside. Each is a column or a recipe (`hushgram.inputs.shaping`); only the last may give several for one record.
+    `ids` are identifiers (user, key): text, bytes or whole numbers, never null; a record without one is
+    rejected. Each is a column or a key expression (`hushgram.inputs.key_expressions`); only the last may give several
+    keys per record.
     `columns` are read as they are, nulls included; those of them in `values` are numbers to be added up, and a record
-    with a number that cannot be is set aside (a null adds nothing). Records for which `where` is not true are left out
+    with a number that cannot be is rejected (a null adds nothing). Records for which `where` is not true are left out
     before anything else is asked of them; in files of text its columns are of the kind that it compares them with.
 
     `secrets` are those of `columns` whose values must decide nothing: whether a record is read, how others are read, or
@@ -63,7 +68,7 @@ class Source:
     options: tuple[Any, ...] = ()  # options of formats, such as CsvOptions(delimiter=";")
     where: Condition | None = None
     types: tuple[tuple[str, pa.DataType], ...] = ()  # of columns of text files, where their use tells
-    keep_bad: bool = False
+    keep_rejected: bool = False
     #: without users: how many keys of one record count, and how often one of them
     record: tuple[int, int] | None = None
     secrets: tuple[str, ...] = ()
@@ -75,26 +80,32 @@ class Source:
     def __post_init__(self) -> None:
         if not self.names:
             raise ParameterError("Source: ids and columns are both empty; name at least one column to read")
-        if any(recipe.several and name != self.ids[-1] for name, recipe in self.recipes.items()):
+        if any(
+            key_expression.several and name != self.ids[-1]
+            for name, key_expression in self.key_expressions.items()
+        ):
             raise ParameterError("Source: only a key may have a step that gives several for one record")
         deciding = (*self.texts, *self.values, *(() if self.where is None else self.where.columns))
-        if (told := overlapping(deciding, self.secrets)) is not None:
+        if (column := overlapping(deciding, self.secrets)) is not None:
             raise ParameterError(
-                f"Source: column {told!r} is secret, and must not decide which records are read"
+                f"Source: column {column!r} is secret, and must not decide which records are read"
             )
         if self.block_bytes < 1 or self.item_bytes < 1:
             raise ParameterError("Source: block_bytes and item_bytes must be at least 1")
 
     @cached_property
-    def recipes(self) -> dict[str, Recipe]:
+    def key_expressions(self) -> dict[str, KeyExpression]:
         """The identifiers that are made from columns."""
-        found = {name: parse_recipe(name) for name in self.ids}
-        return {name: recipe for name, recipe in found.items() if recipe is not None}
+        found = {name: parse_key_expression(name) for name in self.ids}
+        return {name: key_expression for name, key_expression in found.items() if key_expression is not None}
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns that identifiers are, or are made of: read as text, bytes or whole numbers."""
-        made = (self.recipes[name].columns if name in self.recipes else (name,) for name in self.ids)
+        made = (
+            self.key_expressions[name].columns if name in self.key_expressions else (name,)
+            for name in self.ids
+        )
         return tuple(dict.fromkeys(column for columns in made for column in columns))
 
     @property
@@ -116,7 +127,7 @@ class Source:
 
 
 def overlapping(names: Iterable[str], secrets: Iterable[str]) -> str | None:
-    """The first of `names` that is a secret column, holds one, or is a field of one, as request and request.url."""
+    """Return the first of `names` that is secret, holds a secret field, or is a field of a secret (request.url)."""
     held = [f"{secret}." for secret in secrets]
     return next(
         (name for name in names if any(f"{name}.".startswith(h) or h.startswith(f"{name}.") for h in held)),
@@ -151,7 +162,7 @@ class WorkItem:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """All work, checked. `rows` is exact where Parquet tells it: for the operator's eyes, never published."""
+    """All work items, checked. `rows` is exact where Parquet tells it: for the operator, never published."""
 
     source: Source
     schema: pa.Schema  # of the records that come out; `values` keep the type of their file
@@ -173,7 +184,7 @@ class InputPlan:
 
 
 class Rejects:
-    """Collects what is set aside while an item is read: counts for each reason, and the records if wanted."""
+    """Collect the records rejected while an item is read: counts for each reason, and the records if wanted."""
 
     def __init__(self, path: str, keep: bool) -> None:
         self.path = path
@@ -184,30 +195,42 @@ class Rejects:
         self._rows: list[tuple[int, str, bytes]] = []
 
     def room(self, reason: str) -> int:
-        """How many records of this reason are to be shown: where none are kept, the first as an example."""
+        """Return how many more records of this reason to show: if none are kept, the first as an example."""
         first = int(reason not in self.examples)
-        return max(BAD_SHOWN - self.shown, first) if self.keep else first
+        return max(MAX_REJECTED_SHOWN - self.shown, first) if self.keep else first
 
     def add(self, reason: str, at: int, record: bytes | str = b"", count: int = 1) -> None:
-        """One record (or `count` alike) set aside; `at` is its byte (in Parquet: row)."""
+        """Count one record (or `count` alike); `at` is its byte (in Parquet: row)."""
         self.counts[reason] = self.counts.get(reason, 0) + count
         self.examples.setdefault(reason, at)
-        if self.keep and count == 1 and self.shown < BAD_SHOWN:
+        if self.keep and count == 1 and self.shown < MAX_REJECTED_SHOWN:
             self.shown += 1
             raw = record.encode("utf-8", "surrogateescape") if isinstance(record, str) else record
-            self._rows.append((at, reason, raw[:BAD_TEXT_BYTES]))
+            self._rows.append((at, reason, raw[:MAX_REJECTED_BYTES]))
+
+    def add_rows(
+        self, reason: str, rows: NDArray[np.intp], places: Places, record: Callable[[int], bytes | str]
+    ) -> None:
+        """Count rows of a batch; `places` and `record` are asked about those that are shown only."""
+        shown = rows[: self.room(reason)]
+        if len(shown):
+            starts = places() if callable(places) else places
+            for row in shown:
+                self.add(reason, int(starts[row]), record(int(row)) if self.keep else b"")
+        if len(rows) > len(shown):
+            self.add(reason, -1, count=len(rows) - len(shown))
 
     def merge(self, other: Rejects) -> None:
-        """Takes over what `other` collected on trial."""
+        """Take over what `other` collected on trial."""
         for reason, count in other.counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + count
             self.examples.setdefault(reason, other.examples[reason])
-        room = max(0, BAD_SHOWN - self.shown)
+        room = max(0, MAX_REJECTED_SHOWN - self.shown)
         self._rows += other._rows[:room]
         self.shown += min(room, len(other._rows))
 
     def take(self) -> tuple[dict[str, int], pa.RecordBatch | None, dict[str, int]]:
-        """What came together since the last call: counts, records, and the first place of each reason."""
+        """Return what came together since the last call: counts, records, and the first place of each reason."""
         counts, rows = self.counts, self._rows
         self.counts, self._rows = {}, []
         places = {reason: self.examples[reason] for reason in counts}
@@ -218,22 +241,22 @@ class Rejects:
             pa.array([self.path] * len(rows)), pa.array(at, pa.int64()), pa.array(reasons),
             pa.array(records, pa.binary()),
         ]  # fmt: skip
-        return counts, pa.RecordBatch.from_arrays(arrays, schema=BAD_SCHEMA), places
+        return counts, pa.RecordBatch.from_arrays(arrays, schema=REJECTED_SCHEMA), places
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A batch of good records, and what was set aside beside it."""
+    """A batch of good records, and what was rejected beside it."""
 
     batch: pa.RecordBatch
     size: int  # bytes of input behind it, for progress
     rejected: dict[str, int] = field(default_factory=dict)
-    bad: pa.RecordBatch | None = None
+    rejected_records: pa.RecordBatch | None = None
     places: dict[str, int] = field(default_factory=dict)  # where the first of each reason in the item begins
 
 
 def open_local(path: str) -> pa.NativeFile:
-    """A file of this machine."""
+    """Open a file of this machine."""
     try:
         return pa.OSFile(path, "rb")
     except OSError as problem:
@@ -242,6 +265,6 @@ def open_local(path: str) -> pa.NativeFile:
 
 
 def first_line(problem: BaseException) -> str:
-    """An error of pyarrow or the system in one line."""
+    """Return an error of pyarrow or the system in one line."""
     lines = str(problem).strip().splitlines()
     return (lines[0] if lines else type(problem).__name__)[:200]

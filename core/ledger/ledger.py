@@ -1,82 +1,70 @@
 """The ledger: reserve → start → prepare → commit, each one transaction.
 
-    reserve   the budget is checked and charged, and a fresh release key is stored, before data is read
-    start     the key is handed out: from here on, noise may exist, and the charge stays whatever happens
-    prepare   the output is complete and its digest is recorded; nothing is visible yet
-    commit    the output is visible; the key is erased
+    reserve   check the budget, charge it and store a fresh release key, before data is read
+    start     hand out the key: from here on noise may exist, and the charge stays whatever happens
+    prepare   record the digest of the complete output; nothing is visible yet
+    commit    the output is visible; erase the key
 
-A release id is released once. `reserve` for an id that is under way gives the same reservation (with the same
-key, without a second charge) to a run that asks for exactly the same; anything else is refused with the
-difference named. While one run holds an id (a lease that it renews), a second one is refused.
+A release id is released once. `reserve` for an id in progress returns the same reservation (with the same key,
+without a second charge) to a run that requests exactly the same; anything else is refused with the difference named.
+While one run holds an id (a lease that it renews), a second one is refused.
 
-Every sum is over rows whose seals were checked in the same transaction (`chain`), and nothing is reserved in
-a ledger that is behind its witness.
+Every sum is over rows whose MACs were checked in the same transaction (`hash_chain`), and nothing is reserved in a
+ledger that is behind its rollback anchor.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import sqlalchemy as sa
 
 from hushgram.accounting import RELATIONS, Budget, Event, Spending, fits, largest_scale, spending
 from hushgram.accounting.composition import basic
+from hushgram.contributions.users import UserPart
 from hushgram.errors import BudgetExceeded, LedgerError
-from hushgram.exact.partition import UserPart
 from hushgram.ledger import store
-from hushgram.ledger.chain import Account
+from hushgram.ledger.hash_chain import Account, HashChain, RollbackAnchor, write_macs
+from hushgram.ledger.keys import PEPPER, Macs, Row, new_secret, unwrap, wrap
 from hushgram.ledger.records import (
     PART_BY,
     Dataset,
-    Release,
+    ReleaseRecord,
     Request,
     Reservation,
     Spent,
     check_name,
-    spent_by_relation,
-)
-from hushgram.ledger.rows import (
-    closed,
-    context,
-    dataset_of,
-    event_rows,
-    history_of,
-    label,
-    refundable,
-    refuse_if_alive,
     refuse_if_changed,
-    refuse_to_start,
-    refuse_without_key,
-    seen_of,
-    values_of,
 )
-from hushgram.ledger.seals import Row, Sealer
-from hushgram.ledger.secrets import fresh, open_pepper, unwrap, wrap
-from hushgram.ledger.tables import datasets, now, releases
-from hushgram.ledger.witness import Witness
+from hushgram.ledger.store import datasets, now, releases
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.numbers import show
 from hushgram.processes import Owner
 
-__all__ = ["LEASE_SECONDS", "Ledger", "allowed", "check_part", "exceeded"]
+__all__ = ["LEASE_SECONDS", "Ledger"]
 
 
 LEASE_SECONDS = 120.0
-"""How long a run that cannot be seen from here (on another machine) is believed to live without a sign."""
+"""How long a run on another machine is believed to be alive without renewing its lease."""
 
 _OPEN = ("reserved", "running", "prepared")
 
 
 class Ledger:
-    """The budgets of some data sets, across processes and machines. Use as a context manager, or `close`."""
+    """The budgets of data sets, shared by processes and machines. Use it as a context manager, or call `close`.
 
-    def __init__(self, url: str | None = None, sealer: Sealer | None = None) -> None:
-        self.store = store.Store(store.ledger_url(url), sealer)
+    Args:
+        url: the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
+        macs: how rows are authenticated; by default under the wrapping key of the environment, if any.
+    """
+
+    def __init__(self, url: str | None = None, macs: Macs | None = None) -> None:
+        self.store = store.Store(store.ledger_url(url))
         self.where = self.store.where
-        self._chain = self.store.chain
-        self.witness = Witness(self.store.path, self.store.sealer)
+        self.macs = Macs.configured() if macs is None else macs
+        self.anchor = RollbackAnchor(self.store.path, self.macs)
+        self.chain = HashChain(self.store, self.macs, self.anchor)
 
     def __enter__(self) -> Ledger:
         return self
@@ -85,28 +73,38 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Close the connections."""
         self.store.close()
 
     @classmethod
     def create(cls, url: str | None = None) -> Ledger:
-        """Opens the ledger at `url`, making an empty one where there is none."""
-        store.create(store.ledger_url(url))
+        """Open the ledger at `url`; create an empty one if there is none."""
+        store.create(
+            store.ledger_url(url),
+            lambda connection: write_macs(connection, Macs.configured(), new_secret()),
+        )
         return cls(url)
 
     # Data sets
 
     def add_dataset(self, name: str, budget: Budget) -> bool:
-        """Sets the budget of a data set, once and for all; False where it is there with the same one."""
+        """Set the budget of a data set, which never changes afterwards.
+
+        Returns:
+            False if the data set exists with the same budget.
+
+        Raises:
+            LedgerError: it exists with another budget.
+        """
         check_name("a data set's name", name)
         with self.store.write() as connection:
-            self._lock_datasets(connection)
-            found = [row for row in self._chain.datasets(connection) if row["name"] == name]
+            self.store.lock_datasets(connection)
+            found = [row for row in self.chain.datasets(connection) if row["name"] == name]
             if not found:
                 row = {"name": name, "epsilon": str(budget.epsilon), "delta": str(budget.delta)}
-                self._chain.add(connection, {**row, "composition": budget.rule, "created": now()})
+                self.chain.add(connection, {**row, "composition": budget.rule, "created": now()})
                 return True
-        known = dataset_of(found[0])
+        known = Dataset.from_row(found[0])
         if known.budget != budget:
             raise LedgerError(
                 f"data set {name} has {known.budget!r} since {known.created}; a budget is never changed, "
@@ -115,171 +113,179 @@ class Ledger:
         return False
 
     def datasets(self) -> list[Dataset]:
-        """All data sets by name."""
+        """Return all data sets, by name."""
         with self.store.read() as connection:
-            return [dataset_of(row) for row in self._chain.datasets(connection)]
-
-    def dataset(self, name: str) -> Dataset:
-        """One data set; an error that names the others where there is none."""
-        with self.store.read() as connection:
-            return dataset_of(self.account(connection, name).dataset)
+            return [Dataset.from_row(row) for row in self.chain.datasets(connection)]
 
     def pepper(self) -> bytes:
-        """The secret under which inputs are fingerprinted; a restored copy, which has none, gets a new one."""
+        """Return the secret under which inputs are fingerprinted; a restored copy has none and gets a new one."""
         with self.store.read() as connection:
-            stored = self._chain.pepper(connection)
+            stored = self.chain.pepper(connection)
         if stored is None:
             with self.store.write() as connection:
-                self._lock_datasets(connection)
-                stored = self._chain.pepper(connection) or self._chain.new_pepper(connection)
-        return open_pepper(stored)
+                self.store.lock_datasets(connection)
+                stored = self.chain.pepper(connection) or self.chain.new_pepper(connection)
+        return unwrap(stored, PEPPER)
 
     # A release, from reservation to commit
 
-    def check(self, request: Request) -> None:
-        """Refuses what would not fit now. Takes no lock and charges nothing: for an early answer."""
-        with self.store.read() as connection:
-            account = self.account(connection, request.dataset)
-        self._check(account, request)
+    def preflight(self, request: Request) -> ReleaseRecord | None:
+        """Return what `reserve` would find under this id, and raise what it would raise.
 
-    def look(self, request: Request) -> Release | None:
-        """What `reserve` would find under this id, refusing what it would refuse; takes no lock, charges nothing."""
-        with self.store.read() as connection:
-            account = self.account(connection, request.dataset)
-            row = account.latest(request.release)
-            self._refuse_taken_target(connection, request)
-            if row is not None and row["charged"]:
-                self._refuse_if_behind(account)
-                return self._found(connection, account, row, request)
-        self._check(account, request)
-        return None
-
-    def reserve(self, request: Request, owner: Owner) -> Reservation:
-        """Charges the request and stores a fresh key, or takes up what the id has under way.
-
-        Raises BudgetExceeded where it does not fit, and LedgerError where the id was used for something else,
-        was abandoned, or is being run by somebody else. Nothing is recorded in these cases.
+        Takes no lock and charges nothing.
         """
         with self.store.read() as connection:
-            account = self.account(connection, request.dataset)
-        row = account.latest(request.release)
-        if row is None or not row["charged"]:
-            self._check(account, request)  # slow sums before the lock is taken
+            account = self.chain.read(connection, request.dataset)
+            found = self._examine(connection, account, request, account.latest(request.release))
+        spent = account.spent()
+        if found is None and not _allowed(account.dataset.budget, spent, request.events, request.users):
+            raise _exceeded(account.dataset, spent, request.events, request.users)
+        return found
+
+    def reserve(self, request: Request, owner: Owner) -> Reservation:
+        """Charge the request and store a fresh key, or resume what the id has in progress.
+
+        Args:
+            request: what the run is about to release.
+            owner: the process that runs it.
+
+        Returns:
+            The reservation, which the next steps take.
+
+        Raises:
+            BudgetExceeded: the request does not fit the budget.
+            LedgerError: the id was used for something else, was abandoned, or is being run by another process.
+                Nothing is recorded in either case.
+        """
+        self.preflight(request)  # slow sums before the lock is taken
         with self.store.write() as connection:
-            account = self.account(connection, request.dataset, lock=True)
-            self._refuse_if_behind(account)
-            self._refuse_taken_target(connection, request)
+            account = self.locked_account(connection, request.dataset)
             row = account.latest(request.release)
-            if row is not None and row["charged"]:
-                row = self._locked(connection, row["id"]) or row
-                return self._take_up(connection, account, row, request, owner)
-            dataset, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
-            check_part(account, request)
-            if fits := allowed(dataset.budget, spent, request.events, request.users):
+            if row is not None:  # a run that renews or commits it locks the release only
+                row = self.chain.locked(connection, row["id"])
+            found = self._examine(connection, account, request, row)
+            if found is not None and row is not None:
+                if found.status != "committed":
+                    lease = self.store.clock(connection) + LEASE_SECONDS
+                    self.chain.update(
+                        connection, row, owner=owner.write(), lease=lease, target=request.target
+                    )
+                return Reservation(found, found.status, owner.token)
+            spent = account.spent()
+            if allowed := _allowed(account.dataset.budget, spent, request.events, request.users):
                 attempt = 1 if row is None else row["attempt"] + 1
                 reservation, link = self._insert(connection, account, request, owner, attempt)
-        if not fits:  # what would fit takes a while
-            raise exceeded(dataset, spent, request.events, request.users)
-        self.witness.note(seen_of(account, link, request.events))
+        if not allowed:  # finding out what would fit takes a while
+            raise _exceeded(account.dataset, spent, request.events, request.users)
+        self.anchor.append(account.entry(link, request.events))
         return reservation
 
     def start(self, reservation: Reservation) -> ReleaseKey | InteractiveKey:
-        """Hands out the key. From here on noise may exist: the charge stays, whatever happens."""
+        """Hand out the key. From here on noise may exist, and the charge stays whatever happens."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            refuse_to_start(row)
-            secret = unwrap(row["secret"], context(row["dataset"], row["name"], row["attempt"]))
+            _refuse_without_key(row)
+            if row["status"] != "reserved":
+                _refuse_interactive(row)
+            secret = unwrap(row["secret"], _context(row["dataset"], row["name"], row["attempt"]))
             if row["status"] == "reserved":
-                self._chain.update(connection, row, status="running")
-        self.witness.note_start(row["link"])
+                self.chain.update(connection, row, status="running")
+        self.anchor.append_start(row["link"])
         return ReleaseKey(secret) if row["resumable"] else InteractiveKey(secret)
 
     def renew(self, reservation: Reservation) -> None:
-        """Says that the run is alive."""
+        """Renew the lease of a run that is alive."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            self._chain.update(connection, row, lease=self.store.clock(connection) + LEASE_SECONDS)
+            self.chain.update(connection, row, lease=self.store.clock(connection) + LEASE_SECONDS)
 
     def prepare(self, reservation: Reservation, digest: str) -> None:
-        """Records the digest of the complete output, before it becomes visible.
+        """Record the digest of the complete output before it becomes visible.
 
-        A second run of the same id must come to the same bytes: same key, same data, same parameters.
+        A second run of the same id must write the same bytes: same key, same data, same parameters.
         """
         with self.store.write() as connection:
             row = self._mine(connection, reservation, ("running", "prepared"))
             if row["digest"] is not None and row["digest"] != digest:
                 raise LedgerError(
-                    f"{label(row)}: this run made other bytes ({digest[:16]}…) than the one before it "
+                    f"{_label(row)}: this run made other bytes ({digest[:16]}…) than the one before it "
                     f"({row['digest'][:16]}…): its input or the program has changed; nothing was published. "
                     "`hushgram ledger abandon` it and release under another id"
                 )
-            self._chain.update(connection, row, status="prepared", digest=digest)
+            self.chain.update(connection, row, status="prepared", digest=digest)
 
     def commit(self, reservation: Reservation) -> None:
-        """The output is visible: closes the release and erases its key."""
+        """Close a release whose output is visible, and erase its key."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, ("prepared",))
-            self._chain.update(connection, row, status="committed", **closed())
+            self.chain.update(connection, row, status="committed", **_closed())
 
     def cancel(self, reservation: Reservation) -> bool:
-        """Gives back a reservation whose key was never handed out; False where it was."""
+        """Refund a reservation whose key was never handed out; return False if it was."""
         with self.store.write() as connection:
-            self.account(connection, reservation.release.dataset, lock=True)
+            self.locked_account(connection, reservation.release.dataset)
             row = self._mine(connection, reservation, _OPEN)
-            if not refundable(row, self.witness):
+            if not self._refundable(row):
                 return False
-            self._chain.update(connection, row, status="abandoned", charged=0, **closed())
+            self.chain.update(connection, row, status="abandoned", charged=0, **_closed())
         return True
 
-    def let_go(self, reservation: Reservation) -> None:
-        """Ends the lease of a run that failed, so that the next one need not wait."""
+    def release_lease(self, reservation: Reservation) -> None:
+        """End the lease of a run that failed, so that the next one need not wait."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            self._chain.update(connection, row, owner=None, lease=None)
+            self.chain.update(connection, row, owner=None, lease=None)
 
-    def abandon(self, name: str, dataset: str | None = None) -> Release:
-        """Gives a release up for good. The charge stays unless it is certain that its key was never handed out."""
+    def abandon(self, name: str, dataset: str | None = None) -> ReleaseRecord:
+        """Give up a release permanently. It is refunded only if its key was certainly never handed out.
+
+        Args:
+            name: the release id.
+            dataset: needed if several data sets have a release of this id.
+
+        Returns:
+            The release as it is now.
+        """
         with self.store.write() as connection:
-            where = self._holder(connection, name, dataset)
-            account = self.account(connection, where, lock=True)
-            row = account.latest(name)
-            row = None if row is None else self._locked(connection, row["id"])
+            account = self.locked_account(connection, self._holder(connection, name, dataset))
+            latest = account.latest(name)
+            row = None if latest is None else self.chain.locked(connection, latest["id"])
             assert row is not None, "it was found before the lock, and rows are never removed"
-            if row["status"] in ("committed", "abandoned"):
+            if row["status"] not in _OPEN:
                 raise LedgerError(
-                    f"{label(row)} is {row['status']} since {row['finished']}; nothing to abandon"
+                    f"{_label(row)} is {row['status']} since {row['finished']}; nothing to abandon"
                 )
-            refuse_if_alive(row, self.store.clock(connection))
-            charged = int(not refundable(row, self.witness))
-            after = self._chain.update(connection, row, status="abandoned", charged=charged, **closed())
-            return Release.from_row(after, account.events.get(row["id"], ()))
+            self._refuse_if_alive(connection, row)
+            charged = int(not self._refundable(row))
+            after = self.chain.update(connection, row, status="abandoned", charged=charged, **_closed())
+            return account.record(after)
 
     # Reading
 
-    def find(self, dataset: str, release: str) -> Release | None:
-        """The latest attempt at a release id."""
+    def find(self, dataset: str, release: str) -> ReleaseRecord | None:
+        """Return the latest attempt at a release id, or None."""
         with self.store.read() as connection:
-            account = self.account(connection, dataset)
+            account = self.chain.read(connection, dataset)
         row = account.latest(release)
-        return None if row is None else Release.from_row(row, account.events.get(row["id"], ()))
+        return None if row is None else account.record(row)
 
-    def history(self, dataset: str) -> list[Release]:
-        """Every attempt at every release, oldest first."""
+    def history(self, dataset: str) -> list[ReleaseRecord]:
+        """Return every attempt at every release, oldest first."""
         with self.store.read() as connection:
-            return history_of(self.account(connection, dataset))
+            return self.chain.read(connection, dataset).history()
 
     def spent(self, dataset: str, relation: str = "user") -> Spent:
-        """All charged spending for one relation."""
+        """Return all charged spending for one relation."""
         with self.store.read() as connection:
-            return spent_by_relation(self.account(connection, dataset).charges())[relation]
+            return self.chain.read(connection, dataset).spent()[relation]
 
-    def behind(self, account: Account) -> str | None:
-        """What is wrong where this ledger is older than its witness, else None."""
-        name, held, seen = account.dataset["name"], len(account.releases), account.seen
-        if seen is None or not seen.is_ahead_of(account.links):
+    def rollback_warning(self, account: Account) -> str | None:
+        """Return what is wrong if this ledger is older than its rollback anchor, else None."""
+        name, held, seen = account.dataset.name, len(account.releases), account.seen
+        if seen is None or not account.is_behind():
             return None
         return (
-            f"ledger {self.where} is older than what was released: {self.witness.path} saw {seen.count} "
+            f"ledger {self.where} is older than what was released: {self.anchor.path} saw {seen.count} "
             f"reservations of {name}, this ledger holds {held}"
             + (" of another history" if held >= seen.count else "")
             + f"; restore the newest backup, then `hushgram ledger recover {name}` charges what is missing"
@@ -287,78 +293,74 @@ class Ledger:
 
     # Inside a transaction
 
-    def _lock_datasets(self, connection: sa.Connection) -> None:
-        if not self.store.is_sqlite:
-            connection.exec_driver_sql("LOCK TABLE datasets IN SHARE ROW EXCLUSIVE MODE")
-
-    def account(self, connection: sa.Connection, name: str, lock: bool = False) -> Account:
-        """All rows of a data set, verified; `lock` before a change of its sum."""
-        if lock:
-            wanted = sa.select(datasets.c.name).where(datasets.c.name == name).with_for_update()
-            connection.execute(wanted).all()
-        seen = self.witness.last(name)  # before the rows: what it saw is committed, and they must have it
-        found = self._chain.read(connection, name)
-        if found is None:
-            others = [str(row["name"]) for row in self._chain.datasets(connection)]
-            known = f"it has {', '.join(others[:10])}" if others else "it has none"
-            raise LedgerError(
-                f"ledger {self.where} has no data set {name!r} ({known}); "
-                "hushgram ledger init --dataset NAME --epsilon … --delta …"
-            )
-        return replace(found, seen=seen)
+    def locked_account(self, connection: sa.Connection, name: str) -> Account:
+        """Lock a data set before its sum changes, and return all of its rows, verified."""
+        wanted = sa.select(datasets.c.name).where(datasets.c.name == name).with_for_update()
+        connection.execute(wanted).all()
+        return self.chain.read(connection, name)
 
     def _holder(self, connection: sa.Connection, name: str, dataset: str | None) -> str:
-        """The data set that has a release of this name."""
-        every = (
-            [str(row["name"]) for row in self._chain.datasets(connection)] if dataset is None else [dataset]
-        )
-        found = [one for one in every if self.account(connection, one).latest(name) is not None]
+        """Return the data set that has a release of this name."""
+        known = [dataset] if dataset else [str(row["name"]) for row in self.chain.datasets(connection)]
+        found = [one for one in known if self.chain.read(connection, one).latest(name) is not None]
         if not found:
             raise LedgerError(f"ledger {self.where} has no release {name!r}; see `hushgram ledger history`")
         if len(found) > 1:
-            raise LedgerError(f"release {name!r} exists in data sets {', '.join(found)}; say --dataset")
+            raise LedgerError(f"release {name!r} exists in data sets {', '.join(found)}; add --dataset")
         return found[0]
 
     def _insert(
         self, connection: sa.Connection, account: Account, request: Request, owner: Owner, attempt: int
     ) -> tuple[Reservation, str]:
-        spends = event_rows(request.events)
+        spends = request.event_rows()
         values = {
-            **values_of(request, attempt),
+            **request.row(attempt),
             "status": "reserved",
-            "secret": wrap(fresh(), context(request.dataset, request.release, attempt)),
+            "secret": wrap(new_secret(), _context(request.dataset, request.release, attempt)),
             "owner": owner.write(),
             "lease": self.store.clock(connection) + LEASE_SECONDS,
         }
-        row = self._chain.append(connection, account, values, spends)
-        return Reservation(Release.from_row(row, spends), "new", owner.token), row["link"]
+        row = self.chain.append(connection, account, values, spends)
+        return Reservation(ReleaseRecord.from_row(row, spends), "new", owner.token), row["link"]
 
-    def _take_up(
-        self, connection: sa.Connection, account: Account, row: Row, request: Request, owner: Owner
-    ) -> Reservation:
-        """The id was used before: the same again goes on from there, anything else is refused."""
-        found = self._found(connection, account, row, request)
-        if found.status != "committed":
-            lease = self.store.clock(connection) + LEASE_SECONDS
-            self._chain.update(connection, row, owner=owner.write(), lease=lease, target=request.target)
-        return Reservation(found, found.status, owner.token)
-
-    def _found(self, connection: sa.Connection, account: Account, row: Row, request: Request) -> Release:
-        """The release under an id that was used before, if this request may go on with it."""
-        found = Release.from_row(row, account.events.get(row["id"], ()))
+    def _examine(
+        self, connection: sa.Connection, account: Account, request: Request, row: Row | None
+    ) -> ReleaseRecord | None:
+        """Return the release that `row` has in progress or finished, or None; raise unless this request may go on."""
+        if problem := self.rollback_warning(account):
+            raise LedgerError(problem)
+        found = None if row is None or not row["charged"] else account.record(row)
+        if found is None:
+            _check_part(account, request)
+        self._refuse_taken_target(connection, request)
+        if found is None or row is None:
+            return None
         if found.status == "abandoned":
             raise LedgerError(
-                f"{label(row)} was abandoned at {found.finished}, and its charge kept; use another id"
+                f"{found.label} was abandoned at {found.finished}, and its charge kept; use another id"
             )
-        if found.status in ("reserved", "running"):  # what is prepared may be visible, and is then committed
-            refuse_without_key(row)
+        if found.status in ("reserved", "running"):  # a prepared one may be visible, and is then committed
+            _refuse_without_key(row)
         refuse_if_changed(found, request)
+        if found.status == "running":
+            _refuse_interactive(row)
         if found.status != "committed":
-            refuse_if_alive(row, self.store.clock(connection))
+            self._refuse_if_alive(connection, row)
         return found
 
+    def _refuse_if_alive(self, connection: sa.Connection, row: Row) -> None:
+        """Raise if the run that holds a release may still be at work."""
+        if row["owner"] is None or row["lease"] is None:
+            return
+        holder, left = Owner.read(row["owner"]), row["lease"] - self.store.clock(connection)
+        if left > 0 and not holder.is_dead():
+            raise LedgerError(
+                f"{_label(row)} is being run by {holder}; wait for it, or if that machine is lost, "
+                f"try again in {left:.0f} s"
+            )
+
     def _refuse_taken_target(self, connection: sa.Connection, request: Request) -> None:
-        """Two releases cannot have one output: the second would be charged for nothing."""
+        """Raise if another release has this output: the second one would be charged for nothing."""
         same = sa.select(releases).where(
             releases.c.target == request.target,
             releases.c.status.in_((*_OPEN, "committed")),
@@ -369,45 +371,67 @@ class Ledger:
             done = taken["status"] == "committed"
             remedy = "" if done else f", or finish that one or `hushgram ledger abandon {taken['name']}`"
             raise LedgerError(
-                f"output {request.target} is that of {label(dict(taken))}, which is {taken['status']}; choose another "
+                f"output {request.target} is that of {_label(dict(taken))}, which is {taken['status']}; choose another "
                 f"output.path{remedy} (nothing was charged)"
             )
 
-    def _check(self, account: Account, wanted: Request) -> None:
-        self._refuse_if_behind(account)
-        check_part(account, wanted)
-        found, spent = dataset_of(account.dataset), spent_by_relation(account.charges())
-        if not allowed(found.budget, spent, wanted.events, wanted.users):
-            raise exceeded(found, spent, wanted.events, wanted.users)
+    def _refundable(self, row: Row) -> bool:
+        """Return whether the key of this release was certainly never handed out.
 
-    def _refuse_if_behind(self, account: Account) -> None:
-        if problem := self.behind(account):
-            raise LedgerError(problem)
+        An old copy of the ledger does not know what became of a reservation: a backup has no keys, and any other copy
+        is older than the rollback anchor, which records every key before it is handed out.
+        """
+        unused = row["status"] == "reserved" and row["secret"] is not None
+        return unused and not self.anchor.has_start(row["link"])
 
     def _mine(self, connection: sa.Connection, reservation: Reservation, allowed: Sequence[str]) -> Row:
-        row = self._locked(connection, reservation.release.id)
+        """Return the row of a reservation, locked; raise if another run has taken it over."""
+        row = self.chain.locked(connection, reservation.release.id)
         holder = Owner.read(row["owner"]).token if row is not None and row["owner"] else ""
         if row is None or row["status"] not in allowed or holder != reservation.token:
-            state, lost = "gone" if row is None else row["status"], reservation.release
+            state = "gone" if row is None else row["status"]
             raise LedgerError(
-                f"release {lost.name} of {lost.dataset} was taken over by another run while this one was "
+                f"{reservation.release.label} was taken over by another run while this one was "
                 f"silent (it is {state} now); this run stops and publishes nothing"
             )
         return row
 
-    def _locked(self, connection: sa.Connection, key: int) -> Row | None:
-        """One release, which nobody else changes until this transaction ends."""
-        query = sa.select(releases).where(releases.c.id == key).with_for_update()
-        found = connection.execute(query).mappings().one_or_none()
-        if found is None:
-            return None
-        row = {str(name): value for name, value in found.items()}
-        self._chain.check(row)
-        return row
+
+def _label(row: Row) -> str:
+    return f"release {row['name']} of {row['dataset']}"
 
 
-def check_part(account: Account, request: Request) -> None:
-    """Refuses a part of another modulo, or by another `input.user`, than those before it: they share users."""
+def _context(dataset: str, release: str, attempt: int) -> str:
+    """Return what a wrapped key is bound to."""
+    return f"release {release} of {dataset}, attempt {attempt}"
+
+
+def _closed() -> dict[str, str | None]:
+    """Return the columns of a release that has ended."""
+    return {"secret": None, "owner": None, "lease": None, "finished": now()}
+
+
+def _refuse_without_key(row: Row) -> None:
+    """Raise for a release of a restored ledger: it may have been released since the copy was taken."""
+    if row["secret"] is None:
+        raise LedgerError(
+            f"{_label(row)}: its key is not here (the ledger was restored from a backup, which holds no keys); "
+            "`hushgram ledger abandon` it (its charge stays) and release under another id"
+        )
+
+
+def _refuse_interactive(row: Row) -> None:
+    """Raise for an interactive release that was begun: its key is handed out once."""
+    if not row["resumable"]:
+        raise LedgerError(
+            f"{_label(row)} answers interactive queries and was begun before: it is never run again, since under the "
+            "same key other queries would average its noise away; `hushgram ledger abandon` it (its charge stays) and "
+            "release under another id"
+        )
+
+
+def _check_part(account: Account, request: Request) -> None:
+    """Raise for a part of another modulo, or by another `input.user`, than earlier parts: they share users."""
     if request.users is None:
         return
     dataset, by = request.dataset, request.parameters[PART_BY]
@@ -429,42 +453,37 @@ def check_part(account: Account, request: Request) -> None:
             )
 
 
-def allowed(budget: Budget, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None) -> bool:
-    """Whether every user whom the events touch stays within the budget, for each relation by itself."""
+def _allowed(budget: Budget, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None) -> bool:
+    """Return whether every user whom the events affect stays within the budget, for each relation separately."""
     return all(
-        fits(world, budget)
+        fits(total, budget)
         for relation, events in _by_relation(wanted)
-        for world in spent[relation].with_events(spending(events), users).touched_by(users).values()
+        for total in spent[relation].with_events(spending(events), users).affected(users).values()
     )
 
 
-def exceeded(
+def _exceeded(
     dataset: Dataset, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None
 ) -> BudgetExceeded:
-    """The refusal, with what would fit instead."""
+    """Return the error for a request that does not fit, with what would fit instead."""
     budget = dataset.budget
-    relation, events = next(
-        (relation, events)
-        for relation, events in _by_relation(wanted)
-        if not allowed(budget, spent, events, users)
-    )
-    worlds = list(spent[relation].touched_by(users).values())
+    relation, events = next(one for one in _by_relation(wanted) if not _allowed(budget, spent, one[1], users))
     epsilon, delta = basic(spending(events))
     need = f"ε = {show(epsilon)}" + (f", δ = {show(delta)}" if delta else "")
     about = "" if relation == "user" else f" (for {RELATIONS[relation]})"
-    have = f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
+    totals = list(spent[relation].affected(users).values())
     return BudgetExceeded(
         f"data set {dataset.name}: the release needs {need}{about}, and with what is spent that exceeds the budget "
-        f"of {have}; {_remedy(budget, worlds, events)}. No data was read, nothing was charged. "
-        "See `hushgram ledger show`"
+        f"of ε = {show(budget.epsilon)}, δ = {show(budget.delta)}; {_remedy(budget, totals, events)}. No data was "
+        "read, nothing was charged. See `hushgram ledger show`"
     )
 
 
-def _remedy(budget: Budget, worlds: Sequence[Spending], events: Sequence[Event]) -> str:
+def _remedy(budget: Budget, totals: Sequence[Spending], events: Sequence[Event]) -> str:
     epsilon, delta = basic(spending(events))
-    if share := min(largest_scale(world, events, budget) for world in worlds):
+    if share := min(largest_scale(total, events, budget) for total in totals):
         return f"the same release at ε = {show(epsilon * share)} would fit"
-    if delta > budget.delta - budget.composition_delta - max(basic(world)[1] for world in worlds):
+    if delta > budget.delta - budget.composition_delta - max(basic(total)[1] for total in totals):
         kept = f" (of the budget's δ, {show(budget.composition_delta)} is kept for composition)"
         more = kept if budget.composition_delta else ""
         return f"its δ is too large for what is left; a release with δ = 0 may fit{more}"

@@ -1,4 +1,4 @@
-"""What goes into the ledger and what comes out of it: plain frozen records."""
+"""What goes into the ledger and what comes out of it: frozen records, and their rows."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from hushgram.accounting import RELATIONS, Budget, Event, Spending
-from hushgram.errors import ParameterError
-from hushgram.exact.partition import UserPart
+from hushgram.contributions.users import UserPart
+from hushgram.errors import LedgerError, ParameterError
+from hushgram.ledger.store import now
 
 __all__ = [
-    "PART_BY", "Charge", "Dataset", "Release", "Request", "Reservation", "Spent", "check_name", "differences",
+    "PART_BY", "Dataset", "ReleaseRecord", "Request", "Reservation", "Spent", "check_name", "refuse_if_changed",
     "spent_by_relation",
 ]  # fmt: skip
 
 _NAME_LIMIT = 200
 PART_BY = "input.user"
-"""The parameter that says what the parts of a data set's users are made by: the same for all of them."""
-_PLAIN = (  # as they are in the row
+"""The parameter whose hash decides which part of the users a person is in: the same for all parts of a data set."""
+_PLAIN = (  # columns that a record holds unchanged
     *("id", "dataset", "name", "attempt", "job", "status", "users", "target"),
     *("digest", "owner", "lease", "reserved", "finished"),
 )
@@ -29,13 +30,18 @@ _PLAIN = (  # as they are in the row
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks the ledger for, before it reads data.
+    """What a job asks of the ledger before it reads data.
 
-    `parameters` and `inputs` are the fingerprint of the release, text to text: a rerun under the same id must
-    bring the same. `inputs` None: they are gone, which only a release that is committed can do without.
-    `users` names a part of the users (`UserPart.name`), which the job has applied to what `parameters` name as
-    "input.user"; None is all users.
-    `resumable` is False for interactive mechanisms: once their key is handed out, they are never run again.
+    Args:
+        dataset: the data set whose budget is spent.
+        release: the id of the release.
+        events: what the release spends.
+        job: the kind of job.
+        parameters: the public choices that can change the output, as texts; the same in a rerun under the same id.
+        inputs: the fingerprint of each input file; None if the files are gone, which only a committed release allows.
+        target: where the output goes.
+        users: the part of the users (`UserPart.name`) that the job selects by the parameter "input.user"; None is all.
+        resumable: False for interactive mechanisms, which never run again once their key is handed out.
     """
 
     dataset: str
@@ -63,28 +69,63 @@ class Request:
 
     @property
     def all_parameters(self) -> dict[str, str]:
-        """The parameters with what the ledger itself relies on."""
+        """The parameters, and what the ledger itself compares."""
         spends = {
             f"event {n} ({e.kind})": f"epsilon {e.epsilon}, delta {e.delta}"
             + ("" if e.relation == "user" else f", {e.relation}")
             for n, e in enumerate(self.events, 1)
         }
-        own = {"job": self.job, "users": self.users or "all", **spends}
-        return {**dict(self.parameters), **own}
+        return {**self.parameters, "job": self.job, "users": self.users or "all", **spends}
+
+    def row(self, attempt: int) -> dict[str, Any]:
+        """Return the columns of this request."""
+        return {
+            "dataset": self.dataset,
+            "name": self.release,
+            "attempt": attempt,
+            "job": self.job,
+            "charged": 1,
+            "parameters": json.dumps(self.all_parameters, sort_keys=True),
+            "inputs": json.dumps(dict(self.inputs or {}), sort_keys=True),
+            "target": self.target,
+            "reserved": now(),
+            "users": self.users,
+            "resumable": int(self.resumable),
+        }
+
+    def event_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of its events."""
+        return [
+            {
+                "position": position,
+                "kind": event.kind,
+                "version": event.version,
+                "epsilon": str(event.epsilon),
+                "delta": str(event.delta),
+                "details": json.dumps(dict(event.details), sort_keys=True),
+                "relation": event.relation,
+            }
+            for position, event in enumerate(self.events, 1)
+        ]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A budget and its name."""
+    """The name of a data set and its budget."""
 
     name: str
     budget: Budget
     created: str
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Dataset:
+        """Return a row of the table."""
+        return cls(row["name"], Budget(row["epsilon"], row["delta"], row["composition"]), row["created"])
+
 
 @dataclass(frozen=True)
-class Release:
-    """One attempt at a release, as the history shows it. The key is not here."""
+class ReleaseRecord:
+    """One attempt at a release, as the history shows it. The key is not part of it."""
 
     id: int
     dataset: str
@@ -106,11 +147,10 @@ class Release:
     events: tuple[Event, ...] = ()
 
     @classmethod
-    def from_row(cls, row: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Release:
-        """A row of the table with those of its events, and without its secret."""
-        plain = {name: row[name] for name in _PLAIN}
+    def from_row(cls, row: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> ReleaseRecord:
+        """Return a row of the table with its events and without its secret."""
         return cls(
-            **plain,
+            **{name: row[name] for name in _PLAIN},
             charged=bool(row["charged"]),
             resumable=bool(row["resumable"]),
             parameters=json.loads(row["parameters"]),
@@ -122,6 +162,11 @@ class Release:
                 for e in events
             ),
         )
+
+    @property
+    def label(self) -> str:
+        """The release as messages call it."""
+        return f"release {self.name} of {self.dataset}"
 
     @property
     def epsilon(self) -> Fraction:
@@ -138,11 +183,11 @@ class Release:
 class Reservation:
     """The right of one run to make one release.
 
-    `status` is what the ledger held when the run came: "new" for a fresh reservation, "reserved", "running"
-    or "prepared" for one that is taken up again, "committed" for one that is done (nothing is left to do).
+    `status` is what the ledger held when the run began: "new" for a new reservation, "reserved", "running" or
+    "prepared" for one that is resumed, "committed" for a release that is finished.
     """
 
-    release: Release
+    release: ReleaseRecord
     status: str
     token: str
 
@@ -152,42 +197,38 @@ class Reservation:
         return self.status == "committed"
 
 
-Charge: TypeAlias = tuple[str | None, str, str, str]
-"""An event that counts: the part of the users, ε, δ, relation."""
-
-
 @dataclass(frozen=True)
 class Spent:
     """All charged spending of a data set for one relation: on all users, and on each part of them.
 
-    One user is in at most one part. So the loss of a user is that of `shared` with one part at most (parallel
-    composition; McSherry 2009, Theorem 4), and the data set's is the largest of these.
+    A user is in at most one part. So the loss of a user is that of `shared` and at most one part (parallel composition;
+    McSherry 2009, Theorem 4), and the loss of the data set is the largest of these.
     """
 
     shared: Spending
     parts: Mapping[str, Spending] = field(default_factory=dict)
 
-    def worlds(self) -> dict[str | None, Spending]:
-        """What the users of each part (None: of no part) have been through."""
+    def by_part(self) -> dict[str | None, Spending]:
+        """Return the total spending on the users of each part (None: there are no parts)."""
         if not self.parts:
             return {None: self.shared}
         return {name: self.shared + part for name, part in sorted(self.parts.items())}
 
+    def affected(self, users: str | None) -> dict[str | None, Spending]:
+        """Return the totals that events on `users` change."""
+        totals = self.by_part()
+        return totals if users is None else {users: totals.get(users, self.shared)}
+
     def with_events(self, events: Spending, users: str | None) -> Spent:
-        """The spending after these events as well."""
+        """Return the spending after these events as well."""
         if users is None:
             return Spent(self.shared + events, self.parts)
         part: Spending = Counter(self.parts.get(users, Counter()))
         return Spent(self.shared, {**self.parts, users: part + events})
 
-    def touched_by(self, users: str | None) -> dict[str | None, Spending]:
-        """The worlds that events on `users` change."""
-        worlds = self.worlds()
-        return worlds if users is None else {users: worlds.get(users, self.shared)}
 
-
-def spent_by_relation(charges: Iterable[Charge]) -> dict[str, Spent]:
-    """The sums over all events that count, apart for each relation: sums over two of them mean nothing."""
+def spent_by_relation(charges: Iterable[tuple[str | None, str, str, str]]) -> dict[str, Spent]:
+    """Add up charged events (part of the users, ε, δ, relation) for each relation separately."""
     shared: dict[str, Spending] = {relation: Counter() for relation in RELATIONS}
     parts: dict[str, dict[str, Spending]] = {relation: {} for relation in RELATIONS}
     for (users, epsilon, delta, relation), times in Counter(charges).items():
@@ -197,13 +238,44 @@ def spent_by_relation(charges: Iterable[Charge]) -> dict[str, Spent]:
 
 
 def check_name(what: str, text: object) -> None:
-    """Refuses a name that cannot be printed as it is: control characters, line breaks, bidirectional controls."""
+    """Raise for a name that cannot be printed as it is: control characters, line breaks, bidirectional controls."""
     if not isinstance(text, str) or not text.strip() or len(text) > _NAME_LIMIT or not text.isprintable():
         raise ParameterError(f"{what} must be 1 to {_NAME_LIMIT} printable characters, got {text!r:.60}")
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Each field that differs, as "name was A, is B"."""
+def refuse_if_changed(found: ReleaseRecord, request: Request) -> None:
+    """Raise if a rerun requests something else than the run before it, and name the difference."""
+    done = found.status == "committed"
+    before = {name: text for name, text in found.parameters.items() if name != "target"}
+    changed = _differences(before, request.all_parameters)
+    if done:  # a release that is not published yet may change its target
+        changed += _differences({"target": found.target}, {"target": request.target})
+    if not done or (request.inputs is not None and _comparable(found.inputs, request.inputs)):
+        after = request.inputs or {}
+        changed += [  # names only: fingerprints mean nothing to a reader
+            f"input {name} "
+            + ("is new" if name not in found.inputs else "is missing" if name not in after else "has changed")
+            for name in sorted(found.inputs.keys() | after.keys())
+            if found.inputs.get(name) != after.get(name)
+        ]
+    if changed:
+        more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
+        remedy = "use another id" if done else f"use another id, or `hushgram ledger abandon {found.name}`"
+        raise LedgerError(
+            f"{found.label} was {'released' if done else 'reserved'} at "
+            f"{found.finished or found.reserved} with other parameters or inputs: "
+            f"{'; '.join(changed[:3])}{more}; {remedy}"
+        )
+
+
+def _comparable(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Return whether fingerprints were taken under one secret; a restored ledger has another than before."""
+    which = {text.partition(":")[0] for text in (*before.values(), *after.values())}
+    return bool(before) and len(which) == 1
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return each field that differs, as "name was A, is B"."""
     return [
         f"{name} was {_short(before.get(name))}, is {_short(after.get(name))}"
         for name in sorted(before.keys() | after.keys(), key=lambda name: (name.startswith("event "), name))

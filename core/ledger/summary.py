@@ -1,8 +1,8 @@
-"""What `hushgram ledger show` says: spent, left, and how the sum comes about.
+"""The state of a budget for `hushgram ledger show`: spent, left, and how the sum is computed.
 
-A sum by privacy loss distributions loads SciPy and takes seconds. So the ledger keeps the last summary of
-each data set beside a tag of it and of everything it depends on, and computes it again only when that has changed; a
-run computes it after its commit.
+A sum by privacy loss distributions loads SciPy and takes seconds. So the ledger caches the last summary of each data
+set with a MAC of it and of everything it depends on, and computes it again only when that has changed; a run computes
+it after its commit.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Spending, further, spending, total
-from hushgram.accounting.composition import basic
+from hushgram.accounting.composition import TotalLoss, basic
 from hushgram.errors import LedgerError
+from hushgram.ledger.hash_chain import Account
 from hushgram.ledger.ledger import Ledger
-from hushgram.ledger.records import Release, Spent, spent_by_relation
-from hushgram.ledger.rows import dataset_of, history_of
-from hushgram.ledger.tables import totals
+from hushgram.ledger.records import ReleaseRecord, Spent
+from hushgram.ledger.store import totals
 from hushgram.numbers import show
 
 __all__ = ["Summary", "brief", "summarise"]
 
-_FORM = 5
-"""Counts changes of the cached form, so that an old cache is not read as a new one."""
+_CACHE_VERSION = 6
+"""Changes with the cached fields, so that an old cache is not read."""
 
-
-_APART = {
-    "secret bit": "it hides one bit of one record, not who took part, and is not added to the above; a person with "
-    "several records loses as many times this ε"
+_SEPARATE = {
+    "secret bit": "it protects one bit of one record, not who took part, and is not added to the above; a person with "
+    "several records loses this ε once per record"
 }
 
 
@@ -64,7 +63,7 @@ class Summary:
     parts: dict[str, str]
     statuses: dict[str, int]
     kinds: dict[str, dict[str, Any]]
-    apart: dict[str, dict[str, Any]]
+    other_relations: dict[str, dict[str, Any]]
     last_release: str | None
     last_epsilon: str | None
     more: int | None
@@ -72,7 +71,7 @@ class Summary:
     warning: str | None = None
 
     def explain(self) -> list[str]:
-        """The sum in sentences, with the condition under which the budget holds."""
+        """Return the sum in sentences, with the condition under which the budget holds."""
         lines = [f"sums: ε = {brief(self.basic_epsilon)} at δ = {brief(self.basic_delta)} (exact)"]
         name = {"filter": "squares of ε", "best": "privacy loss distributions"}.get(self.composition)
         if name is not None and self.better_epsilon is None:
@@ -85,46 +84,52 @@ class Summary:
                 f"of the budget's δ, {brief(self.composition_delta)} is for composition and "
                 f"{brief(self.event_delta_left, up=False)} is left for the δ of releases"
             )
-        for name, one in self.apart.items():
+        for name, one in self.other_relations.items():
             cost = f"ε = {brief(one['spent_epsilon'])}, δ = {brief(one['spent_delta'])}"
-            lines.append(f"apart, for one {name}: {cost}; {_APART.get(name, 'it is not added to the above')}")
+            why = _SEPARATE.get(name, "it is not added to the above")
+            lines.append(f"separately, for one {name}: {cost}; {why}")
         lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(
-                f"parts of the users are disjoint, so the one that has seen most counts: {self.worst_part}"
+                f"parts of the users are disjoint, so the part with the highest spending counts: {self.worst_part}"
             )
         return lines
 
 
 def summarise(ledger: Ledger, dataset: str) -> Summary:
-    """The summary of a data set, from the cache where nothing has changed."""
+    """Return the summary of a data set, from the cache if nothing has changed.
+
+    Args:
+        ledger: an open ledger.
+        dataset: the name of the data set.
+    """
     with ledger.store.read() as connection:
-        account = ledger.account(connection, dataset)
+        account = ledger.chain.read(connection, dataset)
         row = connection.execute(sa.select(totals).where(totals.c.dataset == dataset)).one_or_none()
-    budget, history, warning = dataset_of(account.dataset).budget, history_of(account), ledger.behind(account)
-    state = _state(account.links[-1], history)
-    if row is not None and row.stamp == ledger.store.sealer.tag("total", state, row.body):
+    warning = ledger.rollback_warning(account)
+    # all that may change a number: the link stands for everything that never changes
+    states = [[one["status"], bool(one["charged"])] for one in account.releases]
+    state = json.dumps([_CACHE_VERSION, account.links[-1], states])
+    if row is not None and row.stamp == ledger.macs.mac("total", state, row.body):
         return dataclasses.replace(Summary(**json.loads(row.body)), warning=warning)
-    last = next((release for release in reversed(history) if release.charged), None)
-    summary = _compute(dataset, budget, spent_by_relation(account.charges()), history, last)
-    with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # a cache: may stay unwritten
+    summary = _compute(account)
+    body = json.dumps(dataclasses.asdict(summary))
+    stamp = ledger.macs.mac("total", state, body)
+    with contextlib.suppress(LedgerError), ledger.store.write() as connection:  # the cache may stay unwritten
         connection.execute(totals.delete().where(totals.c.dataset == dataset))
-        body = json.dumps(dataclasses.asdict(summary))
-        stamp = ledger.store.sealer.tag("total", state, body)
         connection.execute(totals.insert().values(dataset=dataset, stamp=stamp, body=body))
     return dataclasses.replace(summary, warning=warning)
 
 
-def _compute(
-    dataset: str, budget: Budget, spends: dict[str, Spent], history: list[Release], last: Release | None
-) -> Summary:
-    spent = spends["user"]
-    counted = {name: total(world, budget) for name, world in spent.worlds().items()}
-    worst = max(counted, key=lambda name: (counted[name].epsilon, counted[name].delta))
+def _compute(account: Account) -> Summary:
+    budget, history, spends = account.dataset.budget, account.history(), account.spent()
+    last = next((release for release in reversed(history) if release.charged), None)
+    counted = {name: total(one, budget) for name, one in spends["user"].by_part().items()}
+    worst = max(counted, key=lambda name: _size(counted[name]))
     bound = counted[worst]
-    sums_alone = Budget(budget.epsilon, budget.delta, "basic")
+    sums_only = Budget(budget.epsilon, budget.delta, "basic")
     return Summary(
-        dataset=dataset,
+        dataset=account.dataset.name,
         budget_epsilon=show(budget.epsilon),
         budget_delta=show(budget.delta),
         composition=budget.rule,
@@ -134,52 +139,60 @@ def _compute(
         basic_epsilon=show(bound.basic_epsilon),
         basic_delta=show(bound.basic_delta),
         better_epsilon=None if bound.better_epsilon is None else show(bound.better_epsilon),
-        left_epsilon=show(max(Fraction(0), budget.epsilon - bound.epsilon)),
-        left_delta=show(max(Fraction(0), budget.delta - bound.delta)),
+        left_epsilon=_left(budget.epsilon - bound.epsilon),
+        left_delta=_left(budget.delta - bound.delta),
         composition_delta=show(budget.composition_delta),
-        event_delta_left=show(max(Fraction(0), budget.delta - budget.composition_delta - bound.basic_delta)),
+        event_delta_left=_left(budget.delta - budget.composition_delta - bound.basic_delta),
         worst_part=worst,
         parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
         statuses=dict(Counter(release.status for release in history)),
         kinds=_by_kind(history, "user"),
-        apart=_apart(spends, history, budget),
+        other_relations=_other_relations(spends, history, budget),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
         more=None if last is None else _more(spends, last, budget),
-        more_basic=None if last is None else _more(spends, last, sums_alone),
+        more_basic=None if last is None else _more(spends, last, sums_only),
     )
 
 
-def _more(spends: dict[str, Spent], like: Release, budget: Budget) -> int:
-    """How many more releases like this one fit, in the worst world that it touches, for each relation."""
+def _size(bound: TotalLoss) -> tuple[Fraction, Fraction]:
+    return bound.epsilon, bound.delta
+
+
+def _left(difference: Fraction) -> str:
+    return show(max(Fraction(0), difference))
+
+
+def _more(spends: dict[str, Spent], like: ReleaseRecord, budget: Budget) -> int:
+    """Return how many more releases like this one fit, for the users and the relation with the least left."""
     return min(
-        further(world, events, budget)
+        further(one, events, budget)
         for relation, spent in spends.items()
         if (events := [event for event in like.events if event.relation == relation])
-        for world in spent.touched_by(like.users).values()
+        for one in spent.affected(like.users).values()
     )
 
 
-def _apart(spends: dict[str, Spent], history: list[Release], budget: Budget) -> dict[str, dict[str, Any]]:
-    """What was spent for other relations than one user added or removed; never added to it."""
+def _other_relations(
+    spends: dict[str, Spent], history: list[ReleaseRecord], budget: Budget
+) -> dict[str, dict[str, Any]]:
+    """Return what was spent for other relations than one user added or removed, which is never added to it."""
     found: dict[str, dict[str, Any]] = {}
     for relation, spent in spends.items():
         kinds = _by_kind(history, relation)
         if relation != "user" and kinds:
-            bounds = [total(world, budget) for world in spent.worlds().values()]
-            worst = max(bounds, key=lambda bound: (bound.epsilon, bound.delta))
+            worst = max((total(one, budget) for one in spent.by_part().values()), key=_size)
             numbers = {"spent_epsilon": show(worst.epsilon), "spent_delta": show(worst.delta)}
             found[relation] = {"meaning": RELATIONS[relation], **numbers, "kinds": kinds}
     return found
 
 
-def _by_kind(history: list[Release], relation: str) -> dict[str, dict[str, Any]]:
+def _by_kind(history: list[ReleaseRecord], relation: str) -> dict[str, dict[str, Any]]:
     found: defaultdict[str, Spending] = defaultdict(Counter)
     for release in history:
-        if release.charged:
-            for event in release.events:
-                if event.relation == relation:
-                    found[event.kind] += spending([event])
+        for event in release.events if release.charged else ():
+            if event.relation == relation:
+                found[event.kind] += spending([event])
     table: dict[str, dict[str, Any]] = {}
     for kind, one in sorted(found.items()):
         epsilon, delta = basic(one)
@@ -187,13 +200,8 @@ def _by_kind(history: list[Release], relation: str) -> dict[str, dict[str, Any]]
     return table
 
 
-def _state(link: str, history: list[Release]) -> str:
-    """Changes whenever a number of the summary may change: the link stands for all that never changes."""
-    return json.dumps([_FORM, link, [[one.status, one.charged] for one in history]])
-
-
 def brief(text: str, up: bool = True) -> str:
-    """A short form for people: exact where that is short, else rounded up (spent) or down (left).
+    """Return a short form for people: exact if that is short, else rounded up (spent) or down (left).
 
     >>> brief("0.5"), brief("1/3"), brief("2.279616666667"), brief("0.000001"), brief("2/3000000", up=False)
     ('0.5', '0.3334', '2.2797', '1e-06', '6.666e-07')

@@ -1,4 +1,4 @@
-"""The one door to randomness.
+"""The only source of randomness.
 
 Beam may compute any collection twice. If a second computation drew fresh noise on the same data and both
 results got out, the stated ε would be wrong. So noise is a function here, not an event: every noisy step
@@ -57,13 +57,13 @@ class BitSource:
         self._stream: CipherContext = Cipher(algorithms.AES(key), modes.CTR(_COUNTER)).encryptor()
 
     def take(self, n: int) -> NDArray[np.uint8]:
-        """The next ``n`` bytes of the stream."""
+        """Return the next ``n`` bytes of the stream."""
         out = np.empty(n + 15, dtype=np.uint8)  # update_into wants room for one block less a byte
         written = self._stream.update_into(np.zeros(n, dtype=np.uint8).data, out.data)
         return out[:written]
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        """The next ``n`` 64-bit words (little-endian on every machine)."""
+        """Return the next ``n`` 64-bit words (little-endian on every machine)."""
         return self.take(8 * n).view("<u8").astype(np.uint64, copy=False)
 
 
@@ -76,11 +76,11 @@ class _Secret:
         self._secret = _checked(secret, type(self).__name__)
 
     def source(self, step: str, shard: int = 0, digest: bytes = b"") -> BitSource:
-        """The noise of one step on one shard whose exact input has this digest."""
+        """Return the source of noise of one step on one shard whose exact input has this digest."""
         return BitSource(self._derive(b"noise", step, shard, digest))
 
     def subkey(self, label: str) -> bytes:
-        """32 bytes for another use (user tokens, hash seeds), independent of all noise."""
+        """Return 32 bytes for another use (user tokens, hash seeds), independent of all noise."""
         return self._derive(b"subkey", label, 0, b"")
 
     def _derive(self, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
@@ -117,23 +117,23 @@ class ReleaseKey(_Secret):
 
     @classmethod
     def generate(cls) -> ReleaseKey:
-        """A fresh key from the operating system."""
+        """Return a fresh key from the operating system."""
         return cls(os.urandom(_KEY_BYTES))
 
     @classmethod
     def from_hex(cls, text: str) -> ReleaseKey:
-        """The key that ``hex`` wrote."""
+        """Read the key that `hex` wrote."""
         try:
             return cls(bytes.fromhex(text.strip()))
         except ValueError:
             raise ParameterError("ReleaseKey: the text must be 64 hexadecimal digits") from None
 
     def hex(self) -> str:
-        """The secret itself: for whoever must run the same release again."""
+        """Return the secret itself: for whoever must run the same release again."""
         return self._secret.hex()
 
     def for_parameters(self, job: str, parameters: Mapping[str, Any]) -> ReleaseKey:
-        """The key under which a job with these parameters draws.
+        """Return the key under which a job with these parameters draws.
 
         Should one key ever meet two settings, their noise is independent instead of the same draws at two scales.
         """
@@ -141,7 +141,7 @@ class ReleaseKey(_Secret):
         return ReleaseKey(self._derive(b"bind", "context", 0, digest(job, text)))
 
     def for_data(self, data_digest: bytes) -> ReleaseKey:
-        """The key under which all noise on these data is drawn; ``data_digest`` is of all of them."""
+        """Return the key under which all noise on these data is drawn; ``data_digest`` is of all of them."""
         return ReleaseKey(self._derive(b"bind", "data", 0, data_digest))
 
 
@@ -178,11 +178,11 @@ class InteractiveKey:
 
     @classmethod
     def generate(cls) -> InteractiveKey:
-        """A fresh key from the operating system."""
+        """Return a fresh key from the operating system."""
         return cls(os_entropy().take(_KEY_BYTES).tobytes())
 
     def take(self, mechanism: str) -> StreamKey:
-        """The secret, once."""
+        """Return the secret, once."""
         try:
             if self._process == os.getpid():
                 return StreamKey(self._secret.pop())  # pop: of two threads one gets it
@@ -200,7 +200,7 @@ class InteractiveKey:
 
 
 def take_key(key: object, mechanism: str) -> StreamKey:
-    """What ``mechanism`` draws from; refuses the key of a release that may be run again."""
+    """Take the secret that ``mechanism`` draws from; refuse the key of a release that may be run again."""
     if not isinstance(key, InteractiveKey):
         raise ParameterError(
             f"{mechanism}: takes questions as they come and needs an InteractiveKey, got {type(key).__name__}; use "
@@ -216,7 +216,7 @@ def _checked(secret: bytes, owner: str) -> bytes:
 
 
 def os_entropy() -> BitSource:
-    """A source seeded by the operating system: for one-off draws outside a release.
+    """Return a source seeded by the operating system: for one-off draws outside a release.
 
     >>> len(os_entropy().take(10))
     10
@@ -225,7 +225,7 @@ def os_entropy() -> BitSource:
 
 
 def digest(*parts: bytes | str | int | NDArray[np.generic]) -> bytes:
-    """SHA-256 of the parts, framed so that no two different lists of parts share an input.
+    """Hash the parts by SHA-256, framed so that no two different lists of parts share an input.
 
     >>> digest(b"ab", b"c") == digest(b"a", b"bc")
     False
@@ -239,7 +239,7 @@ def digest(*parts: bytes | str | int | NDArray[np.generic]) -> bytes:
 
 
 def _frame(part: bytes | str | int | NDArray[np.generic]) -> tuple[bytes, bytes | memoryview]:
-    """The kind of a part and its bytes, the same on every machine."""
+    """Return the kind of a part and its bytes, the same on every machine."""
     if isinstance(part, np.ndarray):
         array = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
         return array.dtype.str.encode(), array.data.cast("B") if array.nbytes else b""

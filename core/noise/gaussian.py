@@ -1,12 +1,13 @@
 """Discrete Gaussian noise on counts: what one or two noisy vectors, released together, cost, and scales for that.
 
 A user moves each vector by v, with parts of at most L∞ that add up to at most C, and every count has independent
-noise of scale σ_1 in the first vector, of σ_2 in the second. Two bounds on δ at a given ε, the smaller of which holds:
+noise of scale σ_1 in the first vector, of σ_2 in the second. Three bounds on δ at a given ε, each of which holds:
 
-* **Concentrated** (any L∞). ρ-zCDP with ρ = Σ_i ‖v‖₂²/2σ_i² (Canonne, Kamath, Steinke 2020, Theorem 14 and
-  composition), and their Proposition 12: δ ≤ e^((a−1)(aρ−ε))/(a−1) · (1 − 1/a)^a for any a > 1. ‖v‖₂² is at most
-  q·L∞² + r² with C = q·L∞ + r, r < L∞: of two parts 0 < x ≤ y < L∞ moving one unit from x to y adds 2(y − x) + 2 > 0
-  to the sum of squares, so only one part lies strictly between 0 and L∞ where that is largest.
+* **By continuous noise** (any L∞): `hushgram.noise.gdp`. Within a percent of the truth at scales of 10 and more.
+* **Concentrated** (any L∞; the best at scales below 2). ρ-zCDP with ρ = Σ_i ‖v‖₂²/2σ_i² (Canonne, Kamath, Steinke
+  2020, Theorem 14 and composition), and their Proposition 12: δ ≤ e^((a−1)(aρ−ε))/(a−1) · (1 − 1/a)^a for any a > 1.
+  ‖v‖₂² is at most q·L∞² + r² with C = q·L∞ + r, r < L∞: of two parts 0 < x ≤ y < L∞ moving one unit from x to y adds
+  2(y − x) + 2 > 0 to the sum of squares, so only one part lies strictly between 0 and L∞ where that is largest.
 * **Exact** (L∞ = 1). v has C ones; fewer are a projection of that, and never worse. The loss of an output is
   (W + M/2)/c with W = Σ_i a_i S_i, where S_i is the sum of C draws of scale σ_i, a_i are the smallest integers with
   1/σ_i² = a_i/c, and M = C·Σ a_i. W is a discrete Gaussian of variance V = c·M but for a factor within 1 ± η: where
@@ -34,7 +35,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -42,23 +42,18 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
+from hushgram.noise.gdp import NoisyVector, gdp_delta, gdp_mu, smallest
 from hushgram.noise.intervals import enclose, exp_neg, ratio_interval
 from hushgram.noise.laws import GaussianLaw, NoiseLaw
 from hushgram.noise.noises import Noise
 from hushgram.noise.sampling import bernoulli, discrete_laplace
+from hushgram.noise.zcdp import zcdp_delta
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "MOST_VARIANCE",
-    "NOISE",
-    "GaussianNoise",
-    "concentrated_delta",
-    "discrete_gaussian",
-    "gaussian_delta",
-    "gaussian_scales",
-    "gaussian_tails",
-    "unit_shift_delta",
-]
+    "MAX_VARIANCE", "NOISE", "GaussianNoise", "discrete_gaussian", "gaussian_delta", "gaussian_scales",
+    "gaussian_tails", "unit_shift_delta",
+]  # fmt: skip
 
 
 # Discrete Gaussian noise: exact sampler and tails (Canonne, Kamath, Steinke 2020, "The Discrete Gaussian").
@@ -72,7 +67,7 @@ __all__ = [
 # of that integer: one exact Bernoulli draw each, on arrays.
 #
 # Tails are sums of exact terms in fixed point, rounded up, with a proven bound of the error: an enclosure, as for
-# Laplace noise. What noise of this kind costs is in `hushgram.noise.gaussian`.
+# Laplace noise.
 #
 # | symbol | meaning |
 # |---|---|
@@ -80,15 +75,15 @@ __all__ = [
 # | t | scale of the proposal |
 
 #: Tails are summed term by term: a standard deviation above 2^15 would take seconds, and drowns any count.
-MOST_VARIANCE = 1 << 30
+MAX_VARIANCE = 1 << 30
 # σ = u/v: below these, |Y|·v − u fits 62 bits for every Y that discrete Laplace noise can be.
-_MOST_SCALE, _MOST_DENOMINATOR = 1 << 34, 1 << 12
+_MAX_SCALE, _MAX_DENOMINATOR = 1 << 34, 1 << 12
 # γ is worked on in pieces of so many bits of |Y|·v − u, so that products fit 64 bits.
 _HALF = 31
 
 
 def discrete_gaussian(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
-    """``size`` independent draws with P(Z = z) ∝ e^(−z²/2σ²), σ = ``scale``.
+    """Draw ``size`` independent integers with P(Z = z) ∝ e^(−z²/2σ²), σ = ``scale``.
 
     >>> from hushgram.noise.entropy import BitSource
     >>> discrete_gaussian(Fraction(2), 8, BitSource(bytes(32))).dtype
@@ -107,14 +102,14 @@ def discrete_gaussian(scale: Fraction, size: int, source: BitSource) -> NDArray[
 
 
 def _check(scale: Fraction) -> None:
-    if not 0 < scale <= _MOST_SCALE or scale.denominator > _MOST_DENOMINATOR:
+    if not 0 < scale <= _MAX_SCALE or scale.denominator > _MAX_DENOMINATOR:
         raise ParameterError(
             f"discrete_gaussian: scale must be above 0, at most 2^34 and a multiple of 1/n for n <= 4096, got {scale}"
         )
 
 
 def _accepted(proposed: NDArray[np.int64], scale: Fraction, source: BitSource) -> NDArray[np.intp]:
-    """Places of the proposals that pass a draw of probability e^(−γ), γ = (|Y|·v − u)²/2u²."""
+    """Return the places of the proposals that pass a draw of probability e^(−γ), γ = (|Y|·v − u)²/2u²."""
     u, v = scale.numerator, scale.denominator
     off = np.abs(np.abs(proposed) * np.int64(v) - np.int64(u))
     high, low = off >> _HALF, off & ((1 << _HALF) - 1)
@@ -129,7 +124,7 @@ def _accepted(proposed: NDArray[np.int64], scale: Fraction, source: BitSource) -
 def _survivors(
     left: NDArray[np.intp], numbers: NDArray[np.int64], unit: Fraction, source: BitSource
 ) -> NDArray[np.intp]:
-    """Of the places ``left`` those that pass a draw of probability e^(−unit·number): one for each binary digit."""
+    """Return those of the places ``left`` that pass a draw of probability e^(−unit·number): one per binary digit."""
     top = int(numbers.max()).bit_length() if len(numbers) else 0
     for j in reversed(range(top)):  # the largest factors first: they reject most
         marked = (numbers[left] >> j) & 1 == 1
@@ -143,9 +138,10 @@ def _survivors(
 # --- tails ------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def gaussian_tails(variance: Fraction, at: int) -> Callable[[Any], Any]:
-    """Interval of P[Z ≥ at] where P(Z = z) ∝ e^(−z²/2·variance)."""
-    if not 0 < variance <= MOST_VARIANCE:
+    """Enclose P[Z ≥ at] where P(Z = z) ∝ e^(−z²/2·variance)."""
+    if not 0 < variance <= MAX_VARIANCE:
         raise ParameterError(f"gaussian_tails: the variance must be above 0 and at most 2^30, got {variance}")
 
     def interval(iv: Any) -> Any:
@@ -157,7 +153,7 @@ def gaussian_tails(variance: Fraction, at: int) -> Callable[[Any], Any]:
 
 
 def _sum_from(iv: Any, variance: Fraction, at: int) -> Any:
-    """Interval of Σ_{z ≥ at} e^(−z²/2·variance) for at ≥ 1."""
+    """Enclose Σ_{z ≥ at} e^(−z²/2·variance) for at ≥ 1."""
     point, before = _prefix_sums(variance, iv.prec)
     sum_ = before[-1] - before[min(at, len(before)) - 1]
     low, high = max(sum_ - _SLACK, 0), sum_ + _SLACK
@@ -170,7 +166,7 @@ _SLACK = 1 << 72
 
 @lru_cache(maxsize=4)
 def _prefix_sums(variance: Fraction, bits: int) -> tuple[int, list[int]]:
-    """Fixed point of ``bits + 96`` binary places, and Σ_{1 ≤ z < t} e^(−z²/2V) for t = 1, 2, ... in it.
+    """Return a fixed point of ``bits + 96`` binary places, and Σ_{1 ≤ z < t} e^(−z²/2V) for t = 1, 2, ... in it.
 
     Terms follow from T(z + 1) = T(z)·R(z), R(z + 1) = R(z)·g with g = e^(−1/V), all rounded up. In units of the last
     place R(z) is then off by at most 2z + 2 and T(z) by z² + 4z, a sum of N terms by N³ + 4N². The sums end at N with
@@ -179,7 +175,7 @@ def _prefix_sums(variance: Fraction, bits: int) -> tuple[int, list[int]]:
     """
     point = bits + 96
     one = 1 << point
-    last = isqrt(int(2 * variance * point * Fraction(7, 10))) + 2  # ln 2 < 7/10
+    last = math.isqrt(int(2 * variance * point * Fraction(7, 10))) + 2  # ln 2 < 7/10
 
     def power(rate: Fraction) -> int:
         high = enclose(lambda iv: iv.exp(-ratio_interval(iv, rate)), point + 32)[1]
@@ -198,10 +194,10 @@ def _prefix_sums(variance: Fraction, bits: int) -> tuple[int, list[int]]:
 #: Scales are whole multiples of 1/GRID.
 GRID = 64
 _BITS, _FEWER_BITS, _TINY = 320, 112, Fraction(1, 1 << 80)
-# Longer sums would take seconds; the concentrated bound, 7 % more noise, is good enough there.
-_MOST_VARIANCE = 1 << 28
+# Longer sums would take seconds; the bound by continuous noise is as good there.
+_MAX_VARIANCE = 1 << 28
 # Below this τ² the factor of the exact bound is far from 1 (and η ≥ 1 below 0.056).
-_LEAST_SPREAD = Fraction(1, 8)
+_MIN_SPREAD = Fraction(1, 8)
 
 
 # Ratios σ_1 : σ_2 for which the exact bound takes little time.
@@ -209,10 +205,10 @@ _RATIOS = ((3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3))
 
 
 class GaussianNoise(Noise):
-    """``scale`` is σ, at most 2^15. A quarter of δ is left for the threshold, which makes that about lowest."""
+    """``scale`` is σ, at most 2^15. Where δ of noise and threshold are added, the latter has a quarter."""
 
-    id = "gaussian"
-    most_scale = 1 << 15
+    name = "gaussian"
+    max_scale = 1 << 15
     bits_at_one = Fraction(12, 5)
     shares = tuple(Fraction(second**2, first**2 + second**2) for first, second in _RATIOS)
 
@@ -229,14 +225,10 @@ class GaussianNoise(Noise):
             weights = min(_RATIOS, key=lambda pair: max(r := Fraction(*pair) ** 2 / wanted, 1 / r))
         return gaussian_scales(weights, sum(epsilons, Fraction(0)), delta, sensitivity)
 
-    def holds(
-        self,
-        scales: tuple[Fraction, ...],
-        epsilons: tuple[Fraction, ...],
-        delta: Fraction,
-        sensitivity: Sensitivity,
-    ) -> bool:
-        return gaussian_delta(scales, sum(epsilons, Fraction(0)), sensitivity) <= delta
+    def privacy_map(
+        self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity
+    ) -> Fraction:
+        return gaussian_delta(scales, epsilon, sensitivity)
 
     def variance(self, scale: Fraction) -> Fraction:
         return scale * scale
@@ -245,7 +237,7 @@ class GaussianNoise(Noise):
         return discrete_gaussian(scale, size, source)
 
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
-        return _tail(scale * scale, at)
+        return gaussian_tails(scale * scale, at)
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         raise ParameterError("noise gaussian needs delta above 0; set delta, or noise to laplace")
@@ -254,29 +246,28 @@ class GaussianNoise(Noise):
         return GaussianLaw(scale)
 
 
-@lru_cache(maxsize=256)
-def _tail(variance: Fraction, at: int) -> Callable[[Any], Any]:
-    return gaussian_tails(variance, at)
-
-
 # --- privacy map --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def gaussian_delta(scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity) -> Fraction:
-    """Privacy map: an upper bound of δ at ``epsilon`` for vectors with noise of these scales, released together."""
-    bound = concentrated_delta(scales, epsilon, sensitivity.l2_squared)
+    """Return an upper bound of δ at ``epsilon`` for vectors with noise of these scales, released together."""
+    rho = sum((sensitivity.l2_squared / (2 * scale * scale) for scale in scales), Fraction(0))
+    bounds = [zcdp_delta(rho, epsilon)]
+    if min(scales) >= 1:
+        vectors = tuple(NoisyVector(scale, sensitivity.l2_squared, sensitivity.l0) for scale in scales)
+        bounds.append(gdp_delta(vectors, epsilon))
     if sensitivity.max_per_key == 1:
         exact = unit_shift_delta(scales, epsilon, sensitivity.max_contributions)
-        bound = bound if exact is None else min(bound, exact)
-    return bound
+        bounds += [] if exact is None else [exact]
+    return min(bounds)
 
 
 @lru_cache(maxsize=256)
 def gaussian_scales(
     weights: tuple[int, ...], epsilon: Fraction, delta: Fraction, sensitivity: Sensitivity
 ) -> tuple[Fraction, ...]:
-    """Scales in the ratio of ``weights``, the smallest on the grid whose δ at ``epsilon`` is at most ``delta``.
+    """Return scales in the ratio of ``weights``, the smallest on the grid whose δ at ``epsilon`` is at most ``delta``.
 
     >>> [float(scale) for scale in gaussian_scales((1,), Fraction(1), Fraction(1, 10**6), Sensitivity(1, 1))]
     [4.234375]
@@ -291,91 +282,26 @@ def gaussian_scales(
         return gaussian_delta(scales(steps), epsilon, sensitivity) <= delta
 
     l2 = math.sqrt(sensitivity.l2_squared * sum(1 / weight**2 for weight in weights))
-    guess = max(int(l2 / _analytic(float(epsilon), float(delta)) * GRID), 1)
+    guess = max(int(l2 / gdp_mu(epsilon, delta) * GRID), 1)
     if guess * max(weights) > GRID << 34:
         raise ParameterError(
             "ReleaseParams: the noise would exceed 2^34; lower max_contributions or raise epsilon"
         )
-    return scales(_least(holds, guess))
-
-
-def _least(holds: Callable[[int], bool], guess: int) -> int:
-    """The smallest whole number that holds, near ``guess``; those above it hold too."""
-    low, step = guess, 1
-    while low > 0 and holds(low):
-        low, step = low - step, 2 * step
-    low, high, step = max(low, 0), max(low, 0) + 1, 1
-    while not holds(high):
-        low, high, step = high, high + step, 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def _analytic(epsilon: float, delta: float) -> float:
-    """μ = ‖v‖/σ of continuous noise for (ε, δ) (Balle, Wang 2018): a guess from which the exact search starts."""
-
-    def log_delta(mu: float) -> float:
-        first, second = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-        lead = math.erfc(first / math.sqrt(2)) / 2
-        return lead - math.exp(epsilon) * math.erfc(second / math.sqrt(2)) / 2
-
-    low, high = 0.0, 1.0
-    while high < 1e6 and log_delta(high) <= delta:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if log_delta(middle) <= delta else (low, middle)
-    return max(low, 1e-12)
-
-
-# --- concentrated -----------------------------------------------------------------------------------------------
-
-
-def concentrated_delta(scales: tuple[Fraction, ...], epsilon: Fraction, l2: int) -> Fraction:
-    """δ by zCDP with ρ = Σ l2/2σ², ``l2`` the square of the L2 sensitivity."""
-    rho = sum((l2 / (2 * scale * scale) for scale in scales), Fraction(0))
-    order = _order(float(rho), float(epsilon))
-    if order is None:
-        return Fraction(1)
-
-    def bound(iv: Any) -> Any:
-        a = ratio_interval(iv, order)
-        exponent = (a - 1) * (a * ratio_interval(iv, rho) - ratio_interval(iv, epsilon))
-        return iv.exp(exponent + a * iv.log(1 - 1 / a)) / (a - 1)
-
-    return min(enclose(bound, _BITS)[1], Fraction(1))
-
-
-def _order(rho: float, epsilon: float) -> Fraction | None:
-    """The order a > 1 that gives about the smallest δ (any one is valid); None where none is of use."""
-
-    def log_delta(a: float) -> float:
-        return (a - 1) * (a * rho - epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
-
-    if rho <= 0 or rho > 1e6:
-        return None
-    low, high = 1 + 1e-9, (epsilon + rho) / (2 * rho) + 2 + 4 / math.sqrt(rho)
-    for _ in range(200):  # the bound is convex in a (their Remark 13): golden section
-        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
-        low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
-    return Fraction(round(low * 2**24), 2**24) + Fraction(1, 2**20)
+    return scales(smallest(holds, guess))
 
 
 # --- exact ------------------------------------------------------------------------------------------------------
 
 
 def unit_shift_delta(scales: tuple[Fraction, ...], epsilon: Fraction, shifts: int) -> Fraction | None:
-    """δ where each vector moves by 1 in at most ``shifts`` counts; None where
-    the sums would be too long or too uneven."""
+    """Return δ where each vector moves by 1 in at most ``shifts`` counts; None where the sums would be too long."""
     if not 1 <= len(scales) <= 2:
         return None
     steps, c = _lattice(scales)
     moved = shifts * sum(steps)
     variance = c * moved
     additions = _additions(scales, variance, shifts)
-    if variance > _MOST_VARIANCE or min(spread for spread, _ in additions) < _LEAST_SPREAD:
+    if variance > _MAX_VARIANCE or min(spread for spread, _ in additions) < _MIN_SPREAD:
         return None
     start = math.ceil(c * epsilon - Fraction(moved, 2))
     near, far = gaussian_tails(variance, start), gaussian_tails(variance, start + moved)
@@ -391,7 +317,7 @@ def unit_shift_delta(scales: tuple[Fraction, ...], epsilon: Fraction, shifts: in
 
 
 def _lattice(scales: tuple[Fraction, ...]) -> tuple[list[int], Fraction]:
-    """The smallest integers a_i and the c with 1/σ_i² = a_i/c."""
+    """Return the smallest integers a_i and the c with 1/σ_i² = a_i/c."""
     precisions = [1 / (scale * scale) for scale in scales]
     whole = math.lcm(*(p.denominator for p in precisions))
     steps = [int(p * whole) for p in precisions]
@@ -400,7 +326,7 @@ def _lattice(scales: tuple[Fraction, ...]) -> tuple[list[int], Fraction]:
 
 
 def _additions(scales: tuple[Fraction, ...], variance: Fraction, shifts: int) -> list[tuple[Fraction, int]]:
-    """(τ² at least, how many) of the additions: σ²/2 among draws of one scale, V_1·V_2/V for the two sums."""
+    """Return (τ² at least, how many) of the additions: σ²/2 among draws of one scale, V_1·V_2/V for the two sums."""
     out = [(scale * scale / 2, shifts - 1) for scale in scales]
     if len(scales) == 2:
         out.append(((shifts * scales[0] * scales[1]) ** 2 / variance, 1))
@@ -408,7 +334,7 @@ def _additions(scales: tuple[Fraction, ...], variance: Fraction, shifts: int) ->
 
 
 def _unevenness(iv: Any, additions: list[tuple[Fraction, int]]) -> Any:
-    """Π (1 + η)/(1 − η), with 2e^(−2π²τ²)/(1 − e^(−2π²τ²)) for η."""
+    """Return Π (1 + η)/(1 − η), with 2e^(−2π²τ²)/(1 − e^(−2π²τ²)) for η."""
     out = iv.mpf(1)
     for spread, times in additions:
         first = iv.exp(-2 * iv.pi**2 * ratio_interval(iv, spread))

@@ -21,14 +21,20 @@ from typing import Any
 from hushgram.errors import ParameterError
 
 __all__ = [
-    "Computed", "Digits", "Rational", "exp_neg", "geometric_digit", "geometric_overflow", "laplace_tail",
+    "Computed",
+    "Digits",
+    "Rational",
+    "enclose",
+    "exp_neg",
+    "geometric_digit",
+    "laplace_tail",
     "ratio_interval",
 ]  # fmt: skip
 
 # iv of mpmath has one global precision: whoever computes digits holds this lock.
 _LOCK = threading.RLock()
 _FIRST_BITS = 192
-_MOST_BITS = 1 << 20
+_MAX_BITS = 1 << 20
 
 
 class Digits(ABC):
@@ -38,18 +44,18 @@ class Digits(ABC):
         self._known = b""
 
     def byte(self, index: int) -> int:
-        """Digit ``index``; 0 is the most significant."""
+        """Return digit ``index``; 0 is the most significant."""
         while index >= len(self._known):
             self._known = self._leading(max(24, 2 * len(self._known), index + 1))
         return self._known[index]
 
     def ends_before(self, index: int) -> bool:
-        """Whether all digits from ``index`` on are known to be zero."""
+        """Return whether all digits from ``index`` on are known to be zero."""
         return False
 
     @abstractmethod
     def _leading(self, count: int) -> bytes:
-        """At least the first ``count`` digits."""
+        """Return at least the first ``count`` digits."""
 
 
 class Rational(Digits):
@@ -81,7 +87,7 @@ class Computed(Digits):
 
     def _leading(self, count: int) -> bytes:
         bits = _FIRST_BITS + 8 * count
-        while bits <= _MOST_BITS:
+        while bits <= _MAX_BITS:
             low, high = self._scaled(bits, count)
             if low == high:
                 return low.to_bytes(count, "big")
@@ -91,7 +97,7 @@ class Computed(Digits):
         )  # pragma: no cover
 
     def _scaled(self, bits: int, count: int) -> tuple[int, int]:
-        """⌊256^count · p⌋ for both ends of the interval."""
+        """Return ⌊256^count · p⌋ for both ends of the interval."""
         low, high = enclose(self._interval, bits)
         top = (1 << (8 * count)) - 1
         shift = 8 * count
@@ -99,7 +105,7 @@ class Computed(Digits):
 
 
 def enclose(interval: Callable[[Any], Any], bits: int) -> tuple[Fraction, Fraction]:
-    """Exact rational ends of the interval that ``interval(iv)`` gives at this precision."""
+    """Return the exact rational ends of the interval that ``interval(iv)`` gives at this precision."""
     from mpmath import iv
 
     with _LOCK:
@@ -113,7 +119,7 @@ def enclose(interval: Callable[[Any], Any], bits: int) -> tuple[Fraction, Fracti
 
 
 def _exact(end: Any) -> Fraction:
-    """The dyadic rational that a one-point interval holds."""
+    """Return the dyadic rational that a one-point interval holds."""
     (sign, mantissa, exponent, _), _ = end._mpi_
     if mantissa == 0 and exponent != 0:
         raise ArithmeticError("an interval has an infinite end")
@@ -122,13 +128,13 @@ def _exact(end: Any) -> Fraction:
 
 
 def ratio_interval(iv: Any, value: Fraction) -> Any:
-    """An interval around a fraction."""
+    """Return an interval around a fraction."""
     return iv.mpf(value.numerator) / iv.mpf(value.denominator)
 
 
 @lru_cache(maxsize=4096)
 def exp_neg(rate: Fraction) -> Digits:
-    """e^(−rate) for rate > 0."""
+    """Return e^(−rate) for rate > 0."""
     if rate <= 0:
         raise ParameterError(f"exp_neg: rate must be above 0, got {rate}")
     return Computed(lambda iv: iv.exp(-ratio_interval(iv, rate)))
@@ -136,7 +142,7 @@ def exp_neg(rate: Fraction) -> Digits:
 
 @lru_cache(maxsize=4096)
 def geometric_digit(rate: Fraction, j: int) -> Digits:
-    """q^(2^j) / (1 + q^(2^j)) with q = e^(−rate): binary digit j of a geometric variable is 1 with this probability.
+    """Return the probability q^(2^j) / (1 + q^(2^j)), q = e^(−rate), that binary digit j of a geometric variable is 1.
 
     For P(G = g) = (1 − q) q^g the binary digits of G are independent, because q^g is a product over them.
     """
@@ -147,14 +153,9 @@ def geometric_digit(rate: Fraction, j: int) -> Digits:
     return Computed(interval)
 
 
-@lru_cache(maxsize=4096)
-def geometric_overflow(rate: Fraction, j: int) -> Digits:
-    """P(G ≥ 2^j) = q^(2^j) with q = e^(−rate)."""
-    return exp_neg(rate * 2**j)
-
-
+@lru_cache(maxsize=256)
 def laplace_tail(rate: Fraction, at: int) -> Callable[[Any], Any]:
-    """Interval of P[Z ≥ at] for discrete Laplace Z with P(Z = z) ∝ q^|z|, q = e^(−rate).
+    """Enclose P[Z ≥ at] for discrete Laplace Z with P(Z = z) ∝ q^|z|, q = e^(−rate).
 
     q^at / (1 + q) for at ≥ 1, and 1 − q^(1 − at) / (1 + q) otherwise.
     """

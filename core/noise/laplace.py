@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ __all__ = ["NOISE", "LaplaceNoise"]
 class LaplaceNoise(Noise):
     """``scale`` is b. All of δ is left for the threshold."""
 
-    id = "laplace"
+    name = "laplace"
     bits_at_one = Fraction(13, 5)
     # Less for the list leaves keys below the threshold that hide small ones in their buckets (benchmarks.error).
     shares = tuple(Fraction(percent, 100) for percent in range(50, 75, 5))
@@ -42,14 +41,10 @@ class LaplaceNoise(Noise):
     ) -> tuple[Fraction, ...]:
         return tuple(sensitivity.l1 / epsilon for epsilon in epsilons)
 
-    def holds(
-        self,
-        scales: tuple[Fraction, ...],
-        epsilons: tuple[Fraction, ...],
-        delta: Fraction,
-        sensitivity: Sensitivity,
-    ) -> bool:
-        return sum(sensitivity.l1 / scale for scale in scales) <= sum(epsilons)
+    def privacy_map(
+        self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity
+    ) -> Fraction:
+        return Fraction(int(sum(sensitivity.l1 / scale for scale in scales) > epsilon))
 
     def plausible(self, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
         return scale * epsilon == sensitivity.l1
@@ -61,19 +56,13 @@ class LaplaceNoise(Noise):
         return discrete_laplace(scale, size, source)
 
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
-        return _tail(1 / scale, at)
+        return laplace_tail(1 / scale, at)
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         return at + geometric(scale, size, source)  # memoryless beyond 0
 
     def law(self, scale: float) -> NoiseLaw:
         return LaplaceLaw(scale)
-
-
-@lru_cache(maxsize=256)
-def _tail(rate: Fraction, at: int) -> Callable[[Any], Any]:
-    """One object a setting, so that the digits computed from it are found again."""
-    return laplace_tail(rate, at)
 
 
 NOISE = LaplaceNoise()

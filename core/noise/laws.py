@@ -39,11 +39,11 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def pmf(self, at: Floats) -> Floats:
-        """P(Z = at)."""
+        """Return P(Z = at)."""
 
     @abstractmethod
     def tail(self, at: Floats) -> Floats:
-        """P(Z ≥ at)."""
+        """Return P(Z ≥ at)."""
 
     @property
     @abstractmethod
@@ -52,22 +52,22 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def radius(self, level: float) -> int:
-        """The smallest c with P(|Z| ≤ c) ≥ level."""
+        """Return the smallest c with P(|Z| ≤ c) ≥ level."""
 
     @abstractmethod
     def log_moment(self, at: float) -> float:
-        """ln E[e^(at·Z)]; infinite where it does not exist."""
+        """Return ln E[e^(at·Z)]; infinite where it does not exist."""
 
     @abstractmethod
     def wave(self, at: Floats) -> Floats:
-        """E[e^(i·at·Z)], which is real."""
+        """Return E[e^(i·at·Z)], which is real."""
 
     @abstractmethod
     def selected(self, values: Floats, cut: int) -> Floats:
-        """c(v) with E[c(x + Z)] = E[Z; x + Z ≥ cut] for every x: what selecting by v ≥ cut adds to v on average."""
+        """Return c(v) with E[c(x + Z)] = E[Z; x + Z ≥ cut] for every x: the mean bias of selecting by v ≥ cut."""
 
     def interval(self, level: float, terms: int = 1) -> float:
-        """Half-width of an interval that covers the sum of ``terms`` noises at ``level``, or more."""
+        """Return the half-width of an interval that covers the sum of ``terms`` noises at ``level``, or more."""
         if terms == 1:
             return float(self.radius(level))
         if terms >= _MANY:

@@ -1,12 +1,12 @@
-"""The noises that can be added to counts: one module each, found by its word in configs and manifests.
+"""The noises that can be added to counts: one module each, found by its name in configs and manifests.
 
 A noise is symmetric, log-concave and on the integers. Its module has one object `NOISE` of class `Noise`, and a new
-noise is that module and one line of `HOMES`.
+noise is that module and one line of `NOISES`.
 
 | symbol | meaning |
 |---|---|
 | Z | one draw |
-| scale | b of the Laplace distribution, σ of the Gaussian; exact, so that word and scale say all |
+| scale | b of the Laplace distribution, σ of the Gaussian; exact, so that name and scale say all |
 | C, L∞ | most that one user (or record) adds in all, and to one count |
 """
 
@@ -27,82 +27,78 @@ from hushgram.noise.entropy import BitSource
 from hushgram.noise.laws import NoiseLaw
 from hushgram.sensitivity import Sensitivity
 
-__all__ = ["HOMES", "Noise", "noise_of"]
+__all__ = ["NOISES", "Noise", "noise_of"]
 
-#: The word of a noise and the module that holds it.
-HOMES = {"laplace": "hushgram.noise.laplace", "gaussian": "hushgram.noise.gaussian"}
+#: The name of each noise and the module that defines it.
+NOISES = {"laplace": "hushgram.noise.laplace", "gaussian": "hushgram.noise.gaussian"}
 
 
 class Noise(ABC):
     """One distribution: its privacy map, exact sampler and tail, and its law for decoders."""
 
-    #: the word in configs and manifests
-    id: str
+    #: the name in configs and manifests
+    name: str
     #: how two vectors may divide their ε, by the share of the first: the choices of `split: auto`
     shares: tuple[Fraction, ...]
     #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
     bits_at_one: Fraction
     #: the largest scale that samplers and tails take, and one below any that an ε of at most 100 asks for
-    most_scale = 1 << 34
-    least_scale = Fraction(1, 256)
+    max_scale = 1 << 34
+    min_scale = Fraction(1, 256)
 
     @abstractmethod
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
-        """(δ of the noise itself, δ left for a threshold), which add up to ``delta``."""
+        """Return (δ of the noise itself, δ left for a threshold), which add up to ``delta``."""
 
     @abstractmethod
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
     ) -> tuple[Fraction, ...]:
-        """Scales for vectors of counts that are released together, the i-th for about its part of ε."""
+        """Return scales for vectors of counts that are released together, the i-th for about its part of ε."""
 
     @abstractmethod
-    def holds(
-        self,
-        scales: tuple[Fraction, ...],
-        epsilons: tuple[Fraction, ...],
-        delta: Fraction,
-        sensitivity: Sensitivity,
-    ) -> bool:
-        """Privacy map, pure: whether such vectors are (Σ ``epsilons``, ``delta``)-DP together."""
+    def privacy_map(
+        self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity
+    ) -> Fraction:
+        """Return an upper bound of δ at ``epsilon`` for vectors of counts with these scales, released together."""
 
     def plausible(self, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
-        """Whether a sketch that states this scale for a vector with this part of ε can be right. No more than that."""
+        """Return whether a sketch may state this scale for a vector with this part of ε: a check of plausibility."""
         return self.in_range(scale)
 
     def in_range(self, scale: Fraction) -> bool:
-        """Whether any release can have noise of this scale."""
-        return self.least_scale <= scale <= self.most_scale
+        """Return whether any release can have noise of this scale."""
+        return self.min_scale <= scale <= self.max_scale
 
     @abstractmethod
     def variance(self, scale: Fraction) -> Fraction:
-        """Var Z, or a little more."""
+        """Return Var Z, or a little more."""
 
     @abstractmethod
     def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
-        """``size`` independent exact draws."""
+        """Draw ``size`` independent integers, exactly."""
 
     @abstractmethod
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
-        """Encloses P[Z ≥ at] at the precision of mpmath's ``iv``; one object for equal arguments."""
+        """Enclose P[Z ≥ at] at the precision of mpmath's ``iv``; one object for equal arguments."""
 
     @abstractmethod
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
-        """``size`` exact draws of Z given Z ≥ at, for at ≥ 1."""
+        """Draw ``size`` integers of Z given Z ≥ at, exactly, for at ≥ 1."""
 
     @abstractmethod
     def law(self, scale: float) -> NoiseLaw:
-        """The distribution in floats, for decoders, which come after the release."""
+        """Return the distribution in floats, for decoders, which come after the release."""
 
 
 @cache
-def noise_of(word: str) -> Noise:
-    """The noise of this word.
+def noise_of(name: str) -> Noise:
+    """Return the noise of this name.
 
-    >>> noise_of("laplace").id
+    >>> noise_of("laplace").name
     'laplace'
     """
-    if word not in HOMES:
-        raise ParameterError(f"noise {str(word)[:40]!r} is not known here; {', '.join(HOMES)} are")
-    found: Noise = import_module(HOMES[word]).NOISE
+    if name not in NOISES:
+        raise ParameterError(f"noise {str(name)[:40]!r} is not known here; {', '.join(NOISES)} are")
+    found: Noise = import_module(NOISES[name]).NOISE
     return found

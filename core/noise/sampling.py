@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
-from hushgram.noise.intervals import Computed, Digits, Rational, enclose, geometric_digit, geometric_overflow
+from hushgram.noise.intervals import Computed, Digits, Rational, enclose, exp_neg, geometric_digit
 
 __all__ = [
     "bernoulli", "discrete_laplace", "flip_bits", "geometric", "rand_round", "successes", "uniform_below",
@@ -38,7 +38,7 @@ def _digits(p: Fraction | Digits) -> Digits:
 
 
 def bernoulli(p: Fraction | Digits, size: int, source: BitSource) -> NDArray[np.bool_]:
-    """``size`` independent draws, each True with probability exactly ``p`` (0 ≤ p ≤ 1)."""
+    """Draw ``size`` independent booleans, each True with probability exactly ``p`` (0 ≤ p ≤ 1)."""
     if isinstance(p, Fraction) and p == 1:
         return np.ones(size, dtype=np.bool_)
     digits = _digits(p)
@@ -63,7 +63,7 @@ def _settle(
 
 
 def flip_bits(packed: NDArray[np.uint8], p: Fraction | Digits, source: BitSource) -> NDArray[np.uint8]:
-    """Randomized response: every bit of ``packed`` flipped independently with probability exactly ``p``.
+    """Flip every bit of ``packed`` independently with probability exactly ``p``: randomized response.
 
     Works on 64 lanes at a time: one random bit per lane and round is compared with one binary digit of p.
     """
@@ -78,7 +78,7 @@ def flip_bits(packed: NDArray[np.uint8], p: Fraction | Digits, source: BitSource
 
 
 def _bernoulli_words(digits: Digits, count: int, source: BitSource) -> NDArray[np.uint64]:
-    """``count`` words of 64 independent Bernoulli(p) bits."""
+    """Draw ``count`` words of 64 independent Bernoulli(p) bits."""
     below = np.zeros(count, dtype=np.uint64)
     tied = np.full(count, ~np.uint64(0))
     first = digits.byte(0)
@@ -105,7 +105,7 @@ def _settle_words(
 
 
 def geometric(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
-    """P(G = g) = (1 − q) q^g for g ≥ 0, q = e^(−1/scale)."""
+    """Draw integers with P(G = g) = (1 − q) q^g for g ≥ 0, q = e^(−1/scale)."""
     digits, overflow = _geometric_digits(scale)
     out = np.zeros(size, dtype=np.int64)
     if size == 0:  # most shards of a small release
@@ -121,12 +121,12 @@ def geometric(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64
 
 @lru_cache(maxsize=1024)
 def _geometric_digits(scale: Fraction) -> tuple[list[Digits], Digits]:
-    """Probabilities of the binary digits of G below 2^top, and of G ≥ 2^top, where e^(−2^top/scale) < 2^-40."""
+    """Return probabilities of the binary digits of G below 2^top, and of G ≥ 2^top, where e^(−2^top/scale) < 2^-40."""
     rate = _rate(scale)
     top = 0
     while rate * 2**top < 28:  # a little more than 40 ln 2
         top += 1
-    return [geometric_digit(rate, j) for j in range(top)], geometric_overflow(rate, top)
+    return [geometric_digit(rate, j) for j in range(top)], exp_neg(rate * 2**top)
 
 
 def _rate(scale: Fraction) -> Fraction:
@@ -138,7 +138,7 @@ def _rate(scale: Fraction) -> Fraction:
 
 
 def discrete_laplace(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
-    """P(Z = z) = (1 − q)/(1 + q) · q^|z|, q = e^(−1/scale); P[Z ≥ t] = q^t/(1 + q) for t ≥ 1.
+    """Draw integers with P(Z = z) = (1 − q)/(1 + q) · q^|z|, q = e^(−1/scale); P[Z ≥ t] = q^t/(1 + q) for t ≥ 1.
 
     >>> from hushgram.noise.entropy import BitSource
     >>> discrete_laplace(Fraction(2), 8, BitSource(bytes(32))).dtype
@@ -148,7 +148,7 @@ def discrete_laplace(scale: Fraction, size: int, source: BitSource) -> NDArray[n
 
 
 def uniform_below(bound: int, size: int, source: BitSource) -> NDArray[np.uint64]:
-    """Uniform integers in [0, bound), 1 ≤ bound ≤ 2^64, by rejection."""
+    """Draw uniform integers in [0, bound), 1 ≤ bound ≤ 2^64, by rejection."""
     if not 1 <= bound <= 1 << 64:
         raise ParameterError(f"uniform_below: bound must be from 1 to 2^64, got {bound}")
     shift = np.uint64(64 - max((bound - 1).bit_length(), 1))
@@ -164,7 +164,7 @@ def uniform_below(bound: int, size: int, source: BitSource) -> NDArray[np.uint64
 
 
 def rand_round(values: NDArray[np.int64], width: Fraction, source: BitSource) -> NDArray[np.int64]:
-    """⌊x/w⌋ or one more, with expectation x/w, for each x ≥ 0 (RandRound; Aumüller, Lebeda, Pagh 2021, §2).
+    """Round each x ≥ 0 to ⌊x/w⌋ or one more, with expectation x/w (RandRound; Aumüller, Lebeda, Pagh 2021, §2).
 
     With w = u/v, x/w = x·v/u: the remainder of x·v by u is compared with a uniform integer below u.
     """
@@ -177,7 +177,7 @@ def rand_round(values: NDArray[np.int64], width: Fraction, source: BitSource) ->
 
 
 def successes(cells: int, p: Any, source: BitSource) -> NDArray[np.uint64]:
-    """Sorted positions of the successes among ``cells`` ≤ 2^64 independent trials of probability p.
+    """Draw the sorted positions of the successes among ``cells`` ≤ 2^64 independent trials of probability p.
 
     ``p`` is a function that encloses the probability at the precision of mpmath's ``iv`` (see `reals`), with a
     value strictly between 0 and 1. The number of failures before the next success is geometric with ratio 1 − p,
@@ -207,7 +207,7 @@ def successes(cells: int, p: Any, source: BitSource) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=64)
 def _gap_digits(p: Any, top: int) -> tuple[list[Digits], Digits]:
-    """Probabilities of the binary digits below ``top`` of a gap, and of a gap of 2^top or more."""
+    """Return probabilities of the binary digits below ``top`` of a gap, and of a gap of 2^top or more."""
 
     def power(j: int) -> Any:
         return lambda iv: iv.exp(iv.mpf(2) ** j * iv.log(1 - p(iv)))
@@ -220,6 +220,6 @@ def _gap_digits(p: Any, top: int) -> tuple[list[Digits], Digits]:
 
 @lru_cache(maxsize=64)
 def _gap_batch(p: Any, cells: int) -> int:
-    """How many gaps to draw at a time: a little more than expected. Depends on public numbers alone."""
+    """Return how many gaps to draw at a time: a little more than expected. Depends on public numbers alone."""
     expected = float(enclose(p, 128)[1]) * cells
     return min(int(expected + 4 * expected**0.5 + 8), 1 << 16)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.errors import FormatError
+from hushgram.key_selection.threshold import Heavy
 from hushgram.sparse_histogram.plan import Plan
-from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
     "BYTE_ARRAY",
@@ -27,7 +27,7 @@ __all__ = [
 
 _ROWS_PER_GROUP = 1 << 17
 # What a file may need in memory: so much at least, or so many times its own size.
-_LEAST_ROOM, _MOST_TIMES = 64 << 20, 1024
+_MIN_ROOM, _MAX_TIMES = 64 << 20, 1024
 _LARGEST_VALUE = 1 << 62
 
 
@@ -85,7 +85,7 @@ def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
     import pyarrow.parquet as pq
 
     columns = [Column(name, INT64, DELTA_BINARY_PACKED) for name in ("fingerprint", "value")]
-    if plan.kind.texts:
+    if plan.selection.texts:
         columns.append(Column("key", BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY))
     room = _room(len(content))
     found_rows, uncompressed = contents_of(content, columns, min(rows, room // 16))
@@ -101,7 +101,7 @@ def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
         if found.type != wanted[column.name] or found.null_count:
             raise FormatError(f"column {column.name!r} must be there as {wanted[column.name]}, without nulls")
     prints, values = (_numbers(table[name]) for name in ("fingerprint", "value"))
-    if not plan.kind.texts:
+    if not plan.selection.texts:
         return Heavy(prints, values)
     texts = table["key"].cast(pa.large_binary()).combine_chunks()
     return Heavy(prints, values, texts if isinstance(texts, pa.LargeBinaryArray) else texts.chunk(0))
@@ -119,18 +119,18 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _check(heavy: Heavy, plan: Plan) -> None:
     prints: NDArray[np.uint64] = heavy.fingerprints
-    ordered = prints[1:] >= prints[:-1] if plan.kind.texts else prints[1:] > prints[:-1]
+    ordered = prints[1:] >= prints[:-1] if plan.selection.texts else prints[1:] > prints[:-1]
     if not bool(np.all(ordered)):
         raise FormatError("fingerprints are not sorted")
     if len(prints) and plan.domain_bits is not None and int(prints[-1]) >> plan.domain_bits:
         raise FormatError("a fingerprint lies outside of the domain")
-    least = plan.threshold if plan.kind.sparse else -_LARGEST_VALUE
+    least = plan.threshold if plan.selection.by_count else -_LARGEST_VALUE
     if len(prints) and not least <= int(heavy.values.min()) <= int(heavy.values.max()) <= _LARGEST_VALUE:
         raise FormatError(f"a value is below {least} or above 2^62")
 
 
 def _room(size: int) -> int:
-    return max(_LEAST_ROOM, _MOST_TIMES * size)
+    return max(_MIN_ROOM, _MAX_TIMES * size)
 
 
 # The structure of a Parquet file, looked at before Arrow reads it: how much memory would it need?

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings import HOMES as ENCODINGS
+from hushgram.encodings import ENCODINGS
 from hushgram.errors import FormatError, HushgramError
-from hushgram.inputs.shaping import parse_recipe
 from hushgram.names import check_name, is_name
 from hushgram.numbers import integer, show
 from hushgram.sparse_histogram.plan import Plan
@@ -75,7 +74,7 @@ class Manifest:
     heavy_rows: int
     files: tuple[FileEntry, ...]
     release: str = ""
-    recipe: str = ""  # how keys were made from columns; empty where a column was taken as it is
+    key_expression: str = ""  # how keys were made from columns; empty where a column was taken as it is
 
     def __post_init__(self) -> None:
         check_name(self.release, "the name of a release")
@@ -93,16 +92,16 @@ class Manifest:
             "version": VERSION,
             "release": self.release,
             "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH}
-            | ({"recipe": self.recipe} if self.recipe else {}),
+            | ({"key_expression": self.key_expression} if self.key_expression else {}),
             "guarantee": {
                 "epsilon": show(guarantee.epsilon),
                 "delta": show(guarantee.delta),
                 "unit": guarantee.unit,
                 "relation": guarantee.relation,
-                "parts": {part.name: [show(part.epsilon), show(part.delta)] for part in guarantee.parts},
+                "parts": {part.kind: [show(part.epsilon), show(part.delta)] for part in guarantee.parts},
                 "sentence": guarantee.sentence(),
             },
-            "plan": self.plan.as_text(),
+            "plan": self.plan.to_dict(),
             "seeds": [[f"{int(seed):016x}" for seed in row] for row in self.seeds],
             "sums": list(self.sums),
             "heavy": {"rows": self.heavy_rows},
@@ -154,25 +153,28 @@ class Manifest:
                 f"{where}: encoding {str(encoding)[:40]!r} is not known here ({', '.join(ENCODINGS)} can be"
                 " read); update hushgram"
             )
-        plan = Plan.from_text(body["plan"])
-        space = plan.space
+        plan = Plan.from_dict(body["plan"])
+        layout = plan.layout
         release = body["release"]
         if not is_name(release):
             raise FormatError(f"{where}: manifest field 'release' must be a name of printable characters")
-        recipe = body.get("hashing", {}).get("recipe", "")
-        if not isinstance(recipe, str) or (recipe and parse_recipe(recipe) is None):
-            raise FormatError(f"{where}: manifest field 'hashing.recipe' is no recipe; update hushgram")
+        hashing = body.get("hashing", {})
+        key_expression = hashing.get("key_expression", hashing.get("recipe", ""))  # its name before 0.3
+        if not isinstance(key_expression, str) or (key_expression and not _is_key_expression(key_expression)):
+            raise FormatError(
+                f"{where}: manifest field 'hashing.key_expression' is not a key expression; update hushgram"
+            )
         manifest = cls(
             plan,
-            _seeds(body["seeds"], 0 if space is None else space.hashes),
-            _sums(body["sums"], 0 if space is None else space.sums),
+            _seeds(body["seeds"], 0 if layout is None else layout.hashes),
+            _sums(body["sums"], 0 if layout is None else layout.sums),
             integer(body["heavy"]["rows"], "rows", "heavy", low=0, high=1 << 40),
             tuple(_entry(file) for file in body["files"]),
             release,
-            recipe,
+            key_expression,
         )
-        if space is not None:
-            space.check_sums(manifest.sums)
+        if layout is not None:
+            layout.check_sums(manifest.sums)
         manifest._check_files(where)
         return manifest
 
@@ -190,15 +192,23 @@ class Manifest:
     def expected_files(self) -> dict[str, int | None]:
         """Names, and sizes where the encoding fixes them, of all files but the manifest."""
         out: dict[str, int | None] = {HEAVY_NAME: None}
-        space = self.plan.space
-        if space is None:
+        layout = self.plan.layout
+        if layout is None:
             return out
-        out[INDEX_NAME] = space.blocks * INDEX_ENTRY
-        lengths = space.block_lengths()
-        for start in range(0, space.blocks, BLOCKS_PER_FILE):
+        out[INDEX_NAME] = layout.blocks * INDEX_ENTRY
+        lengths = layout.block_lengths()
+        for start in range(0, layout.blocks, BLOCKS_PER_FILE):
             size = None if lengths is None else int(lengths[start : start + BLOCKS_PER_FILE].sum())
             out[blocks_name(start // BLOCKS_PER_FILE)] = size
         return out
+
+
+def _is_key_expression(text: str) -> bool:
+    from hushgram.inputs.key_expressions import (
+        parse_key_expression,  # with all parsers, which few sketches need
+    )
+
+    return parse_key_expression(text) is not None
 
 
 def _seeds(rows: Any, hashes: int) -> NDArray[np.uint64]:

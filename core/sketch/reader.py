@@ -1,8 +1,16 @@
-"""A released sketch on disk: `answers` says what it tells, `storage` reads and checks its files."""
+"""A released sketch on disk, and what it answers: counts of keys, totals over sets of keys, heavy keys, accuracy.
+
+No data, no Beam, no budget: all of it is post-processing. Every count is one after contribution bounding. Where values
+were summed, every answer is in their terms: a multiple of the granularity.
+"""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -13,16 +21,59 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.accounting.guarantee import Guarantee
-from hushgram.errors import FormatError, HushgramError
-from hushgram.sketch.answers import Answers, Total
+from hushgram.contributions.keys import Encoded, encode, hash_bytes
+from hushgram.decoding import Decoder, ReleasedNumbers
+from hushgram.decoding.decoder import DetectionLimit, check_among
+from hushgram.encodings import encoding_of
+from hushgram.errors import FormatError, HushgramError, ParameterError
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.storage import Storage
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
-__all__ = ["Sketch", "Total"]
+__all__ = ["REAL", "Lookups", "Sketch", "Total"]
+
+#: `heavy` shows keys that are real with at least this probability.
+REAL = 0.95
+_LEVEL = 0.95
+
+Fingerprints = NDArray[np.uint64]
 
 
-class Sketch(Answers):
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The sum over a set of keys, with its interval; ``assumes`` says of which sets it holds."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    keys: int
+    assumes: str = "nothing"
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.estimate, self.low, self.high))
+
+    def __repr__(self) -> str:
+        return f"Total({self.estimate:.1f}, {self.low:.1f} to {self.high:.1f} at {self.level:g}, {self.keys} keys)"
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What a sketch shows of some keys, for several questions to its decoder about them."""
+
+    decoder: Decoder
+    found: NDArray[Any]
+    values: NDArray[np.int64]
+    listed: NDArray[np.bool_]
+
+    def total(self, chosen: NDArray[np.intp], level: float = _LEVEL) -> tuple[float, float, float]:
+        """Return the sum over some of the keys, by their places, with its interval."""
+        return self.decoder.total(self.found[chosen], self.values[chosen], self.listed[chosen], level=level)
+
+
+class Sketch:
     """A released sketch on disk. `Sketch.open` checks its manifest and sizes; `verify` every byte.
 
     Blocks of the encoding stay on disk and are checked when a lookup needs them; the threshold part is read, and
@@ -41,12 +92,12 @@ class Sketch(Answers):
 
     @property
     def plan(self) -> Plan:
-        """Every public number of the release."""
+        """Return every public number of the release."""
         return self.manifest.plan
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε, δ and their parts."""
+        """Return ε, δ and their parts."""
         try:
             return self.plan.guarantee()
         except (HushgramError, ArithmeticError) as error:
@@ -54,34 +105,439 @@ class Sketch(Answers):
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Return the number of bytes on disk."""
         return sum(entry.size for entry in self.manifest.files) + len(self._storage.manifest_content)
 
     @property
     def manifest_json(self) -> dict[str, Any]:
-        """The manifest as it stands in its file."""
-        body: dict[str, Any] = json.loads(self._storage.manifest_content)
-        return body
+        """Return the manifest as it stands in its file."""
+        return dict(json.loads(self._storage.manifest_content))
 
     def verify(self) -> list[FileEntry]:
         """Check the digest of every file, every row of the threshold part and the released sums."""
         self._storage.verify()
         return list(self.manifest.files)
 
-    @cached_property
-    def _heavy(self) -> tuple[NDArray[np.uint64], NDArray[np.int64], pa.LargeBinaryArray | None]:
-        heavy = self._storage.heavy
-        return heavy.fingerprints, heavy.values, heavy.texts
+    def estimate(
+        self,
+        keys: Any,
+        estimator: str = "posterior",
+        interval: str | None = "confidence",
+        level: float = _LEVEL,
+        present: float | None = None,
+        among: int = 1,
+    ) -> pa.Table:
+        """Estimate the count of each key, with an interval.
 
-    def _block(self, index: int) -> NDArray[np.uint8]:
-        return self._storage.block(index)
+        An interval holds at ``level`` for a key that was chosen without looking at the release. For keys that were
+        selected out of N by looking (the largest estimates, say), pass ``among=N``: then all N intervals hold at once,
+        so the selected ones do. Repeated keys are decoded once.
+
+        Args:
+            keys: A column of keys; a single text, number or date is one key.
+            estimator: "posterior", "argmax" or "unbiased".
+            interval: "confidence" (holds for any count, 0 included), "credible" (on average over keys), or None.
+            level: The probability with which an interval holds.
+            present: The probability that a looked-up key is in the data at all. By default confidence intervals assume
+                nothing, and the posterior takes one half. 1 is for keys that are known to be in the data.
+            among: The number of keys for which the intervals hold at once.
+
+        Returns:
+            A table with key, estimate, low, high, above_zero (whether the interval excludes 0), source ("threshold"
+            for a heavy key, else the name of the encoding) and among, in the order of the keys.
+        """
+        encoded = self._encode(keys)
+        check_among(among, level, interval)
+        if 1 < among < len(encoded.values):
+            raise ParameterError(
+                f"among must be at least the number of keys that are asked for, {len(encoded.values)}, got {among}"
+            )
+        prints, texts = hash_bytes(encoded.values), encoded.values
+        values, heavy = self._heavy_values(self._place(prints), texts)
+        if self.plan.layout is None:
+            columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among)
+        else:
+            found = self._find(prints)
+            decoded = heavy & self._joint  # values of keys that were selected by weights stand by themselves
+            estimate, low, high = self.decoder.estimate(
+                found, values, decoded, estimator=estimator, interval=interval, level=level, present=present,
+                among=among
+            )  # fmt: skip
+            above = self.decoder.above_zero(found, values, decoded, level, among)
+            name = encoding_of(self.plan.layout.encoding).name
+            columns = [estimate, low, high, above, np.full(len(heavy), name, object)]
+            named = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among)
+            columns = [
+                np.where(heavy & ~decoded, one, other) for one, other in zip(named, columns, strict=True)
+            ]
+            columns[4] = np.where(decoded, "threshold", columns[4])
+        columns[:3] = self._in_values(*columns[:3])
+        names = ["key", "estimate", "low", "high", "above_zero", "source", "among"]
+        rows = [
+            pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
+        ]
+        text = _as_text(encoded.values).take(pa.array(encoded.codes))
+        number = pa.array(np.full(len(text), among, np.int64))
+        return pa.table([text, *rows[:4], rows[4].cast(pa.string()), number], names=names)
+
+    def total(
+        self, keys: Any, level: float = _LEVEL, present: float | None = None, estimator: str = "any"
+    ) -> Total:
+        """Estimate the sum over a set of keys (each counted once), with an interval.
+
+        Args:
+            keys: The keys, chosen without looking at the release.
+            level: The probability with which the interval holds.
+            present: For "posterior": the probability that a key is in the data; 1 by default.
+            estimator: "any" holds for any fixed set: rare keys, heavy keys, absent keys, a mixture. "posterior" is
+                sharper, and holds for sets that are like the data: neither chosen by their counts, nor with absent
+                keys (a random sample, or pages of one site that are known to have been visited). "unbiased" is the
+                plain sum of unbiased estimates, which may be negative.
+        """
+        encoded = self._encode(keys)
+        count = len(encoded.values)
+        prints, texts = hash_bytes(encoded.values), encoded.values
+        values, heavy = self._heavy_values(self._place(prints), texts)
+        if self.plan.layout is None:
+            if not heavy.all():
+                listed = "selected" if self.plan.selection.selects else "in the public list"
+                raise ParameterError(f"total: some keys are not {listed} in this release; leave them out")
+            return self._total(self._sum_listed(values, level), level, count)
+        found = self._find(prints)
+        if self._joint:
+            sums = self.decoder.total(found, values, heavy, estimator=estimator, level=level, present=present)
+        else:  # selected keys and all others are released apart: both intervals hold at once
+            part = 1.0 - (1.0 - level) / 2.0
+            rest, none = ~heavy, np.zeros(int((~heavy).sum()), np.bool_)
+            others = self.decoder.total(
+                found[rest], values[rest], none, estimator=estimator, level=part, present=present
+            )
+            named = self._sum_listed(values[heavy], part)
+            sums = others if not heavy.any() else named if heavy.all() else _added(named, others)
+        return self._total(
+            sums, level, count, "keys like the data" if estimator == "posterior" else "nothing"
+        )
+
+    def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
+        """Return the heavy keys: the threshold part of the release.
+
+        All intervals of the list, shown or not, hold at once at ``level``, those of empty fingerprints with 0 in them.
+        At δ = 0 empty fingerprints are listed too, where their noise was large; `expected_false` says how many of
+        the keys shown are expected to be such.
+
+        Args:
+            all: Show all listed keys, not only those that are real with a probability of at least `REAL`.
+            keys: Candidate keys, of which some may have these fingerprints; for releases without texts.
+            level: The probability with which all intervals hold.
+
+        Returns:
+            A table with fingerprint, value, low, high, real (the probability that the key is in the data), among (the
+            number of listed keys) and, where its text is known, key.
+        """
+        listed = self._storage.heavy
+        prints, values, texts = listed.fingerprints, listed.values, listed.texts
+        low, high, real = self._judge_heavy(level)
+        value, low, high = self._in_values(values, low, high)
+        among = np.full(len(prints), len(prints), np.int64)
+        columns = [pa.array(column) for column in (prints, value, low, high, real, among)]
+        table = pa.table(columns, names=["fingerprint", "value", "low", "high", "real", "among"])
+        names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
+        if names is not None:
+            table = table.append_column("key", names)
+        return table if all else table.filter(pa.array(real >= REAL))
+
+    def others(self, level: float = _LEVEL, limit: int | None = None, all: bool = False) -> Total:
+        """Estimate the total of everything that `heavy` does not name, with its interval, so that sums add up.
+
+        With key selection by weights that total was released; else it is the released number of records without what is
+        named. Raise ParameterError where neither was released: for public keys, lists without an encoding, and sizes
+        that were stated instead of released.
+
+        Args:
+            level: The probability with which the interval holds.
+            limit: Name this many keys, the largest; others include the rest. By default all that `heavy` shows.
+            all: Name all listed keys, as `heavy` does.
+
+        Returns:
+            The total; its number of keys is an estimate.
+        """
+        sizes, per = self.plan.sizes, self.per_count
+        if not self.plan.selection.selects:
+            raise ParameterError("others: keys that are not in the public list are not in this release")
+        if not sizes.scale:
+            stated = self.plan.params.expected_keys is not None
+            raise ParameterError(
+                "others: the number of records was stated, not released; leave sizes out of the config"
+                if stated
+                else "others: this release has selected keys alone; release with encoding alp or buckets for the others"
+            )
+        apart = not self._joint  # the released size is that of keys that are not selected
+        part = 1.0 - (1.0 - level) / 2.0
+        listed = self.heavy(all=True, level=part)
+        shown = listed if all else listed.filter(pa.array(listed["real"].to_numpy() >= REAL))
+        shown = shown.sort_by([("value", "descending"), ("fingerprint", "ascending")]).slice(0, limit)
+        named, value, low, high = (
+            shown.num_rows,
+            *(shown[c].to_numpy().sum() for c in ("value", "low", "high")),
+        )
+        if apart and named == listed.num_rows:
+            part, value, low, high = level, 0.0, 0.0, 0.0
+        elif apart:  # what is listed and not shown is among the others
+            value, low, high = (
+                listed[c].to_numpy().sum() - shown[c].to_numpy().sum() for c in ("value", "low", "high")
+            )
+        else:
+            value, low, high = -value, -high, -low
+        half, records = LaplaceLaw(float(sizes.scale)).radius(part) * per, sizes.records * per
+        keys = sizes.keys + (listed.num_rows - named if apart else -named)
+        estimate, least, most = (max(float(records + each), 0.0) for each in (value, low - half, high + half))
+        return Total(estimate, least, most, level, max(keys, 0))
+
+    def expected_false(self, all: bool = False) -> float:
+        """Return how many of the keys that `heavy` shows are expected to be false: in all d·P[Z ≥ threshold]."""
+        if self.plan.domain_bits is None:
+            return 0.0
+        if all:
+            chance = float(self._noise.tail(np.array([float(self.plan.threshold)]))[0])
+            return min(2.0**self.plan.domain_bits * chance, float(self.manifest.heavy_rows))
+        real = self._judge_heavy(_LEVEL)[2]
+        return float((1.0 - real[real >= REAL]).sum())
+
+    def detection_limit(self, level: float = _LEVEL) -> DetectionLimit:
+        """Return the smallest count whose interval is at most as wide as the count, and how many keys reach it.
+
+        For public keys the number of keys is not known.
+        """
+        if self.plan.layout is None:
+            least = self.plan.threshold if self.plan.selection.by_count else 0
+            found = DetectionLimit(max(2 * int(self._noise.interval(level)), least), None, 0.0)
+        else:
+            found = self.decoder.detection_limit(level)
+        return replace(found, count=found.count * self.per_count, what="sum" if self.sums_values else "count")
+
+    def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return counts, rising, and the estimated number of keys with each, fitted to all that the release says."""
+        if self.plan.layout is None:
+            values = np.sort(self._storage.heavy.values).astype(np.float64)
+            return values * self.per_count, np.ones(len(values))
+        prior = self.decoder.prior
+        top = int(prior.grid.high[-1]) if self._joint else 0  # what was selected by weights is in no prior
+        beyond = np.sort(self._storage.heavy.values[self._storage.heavy.values > top]).astype(np.float64)
+        counts = np.concatenate([prior.grid.at, beyond])
+        return counts * self.per_count, np.concatenate([prior.mass * prior.keys, np.ones(len(beyond))])
+
+    def lookups(self, keys: Any) -> Lookups:
+        """Return what the release shows at each of these keys; not for public keys."""
+        encoded = self._encode(keys)
+        values, listed, found = self._look_up(hash_bytes(encoded.values), encoded.values)
+        return Lookups(self.decoder, found[encoded.codes], values[encoded.codes], listed[encoded.codes])
+
+    def sizes_in_words(self) -> str:
+        """Describe the released numbers of records and keys, with their noise; never negative."""
+        sizes = self.plan.sizes
+        if not self.plan.selection.selects:
+            return f"{sizes.keys:,} public keys"
+        if self.plan.layout is None and not sizes.scale:
+            return f"{self.manifest.heavy_rows:,} selected keys"
+        of, per = "as the sum of" if self.sums_values else "records of", self.per_count
+        if not sizes.scale:
+            return f"{sizes.records * per:,.15g} {of} {sizes.keys:,} keys (as stated in the config)"
+        half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
+        records, found = (
+            f"{max(number, 0) * each:,.15g} ± {half * each:,.15g}"
+            for number, each in ((sizes.records, per), (sizes.keys, 1))
+        )
+        return f"{records} {of} {found} keys, after bounding"
+
+    @property
+    def sums_values(self) -> bool:
+        """Return whether answers are sums of values, in place of counts of records."""
+        return self.plan.params.granularity is not None
+
+    @property
+    def per_count(self) -> int | float:
+        """Return what one count stands for: 1, or the granularity of the values."""
+        each = self.plan.params.per_count
+        return each.numerator if each.denominator == 1 else float(each)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the guarantee, what was released, and from which count on it says something."""
+        """Render guarantee, sizes and detection limit, for notebooks."""
         name = escape(self.manifest.release or self.path.name)
-        lines = [self.guarantee.sentence(), self.sizes_in_words(), self.resolution().sentence()]
+        lines = [self.guarantee.sentence(), self.sizes_in_words(), self.detection_limit().sentence()]
         rows = "".join(f"<li>{escape(line)}</li>" for line in lines)
         return f"<div><strong>hushgram sketch {name}</strong>, {self.size:,} bytes<ul>{rows}</ul></div>"
 
     def __repr__(self) -> str:
         return f"Sketch({str(self.path)!r}, {self.manifest.heavy_rows} heavy keys, {self.plan.bits // 8} bytes encoded)"
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _encode(self, keys: Any) -> Encoded:
+        """Return the keys as this release spells them: the expression that made its keys is applied to them too."""
+        encoded = encode(_several(keys))
+        if not self.manifest.key_expression:
+            return encoded
+        # Loads all parsers, which other lookups do not need.
+        from hushgram.inputs.key_expressions import parse_key_expression, raw_keys
+
+        key_expression = parse_key_expression(self.manifest.key_expression)
+        assert key_expression is not None
+        made = [
+            key.encode() if isinstance(key, str) else key
+            for key in raw_keys(key_expression, encoded.values.to_pylist())
+        ]
+        return encode(pa.array(made, pa.large_binary()).take(pa.array(encoded.codes)))
+
+    def _in_values(self, *numbers: Any) -> tuple[Any, ...]:
+        return tuple(number * self.per_count for number in numbers)
+
+    def _total(
+        self, sums: tuple[float, float, float], level: float, keys: int, assumes: str = "nothing"
+    ) -> Total:
+        estimate, low, high = self._in_values(*sums)
+        return Total(estimate, low, high, level, keys, assumes)
+
+    def _place(self, prints: Fingerprints) -> Fingerprints:
+        """Fingerprints in the domain of the release."""
+        return self.plan.selection.place(prints, self.plan.domain_bits)
+
+    @property
+    def _joint(self) -> bool:
+        """Return whether listed keys are encoded too, so that both are decoded together."""
+        return self.plan.selection.by_count
+
+    def _look_up(
+        self, prints: Fingerprints, texts: pa.LargeBinaryArray
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
+        """For each distinct key: its value if heavy, whether it is, and what the encoding shows of it."""
+        return *self._heavy_values(self._place(prints), texts), self._find(prints)
+
+    def _find(self, prints: Fingerprints) -> NDArray[Any]:
+        """What the encoding shows of each key."""
+        assert self.plan.layout is not None
+        return self.plan.layout.look_up(self._place(prints), self.manifest.seeds, self._storage.block)
+
+    def _heavy_values(
+        self, prints: Fingerprints, texts: pa.LargeBinaryArray
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The noisy count of each key where it is heavy, and whether it is."""
+        listed = self._storage.heavy
+        held, values, names = listed.fingerprints, listed.values, listed.texts
+        if not len(held):
+            return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
+        at = np.minimum(np.searchsorted(held, prints), len(held) - 1)
+        heavy = held[at] == prints
+        if names is not None:
+            at, heavy = _match_texts(at, heavy, held, names, texts)
+        return np.where(heavy, values[at], 0), heavy
+
+    def _estimate_listed(
+        self, values: NDArray[np.int64], listed: NDArray[np.bool_], level: float
+    ) -> list[NDArray[Any]]:
+        """Estimates from listed values alone; a key that is not listed is below what is listed, or not public."""
+        half, plan = self._noise.interval(level), self.plan
+        estimate = np.where(listed, values.astype(np.float64), np.nan)
+        low, high = estimate - half, estimate + half
+        source = np.where(listed, "selected" if plan.selection.selects else plan.noise_name, "not listed")
+        if plan.selection.selects:
+            most = float(plan.threshold) + (half if self._joint else 0.0)
+            estimate, low, high = (
+                np.where(listed, one, other) for one, other in ((estimate, 0.0), (low, 0.0), (high, most))
+            )
+        return [estimate, low, high, low > 0.0, source]
+
+    def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
+        middle, half = float(values.sum()), self._noise.interval(level, max(len(values), 1))
+        return middle, middle - half, middle + half
+
+    def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Interval of each listed key, which hold at once, and the probability that it is real."""
+        prints, values = self._storage.heavy.fingerprints, self._storage.heavy.values
+        if self.plan.layout is None or not self._joint:
+            check_among(max(len(values), 1), level)
+            half = self._noise.interval(1.0 - (1.0 - level) / max(len(values), 1))
+            return values - half, values + half, self._real_listed(values)
+        found = self.plan.layout.look_up(prints, self.manifest.seeds, self._storage.block)
+        low, high = self.decoder.listed(found, values, level)
+        return low, high, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
+
+    def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The probability that each listed key is in the data, from the list alone: certain but for fingerprints."""
+        if self.plan.domain_bits is None or not len(values):
+            return np.ones(len(values))
+        above = len(values) - np.searchsorted(np.sort(values), values, side="left")
+        false = 2.0**self.plan.domain_bits * self._noise.tail(values.astype(np.float64))
+        return 1.0 - np.minimum(false / above, 1.0)
+
+    def _name(self, prints: Fingerprints, keys: Any) -> pa.Array:
+        """The candidate with each fingerprint, or null."""
+        texts = self._encode(keys).values
+        placed = self._place(hash_bytes(texts))
+        order = np.argsort(placed, kind="stable")
+        at = np.minimum(np.searchsorted(placed, prints, sorter=order), max(len(placed) - 1, 0))
+        hit = placed[order[at]] == prints if len(placed) else np.zeros(len(prints), np.bool_)
+        return _as_text(texts).take(pa.array(order[at] if len(placed) else at, mask=~hit))
+
+    @cached_property
+    def _noise(self) -> NoiseLaw:
+        return self.plan.noise.law(float(self.plan.scale))
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """Return the decoder of the encoded counts; not for public keys."""
+        plan, sizes = self.plan, self.plan.sizes
+        assert plan.layout is not None
+        released = ReleasedNumbers(
+            threshold=plan.threshold,
+            noise=self._noise,
+            listed=self._storage.heavy.values if self._joint else np.zeros(0, np.int64),
+            domain_size=2.0**plan.domain_bits if plan.domain_bits is not None else None,
+            records=float(sizes.records),
+            profile_at=np.array(PROFILE_GRID if sizes.profile else (), np.int64),
+            profile=np.array(sizes.profile, np.float64),
+            profile_noise=float(sizes.scale),
+            keys=float(plan.keys),
+        )
+        sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
+        heavy = self._storage.heavy.fingerprints if self._joint else np.zeros(0, np.uint64)
+        return Decoder(released, plan.layout.likelihood(released, sums, heavy, seeds, self._storage.block))
+
+
+def _added(one: tuple[float, float, float], other: tuple[float, float, float]) -> tuple[float, float, float]:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _match_texts(
+    at: NDArray[np.intp],
+    listed: NDArray[np.bool_],
+    heavy: NDArray[np.uint64],
+    names: pa.LargeBinaryArray,
+    texts: pa.LargeBinaryArray,
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """A key is listed only if its very text is: texts with one fingerprint are sorted, so look among them."""
+    at, listed = at.copy(), listed.copy()
+    for i in np.flatnonzero(listed):
+        text, first = texts[int(i)].as_py(), int(at[i])
+        end = int(np.searchsorted(heavy, heavy[first], side="right"))
+        place = bisect_left(range(end), text, first, end, key=lambda j: names[j].as_py())
+        listed[i] = place < end and names[place].as_py() == text
+        at[i] = min(place, len(heavy) - 1)
+    return at, listed
+
+
+def _several(keys: Any) -> Any:
+    """A column of keys, of which a single text, number or date is one too."""
+    keys = keys.as_py() if isinstance(keys, pa.Scalar) else keys
+    if isinstance(keys, np.generic):
+        return np.array([keys])
+    return [keys] if isinstance(keys, str | bytes | int | date) else keys
+
+
+def _as_text(values: pa.LargeBinaryArray) -> pa.Array:
+    """Keys as text where all are UTF-8, else as bytes."""
+    try:
+        text = values.cast(pa.large_string())
+        text.validate(full=True)
+        return text
+    except pa.ArrowInvalid:
+        return values

@@ -1,6 +1,9 @@
-"""The files of a sketch on disk: regular ones, of the sizes stated, and nothing is used before its digest is checked.
+"""The files of a sketch, written and read.
 
-What is read whole (manifest, heavy.parquet, index) is checked whole; a block is checked when a lookup first needs it.
+Every file is made from released numbers alone, the manifest last, and the directory appears by one rename. The
+functions that make the content of files are shared by the library and the Beam job, so that both write the same bytes.
+A reader accepts regular files of the stated sizes, and uses nothing before its digest is checked: what is read whole
+(manifest, heavy.parquet, index) is checked whole, a block when a lookup first needs it.
 """
 
 from __future__ import annotations
@@ -9,14 +12,20 @@ import hashlib
 import mmap
 import os
 import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import FormatError
-from hushgram.sketch.heavy import read_heavy
+from hushgram.key_selection.threshold import Heavy
+from hushgram.publishing import check_free, new_directory, put_file
+from hushgram.sketch.heavy import heavy_bytes, read_heavy
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     HEAVY_NAME,
@@ -26,10 +35,79 @@ from hushgram.sketch.manifest import (
     MANIFEST_NAME,
     FileEntry,
     Manifest,
-)
-from hushgram.sparse_histogram.threshold import Heavy
+    blocks_name,
+)  # fmt: skip
+from hushgram.sparse_histogram.plan import Plan
 
-__all__ = ["Storage"]
+__all__ = ["BlockFile", "Storage", "added_up", "write_sketch"]
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """One file of blocks: its content, its part of the index, and its share of the released sums."""
+
+    number: int
+    content: bytes
+    index: bytes
+    sums: tuple[int, ...]
+
+    @classmethod
+    def of(cls, number: int, blocks: Sequence[EncodedBlock]) -> BlockFile:
+        """The file that holds these blocks, in their order."""
+        contents = [block.content.tobytes() for block in blocks]
+        index = (len(content).to_bytes(8, "little") + sha256(content).digest() for content in contents)
+        sums = np.sum([block.sums for block in blocks], axis=0)
+        return cls(number, b"".join(contents), b"".join(index), tuple(sums.tolist()))
+
+
+def write_sketch(
+    path: str | Path,
+    plan: Plan,
+    seeds: NDArray[np.uint64],
+    heavy: Heavy,
+    blocks: Iterable[EncodedBlock],
+    release: str = "",
+) -> Path:
+    """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
+    target = check_free(path)
+    with new_directory(target) as work:
+        files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
+        index: list[bytes] = []
+        sums: list[tuple[int, ...]] = []
+        for file in _block_files(blocks):
+            files.append(_put(work, blocks_name(file.number), file.content))
+            index.append(file.index)
+            sums.append(file.sums)
+        if plan.layout is not None:
+            files.insert(1, _put(work, INDEX_NAME, b"".join(index)))
+        manifest = Manifest(plan, seeds, added_up(sums), len(heavy), tuple(files), release)
+        _put(work, MANIFEST_NAME, manifest.to_bytes())
+    return target
+
+
+def added_up(sums: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sums of all files together."""
+    return tuple(map(sum, zip(*sums, strict=True)))
+
+
+def _block_files(blocks: Iterable[EncodedBlock]) -> Iterator[BlockFile]:
+    held: list[EncodedBlock] = []
+    number = 0
+    for block in blocks:
+        held.append(block)
+        if len(held) == BLOCKS_PER_FILE:
+            yield BlockFile.of(number, held)
+            held, number = [], number + 1
+    if held:
+        yield BlockFile.of(number, held)
+
+
+def _put(work: Path, name: str, content: bytes) -> FileEntry:
+    put_file(work / name, content)
+    return FileEntry.of(name, content)
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
 
 _CHUNK = 1 << 24
 
@@ -78,12 +156,12 @@ class Storage:
                     state.update(chunk)
             self._check_digest(entry, state.hexdigest())
         _ = self.heavy
-        space = self.manifest.plan.space
-        if space is None:
+        layout = self.manifest.plan.layout
+        if layout is None:
             return
-        sums = np.zeros(space.sums, np.int64)
-        for index in range(space.blocks):
-            sums += space.block_sums(index, self.block(index))
+        sums = np.zeros(layout.sums, np.int64)
+        for index in range(layout.blocks):
+            sums += layout.block_sums(index, self.block(index))
         if tuple(sums.tolist()) != self.manifest.sums:
             raise FormatError(f"{self.path}: the blocks do not have the sums that the manifest states")
 
@@ -92,10 +170,10 @@ class Storage:
     @cached_property
     def _index(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Where each block begins, counted through all files, with the end of the last; and the digests of blocks."""
-        space = self.manifest.plan.space
-        assert space is not None
-        lengths = space.block_lengths()
-        rows = np.frombuffer(self._checked(INDEX_NAME), np.uint8).reshape(space.blocks, INDEX_ENTRY)
+        layout = self.manifest.plan.layout
+        assert layout is not None
+        lengths = layout.block_lengths()
+        rows = np.frombuffer(self._checked(INDEX_NAME), np.uint8).reshape(layout.blocks, INDEX_ENTRY)
         stated = np.ascontiguousarray(rows[:, :8]).view("<u8")[:, 0]
         sizes = [entry.size for entry in self._block_entries]
         if not _adds_up(stated, sizes) or (lengths is not None and bool(np.any(stated != lengths))):

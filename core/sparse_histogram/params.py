@@ -1,4 +1,4 @@
-"""What a user asks for: frozen, self-checking, exact.
+"""Parameters of a release: frozen, self-checking, exact.
 
 `ReleaseParams` holds only public choices. Everything that follows from them and from released sizes (domain,
 threshold, levels, column sizes) is in `hushgram.sparse_histogram.plan`.
@@ -11,58 +11,81 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from hushgram.encodings import encoding_named
+from hushgram.contributions.sums import Grid, bounds_in_multiples, bounds_in_values
+from hushgram.encodings import NO_ENCODING, encoding_named
 from hushgram.errors import ParameterError
-from hushgram.exact.weights import Grid, bounds_in_units, bounds_in_values
-from hushgram.noise.noises import HOMES as NOISES
-from hushgram.noise.noises import noise_of
+from hushgram.key_selection.rounds import GaussianPlan, plan_gaussian
+from hushgram.key_selection.threshold import calibrate
+from hushgram.key_selection.weighted import MAX_KEYS as MAX_KEYS_SELECTION
+from hushgram.noise.gdp import gdp_mu
+from hushgram.noise.noises import NOISES, noise_of
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.contributions import MOST
+from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE
 
-__all__ = ["ReleaseParams", "Split"]
+__all__ = ["MAX_CONTRIBUTIONS", "ReleaseParams", "Split"]
 
+#: how many keys of a user are weighed where nothing else is stated
+DEFAULT_MAX_KEYS = 100
 
-_PARTS = ("size", "threshold", "encoding", "contributions")
+_PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts")
+_THRESHOLD_PARTS, _WEIGHTED_PARTS = (
+    ("size", "threshold", "encoding"),
+    ("size", "selection", "counts", "encoding"),
+)
 
 
 @dataclass(frozen=True)
 class Split:
-    """How ε is divided: sizing, threshold step, encoding, choice of C. These are the budgets and add up to ε."""
+    """How ε is divided. These are the budgets and add up to ε.
+
+    Selection by a threshold has a part for sizing, threshold and encoding; selection by weights has one for
+    sizing, selection, counts of selected keys and encoding. Where C is chosen from the data, that has a part too.
+    """
 
     size: Fraction
     threshold: Fraction
     encoding: Fraction
     contributions: Fraction = Fraction(0)
+    selection: Fraction = Fraction(0)
+    counts: Fraction = Fraction(0)
 
-    def as_text(self) -> dict[str, str]:
-        """JSON-ready form; the last part only where there is one."""
-        parts = {field.name: show(getattr(self, field.name)) for field in fields(self)}
-        return parts if self.contributions else {name: parts[name] for name in _PARTS[:3]}
+    @property
+    def total(self) -> Fraction:
+        """Return the sum of all parts."""
+        return sum((getattr(self, name) for name in _PARTS), Fraction(0))
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the JSON-ready form: the parts that this way of selection has, and the choice of C where there is
+        one."""
+        names = _WEIGHTED_PARTS if self.selection else _THRESHOLD_PARTS
+        every = (*names, "contributions") if self.contributions else names
+        return {name: show(getattr(self, name)) for name in every}
 
     @classmethod
-    def from_text(cls, text: Mapping[str, Any]) -> Split:
-        """What `as_text` wrote."""
-        stated = {"contributions": "0", **text}
-        return cls(*(rational(stated[name], f"split.{name}", _OWNER) for name in _PARTS))
+    def from_dict(cls, text: Mapping[str, Any]) -> Split:
+        """Return the split that `to_dict` wrote."""
+        return cls(*(rational(text.get(name, "0"), f"split.{name}", _OWNER) for name in _PARTS))
 
     @classmethod
     def named(cls, shares: Mapping[str, Number], epsilon: Fraction, encoding: str) -> Split:
-        """From shares by name; the encoding's goes by its own word or by "encoding"."""
+        """Return the split of shares by name; the encoding's goes by its own name or by "encoding"."""
         named = {"encoding" if name == encoding else name: share for name, share in shares.items()}
         unknown = set(named) - set(_PARTS)
         if unknown or len(named) < len(shares):
             wrong = sorted(unknown)[0] if unknown else encoding
             raise ParameterError(
-                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}"
+                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}, or with weighted"
+                f" key selection size, selection, counts, {encoding}"
             )
         return cls(*(epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER) for name in _PARTS))
 
 
 _OWNER = "ReleaseParams"
+_WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
-_MOST_EPSILON = 100
-_MOST_CONTRIBUTIONS = 1 << 20
+_MAX_EPSILON = 100
+MAX_CONTRIBUTIONS = 1 << 20
 # Noise beyond this drowns any count, and would not fit the integers of the release path.
 _LARGEST_SCALE = 1 << 34
 
@@ -89,31 +112,22 @@ class ReleaseParams:
     max_contributions: int
     max_per_key: int
     alpha: Fraction
-    #: the parts of ε for sizing, threshold and encoding; with ``fit_split`` the last two are chosen by the plan
     split: Split
-    #: public guesses of the number of records and of distinct keys; with both, nothing is spent on sizing
     expected_records: int | None
     expected_keys: int | None
-    #: bits of all columns together for each key (tapered), or of each column (flat)
     bits_per_key: Fraction
-    #: "tapered": columns shrink with the number of keys that reach their level; "flat": all alike, as in the paper
     columns: str
-    #: size of the fingerprint domain at δ = 0 in bits; None chooses it from the number of keys
     domain_bits: int | None
-    #: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number
     false_keys: Fraction
-    #: "exact": level width from the exact privacy loss; "paper": C·α/ε
     width: str
-    #: how counts below the threshold are released, by its word (`hushgram.encodings`)
     encoding: str = "alp"
-    #: the noise on counts by its word (`hushgram.noise.noises`)
     noise: str = "laplace"
-    #: whether the plan divides what sizing leaves of ε, from the released sizes
     fit_split: bool = False
-    #: whether C is yet to be chosen from the data; ``max_contributions`` is then the most that it can be
     choose_contributions: bool = False
-    #: what one count stands for where values are added up: both bounds are then numbers of units
-    unit: Fraction | None = None
+    granularity: Fraction | None = None
+    key_selection: str = "threshold"
+    max_keys_selection: int = DEFAULT_MAX_KEYS
+    selection_rounds: int = 2
 
     def __init__(
         self,
@@ -131,36 +145,78 @@ class ReleaseParams:
         domain_bits: int | None = None,
         false_keys: Number = "0.03",
         width: str = "exact",
-        encoding: str = "alp",
+        encoding: str | None = None,
         noise: str = "auto",
         fit_split: bool = False,
         already_released: bool = False,
         choose_contributions: bool = False,
         max_value: Number | None = None,
-        unit: Number | None = None,
+        granularity: Number | None = None,
+        key_selection: str | None = None,
+        max_keys_selection: int = DEFAULT_MAX_KEYS,
+        selection_rounds: int | None = None,
     ) -> None:
-        """``split`` gives shares of ε by name: ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``.
+        """Check the parameters and make them exact.
 
-        "auto" lets the plan choose them for the least error after the sizes are released.
-        ``max_contributions`` "auto" spends a twentieth of ε on choosing it from the data (`contributions`).
-
-        The encoding's share may go by the encoding's own word too ("alp"). With Gaussian noise on list and buckets
-        these two are one mechanism, and the shares say how its precision 1/σ² is divided. ``noise`` "auto" is the one
-        with the smaller variance, from these parameters alone. ``already_released`` is for parameters that a sketch
-        states: whether a release with them could end is no longer a question.
-
-        Where values are added up, ``max_value`` takes the place of ``max_per_key``, and both bounds are in the terms of
-        the values, whole multiples of ``unit``, the grid to which sums are rounded (`hushgram.exact.weights`).
+        Args:
+            epsilon: the privacy loss.
+            delta: 0, or the probability with which the loss may be exceeded; above 0, keys are released by their text.
+            max_contributions: the most that one user counts in all (C); "auto" spends a twentieth of ε on choosing it
+                from the data (`contribution_bounds`).
+            max_per_key: the most that one user counts for one key (L∞).
+            alpha: a bit of the encoding alp flips with probability 1/(alpha + 2).
+            split: shares of ε by name, ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``, or "auto": the
+                plan chooses them for the least error after the sizes are released. The encoding's share may go by the
+                encoding's own name ("alp"). With Gaussian noise on listed keys and buckets these two are one mechanism,
+                and the shares say how its precision 1/σ² is divided.
+            expected_records: a public guess of the number of records.
+            expected_keys: a public guess of the number of distinct keys; with both, nothing is spent on sizing.
+            bits_per_key: bits of all columns together per key (tapered), or of each column (flat).
+            columns: "tapered" (fewer bits where fewer keys reach a level) or "flat" (all alike, as in the paper).
+            domain_bits: bits of the fingerprint domain at δ = 0; left out, they follow from the number of keys.
+            false_keys: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number.
+            width: level width of alp: "exact" (from the exact privacy loss) or "paper" (C·α/ε).
+            encoding: how counts of keys that are not selected are released, by name (`hushgram.encodings`), or "none"
+                for selected keys alone. By default "buckets" with weighted key selection, else "alp".
+            noise: the noise on counts; "auto" is the one that lists more keys (for public keys, that of smaller
+                variance), from these parameters alone.
+            fit_split: whether the plan divides what sizing leaves of ε.
+            already_released: for parameters that a sketch states: whether a release with them could end is no question.
+            choose_contributions: whether C is yet to be chosen from the data.
+            max_value: in place of ``max_per_key`` where values are summed: the most that one user adds to one key.
+            granularity: where values are summed: sums are rounded to multiples of it, and both bounds are stated in the
+                terms of the values, as whole multiples of it (`hushgram.contributions.sums`).
+            key_selection: "weighted" (by default where delta is above 0 and noise is not laplace) selects keys by
+            weights
+                whose noise does not grow with ``max_contributions``, then counts the selected ones; it needs users.
+                "threshold" selects keys by their noisy counts.
+            max_keys_selection: with weighted key selection, how many keys of a user are weighed.
+            selection_rounds: with weighted key selection, 1 or 2; by default 2 unless a user has one key.
         """
-        if max_value is not None or unit is not None:
-            unit, max_contributions, max_per_key = bounds_in_units(
-                _OWNER, unit, max_contributions, max_value, max_per_key
+        given = {name: value for name, value in locals().items() if name != "self"}
+        if max_value is not None or granularity is not None:
+            granularity, max_contributions, max_per_key = bounds_in_multiples(
+                _OWNER, granularity, max_contributions, max_value, max_per_key
             )
         if max_contributions == "auto":
-            max_contributions, choose_contributions = MOST, True
+            max_contributions, choose_contributions = MAX_CHOICE, True
         if bits_per_key is None:
             bits_per_key = 10 if columns == "flat" else 8
+        if key_selection is None:
+            # With one key per user Laplace noise and a threshold name more; so does whoever states a share for one.
+            gaussian = rational(delta, "delta", _OWNER) != 0 and noise in ("auto", "gaussian")
+            by_threshold = max_contributions == 1 or (isinstance(split, Mapping) and "threshold" in split)
+            key_selection = "weighted" if gaussian and not by_threshold else "threshold"
+        if encoding is None:
+            encoding = "buckets" if key_selection == "weighted" else "alp"
+        if selection_rounds is None:
+            selection_rounds = (
+                1 if key_selection != "weighted" or 1 in (max_keys_selection, max_contributions) else 2
+            )
         self._put(
+            key_selection=key_selection,
+            max_keys_selection=max_keys_selection,
+            selection_rounds=selection_rounds,
             epsilon=rational(epsilon, "epsilon", _OWNER),
             delta=rational(delta, "delta", _OWNER),
             max_contributions=max_contributions,
@@ -177,7 +233,7 @@ class ReleaseParams:
             noise=noise,
             fit_split=fit_split,
             choose_contributions=choose_contributions,
-            unit=unit,
+            granularity=granularity,
         )
         self._check_privacy()
         self._check_shape()
@@ -185,14 +241,22 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: split must be auto or shares by name, got {split[:40]!r}")
         auto = split == "auto" or (split is None and self._fits_by_default())
         stated = None if isinstance(split, str) else split
-        self._put(split=self._checked_split(stated, auto))
+        self._divide(stated, auto)
         self._put(fit_split=fit_split or (auto and encoding_named(self.encoding).auto_share is None))
-        self._put(noise=self._smaller_noise() if self.noise == "auto" else self.noise)
+        self._put(noise=self._best_noise() if self.noise == "auto" else self.noise)
         self._check_noise()
+        # What was asked for, from which `without_weights` starts again; it is no field.
+        self._put(_given=given)
         if not already_released:
-            from hushgram.sparse_histogram.plan import check_params  # which is about this class
+            self.check()
 
-            check_params(self)
+    def check(self) -> None:
+        """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
+        from hushgram.sparse_histogram.plan import check_params  # which is about this class
+
+        self._check_split()
+        self._check_noise()
+        check_params(self)
 
     def _put(self, **values: object) -> None:
         for name, value in values.items():
@@ -204,6 +268,12 @@ class ReleaseParams:
         if self.width not in ("exact", "paper"):
             raise ParameterError(f'{_OWNER}: width must be "exact" or "paper", got {self.width!r}')
         encoding_named(self.encoding)
+        if self.key_selection not in ("threshold", "weighted"):
+            raise ParameterError(
+                f"{_OWNER}: key_selection must be weighted or threshold, got {str(self.key_selection)[:40]!r}"
+            )
+        integer(self.max_keys_selection, "max_keys_selection", _OWNER, low=1, high=MAX_KEYS_SELECTION)
+        integer(self.selection_rounds, "selection_rounds", _OWNER, low=1, high=2)
         if self.noise != "auto" and self.noise not in NOISES:
             raise ParameterError(
                 f"{_OWNER}: noise must be auto or one of {', '.join(NOISES)}, got {str(self.noise)[:40]!r}"
@@ -227,9 +297,9 @@ class ReleaseParams:
             )
 
     def _check_privacy(self) -> None:
-        if not 0 < self.epsilon <= _MOST_EPSILON:
+        if not 0 < self.epsilon <= _MAX_EPSILON:
             raise ParameterError(
-                f"{_OWNER}: epsilon must be above 0 and at most {_MOST_EPSILON}, got {show(self.epsilon)};"
+                f"{_OWNER}: epsilon must be above 0 and at most {_MAX_EPSILON}, got {show(self.epsilon)};"
                 ' ask for "1" or less'
             )
         if self.epsilon < Fraction(1, 10**9):
@@ -240,8 +310,8 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: delta must be at least 0 and below 1, got {show(self.delta)}")
         if self.delta != 0 and self.delta < Fraction(1, 10**60):
             raise ParameterError(f"{_OWNER}: delta must be 0 or at least 1e-60, got {show(self.delta)}")
-        integer(self.max_contributions, "max_contributions", _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
-        integer(self.max_per_key, "max_per_key", _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
+        integer(self.max_contributions, "max_contributions", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
+        integer(self.max_per_key, "max_per_key", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
         if self.max_per_key > self.max_contributions:
             raise ParameterError(
                 f"{_OWNER}: max_per_key must be at most max_contributions ({self.max_contributions}),"
@@ -252,34 +322,46 @@ class ReleaseParams:
                 f"{_OWNER}: alpha must be from 0.01 to 1000, got {show(self.alpha)}; 3 is a good choice"
             )
 
-    def _checked_split(self, shares: Mapping[str, Number] | Split | None, auto: bool) -> Split:
-        """The parts of ε as exact numbers that add up to it."""
-        sized = self.expected_keys is None
+    def _divide(self, shares: Mapping[str, Number] | Split | None, auto: bool) -> None:
+        """Divide ε into exact parts that add up to it."""
         if isinstance(shares, Split):
             parts = shares
         elif shares is None:
-            size = self.epsilon * 2 / 100 if sized else Fraction(0)
+            size = self.epsilon * 2 / 100 if self.sized else Fraction(0)
             choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
             rest = self.epsilon - size - choice
             chosen = encoding_named(self.encoding)
-            share = chosen.auto_share if auto else None
-            listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
-            parts = Split(size, listed, rest - listed, choice)
+            if self.weighted:
+                encoded = rest * chosen.weighted_share
+                selection = (rest - encoded) / 2
+                parts = Split(size, Fraction(0), encoded, choice, selection, rest - encoded - selection)
+            else:
+                share = chosen.auto_share if auto else None
+                listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
+                parts = Split(size, listed, rest - listed, choice)
         else:
             parts = Split.named(shares, self.epsilon, self.encoding)
-        if self.choose_contributions != bool(parts.contributions) and not isinstance(shares, Split):
+            if self.choose_contributions != bool(parts.contributions):
+                raise ParameterError(
+                    f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
+                )
+        self._put(split=parts)
+        self._check_split()
+
+    def _check_split(self) -> None:
+        parts, sized = self.split, self.sized
+        needed = ["selection", "counts"] if self.weighted else ["threshold"]
+        needed += ["encoding"] if self.encodes else []
+        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions"}
+        if given != set(needed) or any(getattr(parts, name) < 0 for name in _PARTS):
+            names = " and ".join(self.encoding if name == "encoding" else name for name in needed)
             raise ParameterError(
-                f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
+                f"{_OWNER}: split must give {names} more than 0, size at least 0, and nothing to other parts"
             )
-        if min(parts.threshold, parts.encoding) <= 0 or min(parts.size, parts.contributions) < 0:
-            raise ParameterError(
-                f"{_OWNER}: split must give threshold and {self.encoding} more than 0 and size at least 0"
-            )
-        whole = parts.size + parts.threshold + parts.encoding + parts.contributions
-        if whole != self.epsilon:
-            total = whole / self.epsilon
+        if parts.total != self.epsilon:
+            total = parts.total / self.epsilon
             raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
-        smallest = min(part for part in (parts.size / 2, parts.threshold, parts.encoding) if part)
+        smallest = min(part for part in (parts.size / 2, *(getattr(parts, name) for name in needed)) if part)
         if self.max_contributions / smallest > _LARGEST_SCALE:
             raise ParameterError(
                 f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
@@ -293,83 +375,167 @@ class ReleaseParams:
             raise ParameterError(
                 f"{_OWNER}: split.size must be 0 where expected_records and expected_keys are given"
             )
-        return parts
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether keys are selected by weights."""
+        return self.key_selection == "weighted"
+
+    @property
+    def encodes(self) -> bool:
+        """Return whether counts of keys that are not selected are released."""
+        return self.encoding != NO_ENCODING.name
+
+    @property
+    def sized(self) -> bool:
+        """Return whether sizes are released from the data: for an encoding, and at δ = 0 for the domain of
+        fingerprints."""
+        return self.expected_keys is None and (self.encodes or self.delta == 0)
+
+    def without_weights(self, caller: str) -> ReleaseParams:
+        """Return the same with keys selected by a threshold, for data without users; refuse where weights were asked
+        for."""
+        if not self.weighted:
+            return self
+        given: dict[str, Any] = getattr(self, "_given", {"key_selection": "weighted"})
+        if given["key_selection"] is not None:
+            raise ParameterError(
+                f"{caller}: key_selection weighted needs users and any keys; set it to threshold"
+            )
+        return ReleaseParams(**{**given, "key_selection": "threshold"})
+
+    def for_public_keys(self, caller: str) -> ReleaseParams:
+        """Return the same for public keys: all of ε and δ goes to noise on each, the smaller unless it is stated."""
+        params = self.without_weights(caller)
+        if not params.delta:
+            return params
+        noise = getattr(params, "_given", {}).get("noise", params.noise)
+        params = params._changed(
+            split=Split(Fraction(0), params.epsilon, Fraction(0)),
+            encoding=NO_ENCODING.name,
+            expected_records=None,
+            expected_keys=None,
+            fit_split=False,
+            noise=noise,
+        )
+        params._put(noise=params._smaller_noise() if noise == "auto" else noise)
+        params._check_noise()
+        return params
 
     def _fits_by_default(self) -> bool:
-        """Whether an encoding is fitted to released sizes unless shares are stated."""
+        """Return whether an encoding is fitted to released sizes unless shares are stated."""
         return encoding_named(self.encoding).noisy and self.delta == 0 and self.expected_keys is None
 
     def with_threshold_share(self, share: Fraction) -> ReleaseParams:
-        """The same with this share of what sizing leaves of ε for the threshold."""
+        """Return the same with this share of what sizing leaves of ε for the threshold."""
         rest = self.split.threshold + self.split.encoding
-        split = Split(self.split.size, rest * share, rest - rest * share, self.split.contributions)
+        split = replace(self.split, threshold=rest * share, encoding=rest - rest * share)
         return self._changed(split=split, fit_split=False)
 
     def with_contributions(self, chosen: int) -> ReleaseParams:
-        """The same with this C, chosen from the data."""
+        """Return the same with this C, chosen from the data."""
         return self._changed(max_contributions=chosen, choose_contributions=False)
 
     def without_choice(self, stated: int) -> ReleaseParams:
-        """What is left to release, at this C, once a choice of it is paid: for forecasts."""
+        """Return what is left to release, at this C, once a choice of it is paid: for forecasts."""
         split = replace(self.split, contributions=Fraction(0))
         return self.with_contributions(stated)._changed(
             epsilon=self.epsilon - self.split.contributions, split=split
         )
 
+    def of_counts(self) -> ReleaseParams:
+        """Return the same for counts, each of which stands for the granularity: for forecasts."""
+        return self._changed(granularity=None)
+
     def _changed(self, **changes: Any) -> ReleaseParams:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ReleaseParams(**bounds_in_values({**values, **changes}))
+        """Return a copy with some fields changed, as a plan does: what holds for these parameters was checked."""
+        out = object.__new__(ReleaseParams)
+        out._put(**{field.name: getattr(self, field.name) for field in fields(self)})
+        out._put(**changes)
+        return out
 
     @property
     def per_count(self) -> Fraction:
-        """What one count stands for: answers are multiplied by it."""
-        return self.unit or Fraction(1)
-
-    def of_counts(self) -> ReleaseParams:
-        """The same for counts, each of which stands for a unit: for forecasts."""
-        return self._changed(unit=None)
+        """Return what one count stands for: answers are multiplied by it."""
+        return self.granularity or Fraction(1)
 
     @property
     def grid(self) -> Grid | None:
-        """The grid of values, where they are added up."""
-        return None if self.unit is None else Grid(self.unit, self.max_per_key)
+        """Return the grid of values, where they are summed."""
+        return None if self.granularity is None else Grid(self.granularity, self.max_per_key)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one user moves the counts, which the noise is calibrated for."""
+        """Return how far one user moves the counts, which the noise is calibrated for."""
         classes = encoding_named(self.encoding).classes(self.noise, self.max_contributions) or 0
         return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
 
     @property
     def record_bounds(self) -> tuple[int, int]:
-        """Where a record is the privacy unit: how many of its keys count, and how often one of them.
+        """Return how many keys of a record count, and how often one of them, where a record is the privacy unit.
 
-        A record adds its value, at most ``max_per_key`` units, to each of its keys.
+        A record adds its value, at most ``max_per_key`` times the granularity, to each of its keys.
         """
-        if self.unit is None:
+        if self.granularity is None:
             return self.max_contributions, self.max_per_key
         return self.max_contributions // self.max_per_key, 1
 
     @property
+    def gaussian(self) -> GaussianPlan:
+        """Return noise scales and thresholds of weighted key selection, and of all vectors that share its noise.
+
+        Selection comes before C is chosen from the data, so its scales hold for each C that may be.
+        """
+        split = self.split
+        encoded = split.encoding if encoding_named(self.encoding).noisy else Fraction(0)
+        choices = self.choices or (self.max_contributions,)
+        plan = plan_gaussian(
+            split.selection + split.counts + encoded,
+            self.delta,
+            max_keys=self.max_keys_selection,
+            rounds=self.selection_rounds,
+            shares=(split.selection, split.counts, encoded),
+            counts=tuple(self._changed(max_contributions=c).sensitivity for c in choices),
+        )
+        return plan.with_counts(self.sensitivity)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Return the values of C of which one is chosen from the data, or was; none where it was stated."""
+        return tuple(c for c in GRID if c >= self.max_per_key) if self.split.contributions else ()
+
+    @property
     def noisy_parts(self) -> tuple[Fraction, ...]:
-        """The parts of ε for noise on counts: of the list, and of an encoding that has the same noise."""
+        """Return the parts of ε for noise on counts: of listed keys, and of an encoding that has the same noise."""
         listed, encoded = self.split.threshold, self.split.encoding
         return (listed, encoded) if encoding_named(self.encoding).noisy else (listed,)
 
-    def _smaller_noise(self) -> str:
-        """The noise with the smaller variance, in all of its vectors together."""
+    def _best_noise(self) -> str:
+        """Return the noise with which a threshold lists the most keys: that of the lower threshold."""
         if self.delta == 0:
             return "laplace"
-        variances = {}
+        if self.weighted:
+            return "gaussian"
         # Where C is not chosen yet, it is for the users with many keys that it will be.
         most = 64 if self.choose_contributions else self.max_contributions
         bounds = Sensitivity(max(most, self.max_per_key), self.max_per_key)
-        for word in NOISES:
-            noise = noise_of(word)
+        thresholds = {}
+        for name in NOISES:
+            noise = noise_of(name)
             scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], bounds)
-            if max(scales) <= noise.most_scale:
-                variances[word] = sum(noise.variance(scale) for scale in scales)
-        return min(variances, key=lambda word: variances[word])
+            if max(scales) <= noise.max_scale:
+                thresholds[name] = calibrate(noise, self.noisy_parts, self.delta, bounds)[1]
+        return min(thresholds, key=lambda name: thresholds[name])
+
+    def _smaller_noise(self) -> str:
+        """Return the noise with the smaller variance on all of ε and δ, for public keys."""
+        variances = {}
+        for name in NOISES:
+            noise = noise_of(name)
+            (scale,) = noise.scales((self.epsilon,), self.delta, self.sensitivity)
+            if scale <= noise.max_scale:
+                variances[name] = noise.variance(scale)
+        return min(variances, key=lambda name: variances[name])
 
     def _check_noise(self) -> None:
         noise = noise_of(self.noise)
@@ -377,56 +543,75 @@ class ReleaseParams:
             raise ParameterError(
                 f"{_OWNER}: noise {self.noise} needs delta above 0; set delta, or noise to laplace"
             )
+        if self.weighted:
+            if self.noise != "gaussian":
+                raise ParameterError(
+                    f"{_OWNER}: key_selection weighted needs delta above 0 and noise gaussian"
+                )
+            if self.delta:  # about, with room: the exact scales take seconds to find
+                mu = gdp_mu(self.split.selection + self.split.counts, self.delta / 2)
+                if 16 * self.sensitivity.l2_squared > (noise.max_scale * Fraction(mu)) ** 2:
+                    raise ParameterError(
+                        f"{_OWNER}: noise gaussian would have a scale above {noise.max_scale / 4:g};"
+                        " lower max_contributions or raise epsilon"
+                    )
+            return
         if self.noise == "laplace":
             return
         scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], self.sensitivity)
-        if max(scales) > noise.most_scale:
+        if max(scales) > noise.max_scale:
             raise ParameterError(
-                f"{_OWNER}: noise {self.noise} would have a scale above {noise.most_scale};"
+                f"{_OWNER}: noise {self.noise} would have a scale above {noise.max_scale};"
                 " lower max_contributions or raise epsilon"
             )
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the encoding is asked for."""
+        """Return the options of the encoding."""
         return {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
 
     @classmethod
     def paper(cls, **changes: Any) -> ReleaseParams:
-        """The setting of Aumüller, Lebeda, Pagh 2021: d = 2^64, one false key, flat columns of 10 k bits, w = C·α/ε."""
+        """Return the setting of Aumüller, Lebeda, Pagh 2021.
+
+        That is d = 2^64, one false key, flat columns of 10 k bits, w = C·α/ε.
+        """
         setting: dict[str, Any] = {
             "domain_bits": 64,
             "false_keys": 1,
             "columns": "flat",
             "bits_per_key": 10,
             "width": "paper",
+            "key_selection": "threshold",
         }
         return cls(**{**setting, **changes})
 
-    def as_text(self) -> dict[str, Any]:
-        """Exact, JSON-ready form; `from_text` reads it back."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the exact, JSON-ready form; `from_dict` reads it back."""
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("fit_split", "choose_contributions", "unit") and not value:
+            if field.name in ("fit_split", "choose_contributions", "granularity") and not value:
+                continue
+            if field.name in _WEIGHTED_FIELDS and not self.weighted:
                 continue
             if isinstance(value, Split):
-                value = value.as_text()
+                value = value.to_dict()
             out[field.name] = show(value) if isinstance(value, Fraction) else value
         return out
 
     @classmethod
-    def from_text(cls, text: Mapping[str, Any]) -> ReleaseParams:
-        """Parameters from `as_text`."""
-        values = {"noise": "laplace", **text}
+    def from_dict(cls, text: Mapping[str, Any]) -> ReleaseParams:
+        """Return the parameters that `to_dict` wrote."""
+        values = {"noise": "laplace", "key_selection": "threshold", **text}
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
         parts = values.get("split")
         if isinstance(parts, Mapping):
-            values["split"] = Split.from_text(parts)
-        if "unit" in values:
-            values["unit"] = rational(values["unit"], "unit", _OWNER)
+            values["split"] = Split.from_dict(parts)
+        if "granularity" in values:
+            values["granularity"] = rational(values["granularity"], "granularity", _OWNER)
             for name in ("max_contributions", "max_per_key"):
-                integer(values.get(name), name, _OWNER, low=1, high=_MOST_CONTRIBUTIONS)
+                integer(values.get(name), name, _OWNER, low=1, high=MAX_CONTRIBUTIONS)
         return cls(**bounds_in_values(values), already_released=True)

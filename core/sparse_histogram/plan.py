@@ -1,4 +1,4 @@
-"""From what was asked and what sizes are known to every number of the release, before any further data are touched.
+"""The plan of a release: every public number of it, before any further data are touched.
 
 A `Plan` is public: it follows from the parameters and from released (or guessed) sizes alone. All of its arithmetic
 is on integers and fractions, so that every worker on every machine computes the same plan.
@@ -12,26 +12,38 @@ from fractions import Fraction
 from typing import Any
 
 from hushgram.accounting import Event, Guarantee
-from hushgram.encodings import Demand, Encoding, Space, encoding_named, encoding_of
+from hushgram.encodings import Encoding, Layout, LayoutSpec, encoding_named, encoding_of
 from hushgram.errors import ParameterError
+from hushgram.key_selection import threshold
+from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
-from hushgram.sensitivity import UNITS, Sensitivity, Unit
-from hushgram.sparse_histogram import sizing, threshold
-from hushgram.sparse_histogram.contributions import GRID, MOST, UserTotals, privacy
-from hushgram.sparse_histogram.kinds import LEAST_KEYS, PUBLIC, PURE, TEXT, Kind, kind_of
+from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
+from hushgram.sparse_histogram import contribution_bounds, sizing
+from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.selection import (
+    FINGERPRINTS,
+    MIN_KEYS,
+    PUBLIC_KEYS,
+    TEXTS,
+    WEIGHTS,
+    KeySelection,
+    selection_of,
+)
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 __all__ = [
     "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan", "release_events",
+    "release_steps",
 ]  # fmt: skip
 
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
-_MOST_FALSE_KEYS = 1 << 24
-_MOST_SIZE_NOISE = 1 << 28
+_MAX_FALSE_KEYS = 1 << 24
+_MAX_SIZE_NOISE = 1 << 28
 # No threshold is further out than so many scales: the tail there is below 10^-80 for either noise.
-_MOST_SCALES = 200
+_MAX_SCALES = 200
+_MAX_CAP = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -42,183 +54,213 @@ class Plan:
     sizes: Sizes
     #: how many keys there is room for
     keys: int
-    kind: Kind
+    selection: KeySelection
     domain_bits: int | None
-    #: from this noisy count on a key is heavy
+    #: from this noisy count on a key is listed
     threshold: int
     scale: Fraction
-    #: the word of the noise
-    noise_word: str
-    #: of the encoded counts; None where a public list is all that is released
-    space: Space | None
+    #: the name of the noise
+    noise_name: str
+    #: of the encoded counts; None where selected or public keys are all that is released
+    layout: Layout | None
     #: who is protected
-    unit: Unit = "user"
+    unit: PrivacyUnit = "user"
     #: from which C was chosen; None where it was stated
     totals: UserTotals | None = None
+    #: of keys that are selected by weights
+    rounds: SelectionPlan | None = None
 
     @property
     def noise(self) -> Noise:
-        """The noise on the counts of heavy keys."""
-        return noise_of(self.noise_word)
+        """Return the noise on the counts of listed keys."""
+        return noise_of(self.noise_name)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one privacy unit moves the counts, which all noise is calibrated for."""
+        """Return how far one privacy unit moves the counts, which all noise is calibrated for."""
         return replace(self.params.sensitivity, unit=self.unit)
 
     @property
     def listed_sensitivity(self) -> Sensitivity:
-        """The same for what the threshold tells apart."""
-        return self.kind.told_apart(replace(self.sensitivity, classes=0))
+        """Return the same for keys as the selection identifies them."""
+        return self.selection.sensitivity(replace(self.sensitivity, classes=0))
 
     @property
-    def demand(self) -> Demand:
-        """What the space was planned for."""
-        scale = self.space.noise_scale if self.space else None
-        return _demand(self.params, self.sizes, self.keys, self.threshold, scale)
+    def layout_spec(self) -> LayoutSpec:
+        """Return what the layout was planned for."""
+        scale = self.layout.noise_scale if self.layout else None
+        return _layout_spec(self.params, self.sizes, self.keys, self.threshold, scale)
 
     @property
     def bits(self) -> int:
-        """Bits of the encoded counts."""
-        return 0 if self.space is None else self.space.bits
+        """Return the bits of the encoded counts."""
+        return 0 if self.layout is None else self.layout.bits
 
     def guarantee(self) -> Guarantee:
-        """The guarantee of the parts, once each is confirmed by its privacy map; raises if a map exceeds its share."""
-        if self.space is None:
-            _check_public(self)
-        else:
-            _check_parts(self, self.space)
+        """Return the guarantee of the parts, each confirmed by its privacy map; raise where a map exceeds its share."""
+        _check_parts(self) if self.selection.selects else _check_public(self)
         return Guarantee.of(
             self.events(),
             max_contributions=self.params.max_contributions * self.params.per_count,
             max_per_key=self.params.max_per_key * self.params.per_count,
             subject="The sketch is",
             unit=self.unit,
+            steps=release_steps(self.params),
         )
 
     def events(self) -> list[Event]:
-        """What the release is charged for."""
-        return release_events(self.params, self.unit, public=self.space is None)
+        """Return what the release is charged for."""
+        return release_events(self.params, self.unit, public=not self.selection.selects)
 
-    def as_text(self) -> dict[str, Any]:
-        """JSON-ready form."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form."""
         return {
             "unit": self.unit,
-            "params": self.params.as_text(),
-            "sizes": self.sizes.as_text(),
+            "params": self.params.to_dict(),
+            "sizes": self.sizes.to_dict(),
             "keys": self.keys,
-            "kind": self.kind.word,
+            "kind": self.selection.name,
             "domain_bits": self.domain_bits,
             "threshold": self.threshold,
-            "noise": self.noise_word,
+            "noise": self.noise_name,
             "scale": show(self.scale),
-            "encoding": None if self.space is None else self.space.encoding,
-            "space": None if self.space is None else self.space.as_text(),
-            **({} if self.totals is None else {"user_totals": self.totals.as_text()}),
+            "encoding": None if self.layout is None else self.layout.encoding,
+            "layout": None if self.layout is None else self.layout.to_dict(),
+            **({} if self.totals is None else {"user_totals": self.totals.to_dict()}),
+            **({} if self.rounds is None else {"weighted_selection": self.rounds.to_dict()}),
         }
 
     @classmethod
-    def from_text(cls, text: Mapping[str, Any]) -> Plan:
-        """The plan that `as_text` wrote; ParameterError where a number is out of range."""
-        kind, unit = kind_of(text["kind"]), text["unit"]
-        if unit not in UNITS:
-            raise ParameterError(f"Plan: unit must be one of {', '.join(UNITS)}, got {str(unit)[:40]!r}")
-        params = ReleaseParams.from_text(text["params"])
-        scale = rational(text["scale"], "scale", "Plan")
-        noise, part = noise_of(text["noise"]), params.split.threshold if kind.sparse else params.epsilon
-        if not noise.plausible(scale, part, params.sensitivity):
+    def from_dict(cls, text: Mapping[str, Any]) -> Plan:
+        """Return the plan that `to_dict` wrote; raise a ParameterError where a number is out of range."""
+        selection, unit = selection_of(text["kind"]), text["unit"]
+        if unit not in PRIVACY_UNITS:
             raise ParameterError(
-                f"Plan: scale {show(scale)[:60]} is not that of {noise.id} noise for epsilon and max_contributions"
+                f"Plan: unit must be one of {', '.join(PRIVACY_UNITS)}, got {str(unit)[:40]!r}"
             )
-        highest = int(_MOST_SCALES * scale) + params.max_contributions + 100
+        params = ReleaseParams.from_dict(text["params"])
+        scale = rational(text["scale"], "scale", "Plan")
+        noise, part = noise_of(text["noise"]), params.split.threshold if selection.selects else params.epsilon
+        plausible = (
+            noise.in_range(scale)
+            if selection is WEIGHTS
+            else noise.plausible(scale, part, params.sensitivity)
+        )
+        if not plausible:
+            raise ParameterError(
+                f"Plan: scale {show(scale)[:60]} is not that of {noise.name} noise for epsilon and max_contributions"
+            )
+        encoded = selection.selects and params.encodes
+        if encoded != (text["encoding"] is not None):
+            raise ParameterError("Plan: encoding must be that of the parameters")
+        highest = int(_MAX_SCALES * scale) + params.max_contributions + 100
+        if selection is WEIGHTS:
+            highest = _MAX_CAP
         return cls(
             params=params,
-            sizes=Sizes.from_text(text["sizes"]),
+            sizes=Sizes.from_dict(text["sizes"]),
             keys=integer(text["keys"], "keys", "Plan", low=1, high=1 << 62),
-            kind=kind,
-            domain_bits=kind.checked_domain(text["domain_bits"]),
+            selection=selection,
+            domain_bits=selection.checked_domain(text["domain_bits"]),
             threshold=integer(
                 text["threshold"],
                 "threshold",
                 "Plan",
-                low=int(kind.sparse),
-                high=highest if kind.sparse else 0,
+                low=int(selection.selects),
+                high=highest if selection.selects else 0,
             ),
             scale=scale,
-            noise_word=noise.id,
-            space=encoding_of(text["encoding"]).read_space(text["space"]) if kind.sparse else None,
+            noise_name=noise.name,
+            layout=encoding_of(text["encoding"]).read_layout(text["layout"]) if encoded else None,
             unit=unit,
-            totals=UserTotals.from_text(text["user_totals"]) if "user_totals" in text else None,
+            totals=UserTotals.from_dict(text["user_totals"]) if "user_totals" in text else None,
+            rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
         )
 
 
 def expected_sizes(params: ReleaseParams) -> Sizes | None:
-    """Sizes that the user stated, or None where they must be released from the data."""
+    """Return the sizes that the user stated, or None where they must be released from the data."""
     if params.expected_keys is None or params.expected_records is None:
         return None
     return Sizes(params.expected_records, params.expected_keys, (), Fraction(0))
 
 
-def make_plan(params: ReleaseParams, sizes: Sizes, unit: Unit = "user") -> Plan:
-    """Domain, threshold and space of the encoding for these parameters and sizes."""
+def make_plan(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit = "user") -> Plan:
+    """Return the plan for these parameters and sizes: domain, threshold, and layout of the encoding."""
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
-    keys = max(sizes.keys, -(-sizes.scale // 1), LEAST_KEYS)
+    keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     if params.fit_split:
         return _fitted(params, sizes, unit)
-    kind = _kind(params)
-    scale, of_space = _scales(params)
-    domain_bits, heavy_from = kind.threshold(params, keys, noise_of(params.noise), scale)
-    space = _encoding(params).plan(_demand(params, sizes, keys, heavy_from, of_space))
-    return Plan(params, sizes, keys, kind, domain_bits, heavy_from, scale, params.noise, space, unit)
+    selection = _selection(params)
+    scale, of_layout = _scales(params)
+    domain_bits, heavy_from = selection.threshold(params, keys, noise_of(params.noise), scale)
+    spec = _layout_spec(params, sizes, keys, heavy_from, of_layout)
+    layout = _encoding(params).plan(spec) if params.encodes else None
+    rounds = params.gaussian.selection if params.weighted else None
+    return Plan(
+        params,
+        sizes,
+        keys,
+        selection,
+        domain_bits,
+        heavy_from,
+        scale,
+        params.noise,
+        layout,
+        unit,
+        rounds=rounds,
+    )
 
 
-def _fitted(params: ReleaseParams, sizes: Sizes, unit: Unit) -> Plan:
-    """The plan with the least error among those that the noise can divide ε for. Sizes are public: this is free."""
+def _fitted(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
+    """Return the plan with the least error among the shares of ε of the noise. Sizes are public: this is free."""
 
     def error(plan: Plan) -> Fraction:
-        assert plan.space is not None
-        return _encoding(params).squared_error(plan.space, plan.demand)
+        assert plan.layout is not None
+        return _encoding(params).squared_error(plan.layout, plan.layout_spec)
 
     shares = noise_of(params.noise).shares
     return min((make_plan(params.with_threshold_share(share), sizes, unit) for share in shares), key=error)
 
 
-def make_public_plan(params: ReleaseParams, keys: int, unit: Unit = "user") -> Plan:
-    """For a public list of keys: all of ε goes to noise on every one of them; nothing is encoded, δ = 0."""
-    if params.delta != 0:
-        raise ParameterError("ReleaseParams: a public list of keys needs no delta; set delta to 0")
+def make_public_plan(params: ReleaseParams, keys: int, unit: PrivacyUnit = "user") -> Plan:
+    """Return the plan for public keys: all of ε and δ goes to noise on every one of them; nothing is encoded."""
+    params = params.for_public_keys("ReleaseParams")
     sizes = Sizes(0, keys, (), Fraction(0))
-    (scale,) = noise_of(params.noise).scales((params.epsilon,), Fraction(0), params.sensitivity)
-    return Plan(params, sizes, keys, PUBLIC, None, 0, scale, params.noise, None, unit)
+    (scale,) = noise_of(params.noise).scales((params.epsilon,), params.delta, params.sensitivity)
+    return Plan(params, sizes, keys, PUBLIC_KEYS, None, 0, scale, params.noise, None, unit)
 
 
 def check_params(params: ReleaseParams) -> None:
     """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
     if params.choose_contributions:  # as below: what holds at both ends holds between them
-        for chosen in (max(GRID[0], params.max_per_key), MOST):
-            params.with_contributions(chosen)
+        for chosen in (max(GRID[0], params.max_per_key), MAX_CHOICE):
+            params.with_contributions(chosen).check()
         return
     if params.fit_split:  # any of these may be chosen, when nothing may be refused any more
         for share in noise_of(params.noise).shares:
-            params.with_threshold_share(share)
-    noise, (scale, of_space) = noise_of(params.noise), _scales(params)
-    worst = _kind(params).highest_threshold(params, noise, scale)
-    _encoding(params).check(_demand(params, Sizes(1, 1, (), Fraction(0)), LEAST_KEYS, worst, of_space))
+            params.with_threshold_share(share).check()
+    noise = noise_of(params.noise)
+    scale, of_layout = _scales(params)
+    worst = _selection(params).highest_threshold(params, noise, scale)
+    _encoding(params).check(_layout_spec(params, Sizes(1, 1, (), Fraction(0)), MIN_KEYS, worst, of_layout))
     stated = params.false_keys if params.false_keys >= 1 else params.false_keys * (params.expected_keys or 0)
-    if params.delta == 0 and stated > _MOST_FALSE_KEYS:
+    if params.delta == 0 and stated > _MAX_FALSE_KEYS:
         raise ParameterError(
-            f"ReleaseParams: false_keys must let in at most {_MOST_FALSE_KEYS:,} false keys, got about"
+            f"ReleaseParams: false_keys must let in at most {_MAX_FALSE_KEYS:,} false keys, got about"
             f" {int(stated):,}; lower false_keys"
         )
-    if params.split.size and sizing.of_sizes(params.sensitivity).l1 / params.split.size > _MOST_SIZE_NOISE:
+    if params.split.size and sizing.of_sizes(params.sensitivity).l1 / params.split.size > _MAX_SIZE_NOISE:
         raise ParameterError(
-            f"ReleaseParams: the number of keys would have noise above {_MOST_SIZE_NOISE:,}, and room for so many;"
+            f"ReleaseParams: the number of keys would have noise above {_MAX_SIZE_NOISE:,}, and room for so many;"
             " state expected_keys and expected_records, lower max_contributions or raise epsilon"
         )
 
 
-def _kind(params: ReleaseParams) -> Kind:
-    return PURE if params.delta == 0 else TEXT
+def _selection(params: ReleaseParams) -> KeySelection:
+    if params.weighted:
+        return WEIGHTS
+    return FINGERPRINTS if params.delta == 0 else TEXTS
 
 
 def _encoding(params: ReleaseParams) -> Encoding:
@@ -226,22 +268,28 @@ def _encoding(params: ReleaseParams) -> Encoding:
 
 
 def _scales(params: ReleaseParams) -> tuple[Fraction, Fraction | None]:
-    """Scales of the noise of the list, and of the cells of an encoding that has the same noise."""
+    """Return the scales of the noise of listed keys, and of the cells of an encoding that has the same noise."""
+    if params.weighted:
+        return params.gaussian.counts_scale, params.gaussian.encoding_scale
     noise = noise_of(params.noise)
-    of_noise, _ = noise.split_delta(params.delta)
-    listed, *encoded = noise.scales(params.noisy_parts, of_noise, params.sensitivity)
+    if params.delta:
+        (listed, *encoded), _ = threshold.calibrate(
+            noise, params.noisy_parts, params.delta, params.sensitivity
+        )
+    else:
+        listed, *encoded = noise.scales(params.noisy_parts, params.delta, params.sensitivity)
     return listed, encoded[0] if encoded else None
 
 
 def listed_variance(params: ReleaseParams) -> Fraction:
-    """Variance of the noise on a listed count."""
+    """Return the variance of the noise on a listed count."""
     return noise_of(params.noise).variance(_scales(params)[0])
 
 
-def _demand(
+def _layout_spec(
     params: ReleaseParams, sizes: Sizes, keys: int, heavy_from: int, scale: Fraction | None = None
-) -> Demand:
-    return Demand(
+) -> LayoutSpec:
+    return LayoutSpec(
         epsilon=params.split.encoding,
         delta=Fraction(0),
         max_contributions=params.max_contributions,
@@ -257,13 +305,23 @@ def _demand(
     )
 
 
-def release_events(params: ReleaseParams, unit: Unit, *, public: bool = False) -> list[Event]:
+def release_events(params: ReleaseParams, unit: PrivacyUnit, *, public: bool = False) -> list[Event]:
     """Return the mechanisms of a release and what each may cost; they compose by addition, also where one is planned
-    by the output of another. ``public`` is for a public list of keys, on which all of ε is spent.
+    by the output of another. ``public`` is for public keys, on which all of ε is spent, and of δ where noise needs it.
     """
     split, noisy = params.split, params.noisy_parts
     if public:
-        parts = [Event("laplace", params.epsilon, relation=unit)]
+        spent = Fraction(0) if params.noise == "laplace" else params.delta
+        parts = [Event(params.noise, params.epsilon, spent, relation=unit)]
+    elif (
+        params.weighted
+    ):  # weights, counts and cells with the same noise: one mechanism on all of these vectors
+        pure = Fraction(0) if encoding_named(params.encoding).noisy else split.encoding
+        gaussian = split.selection + split.counts + split.encoding - pure
+        parts = [
+            Event("weighted-selection", gaussian, params.delta, relation=unit),
+            Event(params.encoding, pure, relation=unit),
+        ]
     elif len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
         parts = [Event(params.noise, sum(noisy, Fraction(0)), params.delta, relation=unit)]
     else:
@@ -281,27 +339,70 @@ def release_events(params: ReleaseParams, unit: Unit, *, public: bool = False) -
     return [event for event in (*before, *parts) if event.epsilon or event.delta]
 
 
+def release_steps(params: ReleaseParams) -> str:
+    """Describe the parts of a release with weighted key selection, with the bounds of each; empty for any other.
+
+    Users are bounded anew for each part, so that no one bound holds for all of them.
+    """
+    if not params.weighted:
+        return ""
+    per = params.per_count
+    most = f"at most {show(params.max_contributions * per)} per user"
+    if params.choose_contributions:
+        most = "at most max_contributions per user"
+    per_key = f"{most}, {show(params.max_per_key * per)} per key"
+    rounds = "one round" if params.selection_rounds == 1 else "two rounds"
+    keys = "key" if params.max_keys_selection == 1 else "keys"
+    steps = [f"selects keys by weights in {rounds} (at most {params.max_keys_selection} {keys} per user)"]
+    if params.split.contributions:
+        steps.append("chooses max_contributions from noisy numbers of users")
+    steps.append(f"counts the selected keys ({per_key})")
+    if params.split.size:
+        steps.append("releases sizes of the other keys")
+    if params.encodes:
+        steps.append(f"encodes counts of the other keys by {params.encoding} ({per_key})")
+    else:
+        steps.append("releases nothing about other keys")
+    return f"It {', '.join(steps[:-1])}, and {steps[-1]}."
+
+
 def _check_public(plan: Plan) -> None:
-    if not plan.noise.holds((plan.scale,), (plan.params.epsilon,), Fraction(0), plan.sensitivity):
+    allowed = sum((event.delta for event in plan.events()), Fraction(0))
+    if plan.noise.privacy_map((plan.scale,), plan.params.epsilon, plan.sensitivity) > allowed:
         raise ParameterError("Plan: noise is smaller than epsilon allows")
 
 
-def _check_parts(plan: Plan, space: Space) -> None:
+def _check_parts(plan: Plan) -> None:
     """Raise where the privacy map of a mechanism exceeds its share of ε or δ."""
-    params, split = plan.params, plan.params.split
-    size = sizing.privacy(plan.sizes.scale, plan.sensitivity) if plan.sizes.scale else Fraction(0)
+    params, split, layout = plan.params, plan.params.split, plan.layout
+    if plan.sizes.scale and sizing.privacy_map(plan.sizes.scale, plan.sensitivity) > split.size:
+        raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
+    if plan.totals is None and split.contributions:
+        raise ParameterError("Plan: max_contributions was chosen from the data, but user_totals are missing")
+    if plan.totals is not None and contribution_bounds.privacy_map(plan.totals.scale) > split.contributions:
+        raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
+    if layout is not None:
+        layout.check_privacy(plan.layout_spec)
+    of_cells = None if layout is None else layout.noise_scale
+    if plan.rounds is not None:
+        gaussian = split.selection + split.counts + (split.encoding if of_cells is not None else Fraction(0))
+        if not plan.rounds.privacy_map(plan.scale, of_cells, gaussian, params.delta, params.sensitivity):
+            raise ParameterError(
+                "Plan: noise or thresholds are smaller than the split of epsilon and delta allow"
+            )
+        return
+    scales = (plan.scale,) if of_cells is None else (plan.scale, of_cells)
+    epsilon = sum(params.noisy_parts, Fraction(0))
+    if plan.selection is TEXTS and threshold.joint_holds(
+        plan.threshold, plan.noise, scales, epsilon, params.delta, params.sensitivity
+    ):
+        return
     of_noise, of_threshold = plan.noise.split_delta(params.delta)
-    if plan.kind is TEXT:
-        found = threshold.delta_of(plan.threshold, plan.noise, plan.scale, plan.listed_sensitivity)
+    if plan.selection is TEXTS:
+        found = threshold.privacy_map(plan.threshold, plan.noise, plan.scale, plan.listed_sensitivity)
         if found > of_threshold:
             raise ParameterError(
                 f"Plan: threshold {plan.threshold} is too low for delta {show(of_threshold)}"
             )
-    space.check_loss(plan.demand)
-    scales = (plan.scale,) if space.noise_scale is None else (plan.scale, space.noise_scale)
-    if plan.totals is None and split.contributions:
-        raise ParameterError("Plan: max_contributions was chosen from the data, and from what is not said")
-    if plan.totals is not None and privacy(plan.totals.scale) > split.contributions:
-        raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
-    if size > split.size or not plan.noise.holds(scales, params.noisy_parts, of_noise, params.sensitivity):
+    if plan.noise.privacy_map(scales, epsilon, params.sensitivity) > of_noise:
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")

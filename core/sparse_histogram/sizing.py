@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import UNBOUNDED, Exact, Sensitivity
 
-__all__ = ["PROFILE_GRID", "Sizes", "Survey", "of_sizes", "privacy", "release_sizes"]
+__all__ = ["PROFILE_GRID", "Sizes", "Survey", "of_sizes", "privacy_map", "release_sizes"]
 
 
 def _grid() -> tuple[int, ...]:
-    """Every t up to 16, then four an octave up to 2^40: fine where the decoder needs it, and free (see above)."""
+    """Return every t up to 16, then four per octave up to 2^40: fine where the decoder needs it, and free."""
     octaves = (base << shift for shift in range(2, 39) for base in (4, 5, 6, 7))
     return tuple(sorted({*range(1, 17), *(t for t in octaves if t > 16), 1 << 40}))
 
@@ -56,12 +56,12 @@ class Survey(Exact):
 
     @classmethod
     def of(cls, shards: Iterable[tuple[int, Histogram]]) -> Survey:
-        """Of noise shards by number, each complete."""
-        held = list(shards)
-        ordered = np.sort(np.concatenate([part.counts for _, part in held] or [np.zeros(0, np.int64)]))
+        """Return the survey of noise shards by number, each complete."""
+        found = list(shards)
+        ordered = np.sort(np.concatenate([part.counts for _, part in found] or [np.zeros(0, np.int64)]))
         profile = len(ordered) - np.searchsorted(ordered, np.array(PROFILE_GRID, np.int64), side="left")
-        digests = tuple((shard, part.digest()) for shard, part in held)
-        moved = of_sizes(Exact.shared(part for _, part in held))
+        digests = tuple((shard, part.digest()) for shard, part in found)
+        moved = of_sizes(Exact.shared(part for _, part in found))
         return cls(int(ordered.sum()), profile.astype(np.int64), digests, moved)
 
     def __add__(self, other: Survey) -> Survey:
@@ -73,7 +73,7 @@ class Survey(Exact):
         )
 
     def data_digest(self) -> bytes:
-        """Of all data, whatever the order and grouping in which their shards came."""
+        """Return the digest of all data, whatever the order and grouping in which their shards came."""
         shards, digests = zip(*sorted(self.digests), strict=True)
         if shards != tuple(range(NOISE_SHARDS)):
             raise AssertionError(f"a survey needs each of the {NOISE_SHARDS} noise shards once")
@@ -92,8 +92,8 @@ class Sizes:
     profile: tuple[int, ...]
     scale: Fraction
 
-    def as_text(self) -> dict[str, Any]:
-        """JSON-ready form."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON-ready form."""
         return {
             "records": self.records,
             "keys": self.keys,
@@ -103,8 +103,8 @@ class Sizes:
         }
 
     @classmethod
-    def from_text(cls, text: Mapping[str, Any]) -> Sizes:
-        """What `as_text` wrote; ParameterError where a number is out of range."""
+    def from_dict(cls, text: Mapping[str, Any]) -> Sizes:
+        """Return the sizes that `to_dict` wrote; raise a ParameterError where a number is out of range."""
         grid, profile = text["profile_at"], text["profile"]
         if grid not in ([], list(PROFILE_GRID)) or not isinstance(profile, list) or len(profile) != len(grid):
             raise ParameterError("Sizes: profile must be empty or have a number for each t of the grid")
@@ -122,13 +122,13 @@ def of_sizes(counts: Sensitivity) -> Sensitivity:
     return replace(counts.added_up(), max_contributions=2 * counts.max_contributions)
 
 
-def privacy(scale: Fraction, counts: Sensitivity) -> Fraction:
-    """ε of the release with this noise scale."""
+def privacy_map(scale: Fraction, counts: Sensitivity) -> Fraction:
+    """Return ε of the release with this noise scale."""
     return of_sizes(counts).l1 / scale
 
 
 def release_sizes(survey: Survey, epsilon: Fraction, counts: Sensitivity, release_key: ReleaseKey) -> Sizes:
-    """n̂ and N̂_t with noise of scale 2C/ε, for the sensitivity of ``counts``."""
+    """Release n̂ and N̂_t with noise of scale 2C/ε, for the sensitivity of ``counts``."""
     calibrated = of_sizes(counts)
     survey.admit(calibrated)
     scale = calibrated.l1 / epsilon

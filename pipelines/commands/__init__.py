@@ -1,1 +1,82 @@
-"""One module a command, imported only when that command runs."""
+"""The commands beside the jobs, with a line of help each, and the examples that the help of every command ends with.
+
+The command `a-name` is `command` of the module ``hushgram.pipelines.commands.a_name``, imported only when it runs.
+Jobs (`hushgram.pipelines.jobs`) have the command that `hushgram.pipelines.commands.job` builds, unless they are in
+`JOBS_WITH_MODULE`.
+"""
+
+from __future__ import annotations
+
+__all__ = ["COMMANDS", "EXAMPLES", "JOBS_WITH_MODULE"]
+
+#: command → its line in `hushgram --help`
+COMMANDS = {
+    "query": "Estimate the counts of keys in a sketch.",
+    "total": "Estimate the sum over many keys of a sketch.",
+    "heavy": "List the heavy keys of a sketch.",
+    "others": "Estimate the total of the keys that a sketch does not list.",
+    "inspect": "Show guarantee, sizes and parameters of a sketch.",
+    "report": "Write a report about a sketch as an HTML page.",
+    "explore": "Query sketches in a browser, on this machine.",
+    "verify": "Check the digests of all files of a sketch.",
+    "ledger": "Manage the privacy budget across releases.",
+    "calculate": "Calculate a bound, with its formula, theorem and exact value.",
+    "plan": "Choose parameters before reading any data.",
+    "example": "Generate synthetic data for the ready-made configs.",
+    "doctor": "Check what works on this machine.",
+    "demo": "Generate page views, release them, and compare with the truth.",
+}
+#: jobs whose command does more than run them
+JOBS_WITH_MODULE = {"answer", "randomized-response"}
+
+#: command → arguments of the examples that its help ends with; a test parses each of them
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "release": (
+        "configs/urls.yaml --check",
+        "configs/urls.yaml --date yesterday --set privacy.epsilon=0.5",
+        "configs/urls.yaml -- --runner=FlinkRunner --flink_master=host:8081",
+    ),
+    "sparse-vector": ("configs/alerts.yaml --check", "configs/alerts.yaml"),
+    "clip": ("configs/ages.yaml",),
+    "answer": ("configs/answer.yaml", "out/answers --key /a --key /b"),
+    "randomized-response randomize": ("configs/survey.yaml",),
+    "randomized-response ask": ('out/survey --secret smokes --where "age >= 30"',),
+    "top": ("configs/top.yaml",),
+    "metrics": ("configs/traffic.yaml --date yesterday --check", "configs/traffic.yaml --date yesterday"),
+    "query": (
+        "out/urls.sketch https://example.org/a https://example.org/b",
+        "out/urls.sketch --keys-file pages.txt --format csv -o counts.csv",
+    ),
+    "total": ("out/urls.sketch --keys-file pages.txt",),
+    "heavy": ("out/urls.sketch --limit 50", "out/urls.sketch --keys-file candidates.txt"),
+    "others": ("out/urls.sketch", "out/urls.sketch --limit 20"),
+    "inspect": ("out/urls.sketch", "out/urls.sketch --format json"),
+    "verify": ("out/urls.sketch",),
+    "report": ("out/urls.sketch -o urls.html", "out/urls.sketch --ledger sqlite:///ledger.db"),
+    "explore": ("out/monday.sketch out/tuesday.sketch",),
+    "ledger init": ("--dataset pageviews --epsilon 10 --delta 1e-6",),
+    "ledger show": ("pageviews",),
+    "ledger history": ("pageviews --format csv",),
+    "ledger abandon": ("urls-2026-11-15",),
+    "ledger backup": ("/backup/ledger.db",),
+    "ledger recover": ("pageviews",),
+    "ledger add-key": ("--ledger sqlite:///ledger.db",),
+    "calculate above-threshold": ("--queries 1000 --epsilon 1",),
+    "calculate advanced-composition": ("--epsilon 0.1 --steps 100 --delta 1e-6",),
+    "calculate laplace-error": ("--queries 100 --epsilon 0.5 --records 100000",),
+    "calculate laplace-histogram": ("--cells 1000 --epsilon 1 --records 100000",),
+    "calculate laplace-records": ("--queries 100 --epsilon 0.5 --alpha 0.01",),
+    "calculate pmw-records": ("--cells 16 --queries 100 --alpha 0.5 --epsilon 5",),
+    "calculate pure-to-zcdp": ("--epsilon 1",),
+    "calculate rdp": ("--order 10 --loss 0.5 --delta 1e-6",),
+    "calculate sparse": ("--queries 1000 --cutoff 10 --epsilon 1",),
+    "calculate zcdp": ("--rho 0.5 --delta 1e-6",),
+    "plan": (
+        "--records 50M --keys 1e6 --users 1e6",
+        "--like out/urls.sketch --epsilon 0.5 --epsilon 1 -o plan.html",
+        'urls.yaml --target "error 20 at count 200" --write better.yaml',
+    ),
+    "example": ("urls",),
+    "doctor": ("",),
+    "demo": ("--rows 300000 --keep demo",),
+}

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hushgram.pipelines.commands.job import job_options, start
-from hushgram.pipelines.table_output import print_table
+from hushgram.pipelines.terminal import print_table
 
 __all__ = ["command"]
 
@@ -36,7 +36,7 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str,
     import pyarrow as pa
 
     from hushgram.errors import InputError
-    from hushgram.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
+    from hushgram.mechanisms.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
 
     synthetic = SyntheticHistogram.open(directory)
     if queries is None and not keys:

@@ -1,6 +1,6 @@
-"""`hushgram calculate NAME …`: a bound of the theory, its formula and theorem, and the exact value beside it.
+"""`hushgram calculate NAME`: calculate a theoretical bound, with its formula, theorem and the exact value.
 
-No Beam, no data, no budget. Options are the calculators' own arguments, so a new calculator needs nothing here.
+Needs no Beam, no data and no budget. The options are the calculators' arguments: a new calculator needs no change here.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from hushgram.calculators import CALCULATORS, Calculation
-from hushgram.pipelines.console import say
-from hushgram.pipelines.table_output import format_options, print_table
+from hushgram.mechanisms.calculators import CALCULATORS, Calculation
+from hushgram.pipelines.terminal import format_options, print_line, print_table
 
 __all__ = ["command"]
 
 
 @click.group("calculate")
 def command() -> None:
-    """Bounds of the theory, from public numbers alone: no data is read and no budget is spent."""
+    """Calculate bounds from public numbers only: no data is read and no budget is spent."""
 
 
 def _calculator(name: str, function: Callable[..., Calculation]) -> click.Command:
-    """A command whose options are the function's keyword arguments."""
+    """Return a command whose options are the function's keyword arguments."""
 
     def run(style: str, output: str | None, **given: Any) -> None:
         _show(function(**given), style, output)
 
-    parameters = inspect.signature(function).parameters.values()
-    options: list[click.Parameter] = [_option(parameter) for parameter in parameters]
-    words = inspect.cleandoc(function.__doc__ or "").split("\n")[0]
-    return format_options(click.Command(name, callback=run, params=options, help=words))
+    summary = inspect.cleandoc(function.__doc__ or "").split("\n")[0]
+    made = click.command(name, help=summary)(format_options(run))
+    made.params[:0] = [_option(parameter) for parameter in inspect.signature(function).parameters.values()]
+    return made
 
 
 def _option(parameter: inspect.Parameter) -> click.Option:
@@ -52,11 +51,11 @@ def _show(found: Calculation, style: str, output: str | None) -> None:
     rows = [(found.what, found.bound), *((one.what, one.value) for one in (found.exact, *found.others))]
     width = max(len(what) for what, _ in rows)
     (what, bound), *beside = rows
-    say(f"{what:<{width}}  {bound:,.6g}")
-    say(f"  = {found.formula}")
-    say(f"  {found.theorem}")
+    print_line(f"{what:<{width}}  {bound:,.6g}")
+    print_line(f"  = {found.formula}")
+    print_line(f"  {found.theorem}")
     for what, value in beside:
-        say(f"{what:<{width}}  {value:,.6g}")
+        print_line(f"{what:<{width}}  {value:,.6g}")
 
 
 for _name, _function in CALCULATORS.items():

@@ -1,11 +1,10 @@
-"""`hushgram doctor`: what works on this machine, and what to do where something does not."""
+"""`hushgram doctor`: check what works on this machine, and say what to do where something is missing."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,90 +12,78 @@ from typing import NamedTuple
 
 import click
 
-from hushgram.pipelines.console import say
+from hushgram.errors import HushgramError
+from hushgram.pipelines.terminal import print_line
 
-__all__ = ["command", "findings"]
+__all__ = ["Finding", "command", "findings"]
 
-# package → what it is for, and how to get it
+# package → its use
 _PACKAGES = {
-    "apache-beam": ("jobs", "pip install hushgram"),
-    "pyarrow": ("reading and lookups", "pip install hushgram"),
-    "cryptography": ("noise", "pip install hushgram"),
-    "dp-accounting": ("composition over many releases", "pip install hushgram"),
-    "SQLAlchemy": ("the ledger", "pip install hushgram"),
+    "apache-beam": "jobs",
+    "pyarrow": "reading and lookups",
+    "cryptography": "noise",
+    "dp-accounting": "composition over many releases",
+    "SQLAlchemy": "the ledger",
 }
+# package → its use, and the extra that installs it
 _EXTRAS = {
-    "psycopg": ("a ledger on PostgreSQL", "pip install 'hushgram[postgresql]'"),
-    "starlette": ("report, explore and plan pages", "pip install 'hushgram[pages]'"),
+    "psycopg": ("a ledger on PostgreSQL", "postgresql"),
+    "starlette": ("report, explore and plan pages", "pages"),
 }
-_LEAST_FREE = 1 << 30
+# program → its use, and what to do
+_PROGRAMS = {
+    "java": ("Flink (docs/engines.md)", "install Java 11 or 17 to run jobs on Flink"),
+    "go": ("building Prism", "install Go to run jobs on Prism"),
+    "psql": ("inspecting a ledger on PostgreSQL", "install postgresql-client"),
+}
+_MIN_FREE_BYTES = 1 << 30
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: fine, or what to do. Only what is `needed` makes the command fail."""
+    """The result of one check; the command fails only where a `needed` one is not good."""
 
     name: str
     good: bool
-    told: str
+    message: str
     needed: bool = False
 
 
 @click.command("doctor")
 def command() -> None:
-    """What works on this machine: packages, Java for Flink, PostgreSQL, write access, room for temporary files.
+    """Check packages, Java for Flink, PostgreSQL, write access and disk space on this machine.
 
-    Exits with 1 where something is missing that every job needs.
+    Exits with 1 if something is missing that every job needs.
     """
     found = list(findings())
     width = max(len(finding.name) for finding in found)
     for finding in found:
         mark = "ok     " if finding.good else "MISSING" if finding.needed else "no     "
-        say(f"{mark}  {finding.name.ljust(width)}  {finding.told}")
+        print_line(f"{mark}  {finding.name.ljust(width)}  {finding.message}")
     if any(finding.needed and not finding.good for finding in found):
         raise click.exceptions.Exit(1)
 
 
 def findings() -> Iterator[Finding]:
-    """Everything that is looked at, in order."""
+    """Yield the result of every check, in order."""
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("Python", sys.version_info >= (3, 11), f"{version} (3.11 or later is needed)", True)
-    for name, (use, remedy) in _PACKAGES.items():
-        yield _package(name, use, remedy, True)
-    for name, (use, remedy) in _EXTRAS.items():
-        yield _package(name, use, remedy, False)
-    yield _java()
-    yield _program("go", "building Prism", "install Go to run jobs on Prism")
-    yield _program(
-        "psql", "PostgreSQL's client", "install postgresql-client to look into a PostgreSQL ledger"
-    )
+    yield Finding("Python", sys.version_info >= (3, 11), f"{version} (needs 3.11 or later)", True)
+    for name, use in _PACKAGES.items():
+        yield _package(name, use, "hushgram", True)
+    for name, (use, extra) in _EXTRAS.items():
+        yield _package(name, use, f"'hushgram[{extra}]'", False)
+    for name, (use, remedy) in _PROGRAMS.items():
+        where = shutil.which(name)
+        yield Finding(name, where is not None, f"{where}, for {use}" if where else f"not found: {remedy}")
     yield _writable("working directory", os.getcwd())
     yield _writable("temporary directory", tempfile.gettempdir())
     yield _ledger()
 
 
-def _package(name: str, use: str, remedy: str, needed: bool) -> Finding:
+def _package(name: str, use: str, source: str, needed: bool) -> Finding:
     try:
         return Finding(name, True, f"{importlib.metadata.version(name)}, for {use}", needed)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, False, f"not installed: needed for {use}; {remedy}", needed)
-
-
-def _java() -> Finding:
-    where = shutil.which("java")
-    if where is None:
-        return Finding("Java", False, "not found: needed for Flink; install Java 11 or 17")
-    try:
-        told = subprocess.run(
-            [where, "-version"], capture_output=True, text=True, timeout=20, check=False
-        ).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return Finding("Java", False, f"{where} does not answer; install Java 11 or 17 for Flink")
-    return Finding("Java", True, f"{told.splitlines()[0] if told else where}, for Flink (docs/engines.md)")
-
-
-def _program(name: str, use: str, remedy: str) -> Finding:
-    where = shutil.which(name)
-    return Finding(name, where is not None, f"{where}, for {use}" if where else f"not found: {remedy}")
+        return Finding(name, False, f"not installed: needed for {use}; pip install {source}", needed)
 
 
 def _writable(name: str, path: str) -> Finding:
@@ -106,8 +93,8 @@ def _writable(name: str, path: str) -> Finding:
         free = shutil.disk_usage(path).free
     except OSError as problem:
         return Finding(name, False, f"{path} cannot be written: {problem.strerror}; choose another", True)
-    if free < _LEAST_FREE:
-        return Finding(name, False, f"{path} has {free / 1e9:.1f} GB left; make room or set TMPDIR", True)
+    if free < _MIN_FREE_BYTES:
+        return Finding(name, False, f"{path} has {free / 1e9:.1f} GB left; free space or set TMPDIR", True)
     return Finding(name, True, f"{path}, {free / 1e9:.0f} GB free", True)
 
 
@@ -115,7 +102,6 @@ def _ledger() -> Finding:
     url = os.environ.get("HUSHGRAM_LEDGER")
     if url is None:
         return Finding("ledger", False, "HUSHGRAM_LEDGER is not set; see hushgram ledger init --help")
-    from hushgram.errors import HushgramError
     from hushgram.ledger import Ledger
 
     try:

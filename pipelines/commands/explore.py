@@ -6,7 +6,7 @@ import socket
 
 import click
 
-from hushgram.pipelines.console import say
+from hushgram.pipelines.terminal import print_line
 
 __all__ = ["command"]
 
@@ -46,6 +46,6 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     listener.listen(64)  # from here on the address answers
     number = int(listener.getsockname()[1])
     token = os_entropy().take(16).tobytes().hex()
-    say(f"http://127.0.0.1:{number}/{token}/")
-    say("Ctrl-C ends it. Whoever has this address can ask; it reaches this machine alone.", err=True)
+    print_line(f"http://127.0.0.1:{number}/{token}/")
+    print_line("Ctrl-C ends it. Whoever has this address can ask; it reaches this machine alone.", err=True)
     serve(make_app(opened, token, number), token, listener)

@@ -1,11 +1,17 @@
-"""`hushgram heavy`: the heavy keys of a sketch."""
+"""`hushgram heavy`: list the heavy keys of a sketch."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
+from hushgram.errors import ParameterError
+from hushgram.pipelines.terminal import format_options, print_note, print_table, read_keys
+
+if TYPE_CHECKING:
+    from hushgram.sketch.reader import Sketch
 
 __all__ = ["command"]
 
@@ -13,23 +19,31 @@ __all__ = ["command"]
 @click.command("heavy")
 @click.argument("sketch", type=click.Path())
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the largest first."
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Number of keys to list."
 )
-@click.option("--all", "every", is_flag=True, help="Also those that are probably empty fingerprints.")
+@click.option("--all", "every", is_flag=True, help="Include keys that are probably false.")
 @click.option(
-    "--keys-file", help="File with one key a line: names the fingerprints of those that are among them."
+    "--keys-file",
+    metavar="FILE",
+    help="File with one key per line, used to name the fingerprints of these keys.",
 )
 @format_options
 def command(
     sketch: str, limit: int, every: bool, keys_file: str | None, style: str, output: str | None
 ) -> None:
-    """The keys of SKETCH whose noisy count reached the threshold, the largest first. Costs no privacy budget.
+    """List the keys that SKETCH names, largest first. Costs no privacy budget.
 
-    At delta = 0 keys are fingerprints: to publish the text of a key would not be pure differential privacy. Empty
-    fingerprints get noise too, and some of it is large: shown are keys that are real with at least 95 %.
+    Keys were selected by weights, or by a noisy count that reached the threshold.
 
-    The intervals of all listed keys hold at once with 95 %, those of empty fingerprints with 0 in them: they are longer
-    than those of query, which are for a key that was chosen without looking.
+    At delta = 0 keys are fingerprints, because publishing the text of a key would not be pure differential privacy.
+    Unused fingerprints get noise too, and some of it is large. By default, only keys that are real with probability of
+    at least 95 % are listed.
+
+    The intervals hold for all listed keys at once with probability 95 %. They are longer than those of query, which are
+    for keys chosen without looking at the release.
+
+    The last row is the total of all keys that are not listed, where that was released; formats other than table mark
+    it in the column others. Its interval holds by itself.
     """
     from hushgram.sketch.reader import Sketch
 
@@ -38,18 +52,45 @@ def command(
     table = opened.heavy(all=every, keys=names)
     order = [("value", "descending"), ("fingerprint", "ascending")]
     shown_table = _with_hex(table.sort_by(order).slice(0, limit))
-    print_table(shown_table.drop_columns("among") if style == "table" else shown_table, style, output)
-    shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
-    print_note(
-        f"{min(shown, limit):,} of {shown:,} keys"
-        + ("" if every else f" that are real with at least 95 % (of {listed:,})")
-        + f"; about {false:,.1f} of the {shown:,} are false. Intervals hold for all {listed:,} at once."
-        + " Counts are after bounding.",
-        style,
+    shown_table = _with_others(shown_table, opened, limit, every)
+    print_table(
+        shown_table.drop_columns(["among", "others"]) if style == "table" else shown_table, style, output
     )
+    shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
+    if opened.plan.selection.texts:
+        told = f"{min(shown, limit):,} of {shown:,} named keys; none is false."
+    else:
+        real = "" if every else f" that are real with probability of at least 95 % (out of {listed:,})"
+        told = (
+            f"{min(shown, limit):,} of {shown:,} keys{real}; about {false:,.1f} of the {shown:,} are false."
+        )
+    print_note(f"{told} Intervals hold for all {listed:,} at once. Counts are after bounding.", style)
+
+
+def _with_others(table: pa.Table, sketch: Sketch, limit: int, every: bool) -> pa.Table:
+    """Return the table with a last row for all other keys where their total was released, marked in a last column."""
+    marked = table.append_column("others", pa.array([False] * table.num_rows, pa.bool_()))
+    try:
+        total = sketch.others(limit=limit, all=every)
+    except ParameterError:  # there is no such total
+        return marked
+    row = {
+        "fingerprint": "others",
+        "value": total.estimate,
+        "low": total.low,
+        "high": total.high,
+        "others": True,
+    }
+    whole = pa.types.is_integer(marked.schema.field("value").type)
+    row["value"] = round(total.estimate) if whole else total.estimate
+    columns = [
+        pa.concat_arrays([*marked[field.name].chunks, pa.array([row.get(field.name)], field.type)])
+        for field in marked.schema
+    ]
+    return pa.table(columns, schema=marked.schema)
 
 
 def _with_hex(table: pa.Table) -> pa.Table:
-    """Fingerprints as hexadecimal text, which no reader takes for a count."""
+    """Return the table with fingerprints as hexadecimal text, which cannot be mistaken for counts."""
     shown = pa.array([f"{value:016x}" for value in table["fingerprint"].to_pylist()], pa.string())
     return table.set_column(0, "fingerprint", shown)

@@ -1,4 +1,4 @@
-"""`hushgram inspect`: what a sketch is."""
+"""`hushgram inspect`: guarantee, sizes and parameters of a sketch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hushgram.key_selection.weighted import WHOLE
 from hushgram.numbers import show
-from hushgram.pipelines.console import json_text
-from hushgram.pipelines.table_output import format_options, print_lines, write_output
+from hushgram.pipelines.terminal import format_options, json_text, print_lines, write_output
 
 if TYPE_CHECKING:
+    from hushgram.key_selection.rounds import SelectionPlan
     from hushgram.sketch.reader import Sketch
 
 __all__ = ["command"]
@@ -20,9 +21,9 @@ __all__ = ["command"]
 @click.argument("sketch", type=click.Path())
 @format_options
 def command(sketch: str, style: str, output: str | None) -> None:
-    """Guarantee, sizes and parameters of SKETCH; with --format json, the whole manifest."""
+    """Show guarantee, sizes and parameters of SKETCH; with --format json, the whole manifest."""
     from hushgram.sketch.reader import Sketch
-    from hushgram.sparse_histogram.kinds import PURE
+    from hushgram.sparse_histogram.selection import FINGERPRINTS
 
     opened = Sketch.open(sketch)
     plan, guarantee = opened.plan, opened.guarantee
@@ -34,30 +35,42 @@ def command(sketch: str, style: str, output: str | None) -> None:
     lines = [
         ("release", opened.manifest.release or "(no name)"),
         ("guarantee", guarantee.sentence()),
-        ("budget", ", ".join(f"{part.name} {show(part.epsilon)}" for part in guarantee.parts)),
+        ("budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
-        ("heavy keys", _heavy_words(opened)),
-        ("noise", f"discrete {plan.noise.id.capitalize()} of scale {scale} on each heavy key"),
-        ("encoding", plan.space.describe() if plan.space else ""),
+        ("named keys" if plan.selection.texts else "heavy keys", _heavy_keys(opened)),
+        ("noise", f"discrete {plan.noise.name.capitalize()} of scale {scale} on each of them"),
+        ("encoding", plan.layout.describe() if plan.layout else "none: nothing is released of other keys"),
         ("released sizes", opened.sizes_in_words()),
-        ("worth", opened.resolution().sentence()),
+        ("detection limit", opened.detection_limit().sentence()),
     ]
     if plan.totals is not None:
         lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
-    if plan.kind is PURE:
+    if plan.selection is FINGERPRINTS:
         lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
-    if plan.space is None:
-        lines[4:7] = [
-            ("keys", f"{opened.manifest.heavy_rows:,} of a public list, with Laplace noise of scale {scale}")
-        ]
+    if not plan.selection.selects:
+        noise = f"{plan.noise_name.capitalize()} noise of scale {scale}"
+        lines[4:7] = [("keys", f"{opened.manifest.heavy_rows:,} of a public list, with {noise}")]
     print_lines(lines, style, output)
 
 
-def _heavy_words(sketch: Sketch) -> str:
+def _selected(selection: SelectionPlan) -> str:
+    """Describe how keys were selected by weights."""
+    last = selection.rounds[-1]
+    rounds = "one round" if len(selection.rounds) == 1 else "two rounds"
+    return (
+        f"selected by weights in {rounds} from at most {selection.max_keys} keys per user; a key needs about"
+        f" {last.threshold / WHOLE:,.0f} users if they have no other key (noise of scale"
+        f" {float(last.scale) / WHOLE:,.3g} users)"
+    )
+
+
+def _heavy_keys(sketch: Sketch) -> str:
     listed, plan = sketch.manifest.heavy_rows, sketch.plan
     what = "sum" if sketch.sums_values else "count"
-    words = f"{listed:,} with noisy {what} of at least {plan.threshold * sketch.per_count:,}"
+    if plan.rounds is not None:
+        return f"{listed:,}, {_selected(plan.rounds)}"
+    text = f"{listed:,} with noisy {what} of at least {plan.threshold * sketch.per_count:,}"
     if plan.domain_bits is None:
-        return words
+        return text
     real, false = sketch.heavy().num_rows, sketch.expected_false(all=True)
-    return f"{words}; {real:,} are real with at least 95 %, about {false:,.0f} of all are false"
+    return f"{text}; {real:,} are real with probability of at least 95 %, about {false:,.0f} of all are false"

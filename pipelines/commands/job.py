@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from hushgram.pipelines.jobs import JOBS
-from hushgram.pipelines.logs import log_options
-from hushgram.pipelines.table_output import format_options
+from hushgram.pipelines.run.logs import log_options
+from hushgram.pipelines.terminal import format_options
 
 __all__ = ["job_command", "job_options", "start"]
 
@@ -17,45 +17,40 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def job_options(command: C) -> C:
-    """CONFIG, --set, --date, --check, --quiet, --format, --output, --log, --metrics, and Beam's options after --."""
+    """Add the arguments CONFIG and BEAM_OPTIONS and all options of a job."""
     for add in (
         log_options,
         format_options,
-        click.option("--quiet", is_flag=True, help="No progress and no summary."),
-        click.option("--check", is_flag=True, help="Check everything, show what to expect, and run nothing."),
+        click.option("--quiet", is_flag=True, help="Show no progress and no summary."),
+        click.option("--check", is_flag=True, help="Dry run: check everything and show what to expect."),
         click.option(
-            "--date",
-            metavar="DATE",
-            help="Date for {date} in the config: YYYY-MM-DD, today or yesterday (UTC).",
+            "--date", metavar="DATE", help="Date for {date} in CONFIG: YYYY-MM-DD, today or yesterday (UTC)."
         ),
         click.option(
-            "--set",
-            "overrides",
-            multiple=True,
-            metavar="FIELD=VALUE",
-            help="Override a field, such as privacy.epsilon=0.5.",
+            "--set", "overrides", multiple=True, metavar="FIELD=VALUE",
+            help="Override a field of CONFIG, such as privacy.epsilon=0.5.",
         ),
         click.argument("beam_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_OPTIONS]..."),
         click.argument("config", type=click.Path()),
-    ):
+    ):  # fmt: skip
         command = add(command)
     return command
 
 
-def job_command(name: str, verb: str | None = None) -> click.Command:
-    """The command that runs the job `name`, called `verb` where that is another word."""
-    text = f"{JOBS[name][1]}\n\nOptions after -- go to Beam, such as --runner=FlinkRunner --flink_master=host:8081"
+def job_command(job: str, name: str | None = None) -> click.Command:
+    """Return the command that runs a job, called `name` (by default as the job)."""
+    text = f"{JOBS[job][1]}\n\nOptions after -- go to Beam, such as --runner=FlinkRunner --flink_master=host:8081."
 
-    @click.command(verb or name, help=text)
+    @click.command(name or job, help=text)
     @job_options
     def command(**options: Any) -> None:
-        start(name, **options)
+        start(job, **options)
 
     return command
 
 
 def start(
-    name: str,
+    job: str,
     *,
     config: str,
     beam_options: tuple[str, ...],
@@ -64,13 +59,11 @@ def start(
     check: bool,
     **how: Any,
 ) -> None:
-    """Loads the job `name` of a config, then checks or runs it."""
-    from hushgram.pipelines.runner import load_job, run_job
+    """Load a job from a config, then check or run it."""
+    from hushgram.pipelines.run.job_runner import check_job, load_job, run_job
 
-    job = load_job(name, config, overrides, date)
+    loaded = load_job(job, config, overrides, date)
     if check:
-        from hushgram.pipelines.check import check_job
-
-        check_job(job, beam_options, style=how["style"], output=how["output"], metrics=how["metrics"])
+        check_job(loaded, beam_options, style=how["style"], output=how["output"], metrics=how["metrics"])
     else:
-        run_job(job, beam_options, **how)
+        run_job(loaded, beam_options, **how)

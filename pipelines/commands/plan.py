@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import rational
-from hushgram.pipelines.console import say
-from hushgram.pipelines.planning import rows_of, worth_lines
-from hushgram.pipelines.table_output import format_options, print_lines, print_note, print_table
+from hushgram.pipelines.planning import prediction_lines, rows_of
+from hushgram.pipelines.terminal import format_options, print_line, print_lines, print_note, print_table
 
 if TYPE_CHECKING:
     from hushgram.planner import Population, Prediction
@@ -23,13 +22,20 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _TARGET = re.compile(r"\s*error\s+([\d.]+)\s+at\s+count\s+([\d_,]+)\s*")
-_CONTRIBUTIONS = (1, 10, 100)
+_CONTRIBUTIONS, _CONTRIBUTIONS_NAMED = (1, 10, 100), (10, 30, 100)
 # Columns for people; CSV, JSON and the page have all.
 _SHOWN = {
     "encoding": "encoding", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes",
     "kept": "kept", "at 1": "error_at_1", "10": "error_at_10", "100": "error_at_100", "1,000": "error_at_1000",
-    "10,000": "error_at_10000", "resolved from": "resolved_from", "keys": "keys_resolved",
+    "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
     "false heavy": "false_heavy", "missed": "missed_heavy", "score": "score",
+}  # fmt: skip
+# The same where keys are selected by weights, or nothing is encoded.
+_SHOWN_NAMED = {
+    "encoding": "encoding", "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes", "kept": "kept",
+    "named": "named", "noise": "noise_scale", "rounds": "rounds", "at 10": "error_at_10", "100": "error_at_100",
+    "1,000": "error_at_1000", "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
+    "score": "score",
 }  # fmt: skip
 
 
@@ -88,7 +94,7 @@ def command(
     names. An earlier release also tells the shape of the data, which decides the error of rare keys. With -o plan.html
     a page is written, with -o plan.svg its picture, else the rows.
     """
-    from hushgram.pipelines.pages.templating import write_page
+    from hushgram.pipelines.pages import write_page
     from hushgram.pipelines.planning import plan_settings
     from hushgram.planner import bound_of, settings, solve_epsilon
     from hushgram.sparse_histogram.params import ReleaseParams
@@ -120,20 +126,20 @@ def command(
         )
     tried = [rational(text, "epsilon", "plan") for text in epsilons] if epsilons else None
     tried = tried or [base.epsilon if base else Fraction(1)]
-    most: tuple[int | str, ...] = contributions or (_CONTRIBUTIONS if users else (8,))
+    most: tuple[int | str, ...] = contributions or (_usual(delta) if users else (8,))
     if base and not contributions:
         most = (bound_of(base),)
     base = base or ReleaseParams(epsilon=tried[0], delta=delta, max_contributions=most[0])
     found, best, why = plan_settings(settings(base, most, tried), population)
     reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
     if ending in (".html", ".svg"):
-        from hushgram.pipelines.pages.plan import make_plan_page, make_plan_picture
+        from hushgram.pipelines.pages.static import make_plan_chart, make_plan_page
 
         assert output is not None
-        made = make_plan_page if ending == ".html" else make_plan_picture
+        made = make_plan_page if ending == ".html" else make_plan_chart
         size = write_page(output, made(population, found, best, why), replace=force)
         _show(population, found, best, why)
-        say(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
+        print_line(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
     elif style != "table" or output is not None:
         print_table(pa.Table.from_pylist(rows_of(found)), style, output)
     else:
@@ -150,6 +156,11 @@ def command(
         print_note(f"config      {written}", style)
 
 
+def _usual(delta: str) -> tuple[int, ...]:
+    """Return the values of C to try where users are known: with keys by name, more keys per user cost less."""
+    return _CONTRIBUTIONS_NAMED if rational(delta, "delta", "plan") else _CONTRIBUTIONS
+
+
 def _parsed(target: str) -> tuple[float, int]:
     match = _TARGET.fullmatch(target)
     if match is None:
@@ -159,13 +170,14 @@ def _parsed(target: str) -> tuple[float, int]:
 
 def _show(population: Population, found: list[Prediction], best: Prediction, why: str) -> None:
     users = "" if population.users is None else f" of {population.users:,} users"
-    say(
+    print_line(
         f"for         {population.records:,} records{users}, {population.keys:,} different keys; no data were read"
     )
-    say()
-    rows = [{new: row[old] for new, old in _SHOWN.items()} for row in rows_of(found)]
+    print_line()
+    columns = _SHOWN if any(one.named is None for one in found) else _SHOWN_NAMED
+    rows = [{new: row[old] for new, old in columns.items()} for row in rows_of(found)]
     print_table(pa.Table.from_pylist([{**row, "kept": f"{row['kept']:.0%}"} for row in rows]), "table")
-    say()
-    say("errors are root mean square, at a true count of so many records")
-    say()
-    print_lines([("best", why), *worth_lines(best, population)])
+    print_line()
+    print_line("errors are root mean square, at a true count of so many records")
+    print_line()
+    print_lines([("best", why), *prediction_lines(best, population)])

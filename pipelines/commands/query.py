@@ -1,64 +1,50 @@
-"""`hushgram query`: look keys up in a sketch."""
+"""`hushgram query`: estimate the counts of keys in a sketch."""
 
 from __future__ import annotations
 
 import click
 
-from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
+from hushgram.pipelines.terminal import format_options, keys_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
 
 
 @click.command("query")
-@click.argument("sketch", type=click.Path())
-@click.argument("keys", nargs=-1)
-@click.option("--keys-file", help="File with one key a line; - for standard input.")
+@keys_options
 @click.option(
-    "--estimator",
-    type=click.Choice(["posterior", "argmax", "unbiased"]),
-    default="posterior",
-    show_default=True,
-)
+    "--estimator", type=click.Choice(["posterior", "argmax", "unbiased"]), default="posterior", show_default=True,
+    help="Posterior mean, most likely count, or an unbiased estimate.",
+)  # fmt: skip
 @click.option(
-    "--interval",
-    type=click.Choice(["confidence", "credible", "none"]),
-    default="confidence",
-    show_default=True,
-)
+    "--interval", type=click.Choice(["confidence", "credible", "none"]), default="confidence", show_default=True,
+    help="Kind of interval: confidence intervals assume nothing about the counts.",
+)  # fmt: skip
 @click.option(
-    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
-)
+    "--present", type=click.FloatRange(0, 1),
+    help="Prior probability that a queried key is in the data; by default nothing is assumed.",
+)  # fmt: skip
 @click.option(
-    "--present",
-    type=click.FloatRange(0, 1),
-    help="Probability that a looked-up key is in the data at all; by default nothing is assumed.",
-)
-@click.option(
-    "--among",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="The keys were picked out of N by looking at the release: intervals that hold for all N at once.",
-)
+    "--among", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+    help="Simultaneous intervals for N keys: use it for keys that were picked out of N by their estimates.",
+)  # fmt: skip
 @format_options
 def command(
     sketch: str,
     keys: tuple[str, ...],
     keys_file: str | None,
+    level: float,
     estimator: str,
     interval: str,
-    level: float,
     present: float | None,
     among: int,
     style: str,
     output: str | None,
 ) -> None:
-    """Estimated counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
+    """Estimate the counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
 
-    above_zero says whether a count is told apart from 0. An interval holds for any count, also of a key that nobody
-    used, if the key was chosen without looking at the release. For keys that were picked out of N by looking, such as
-    the largest of N estimates, use --among N.
+    above_zero is yes for a count that is significantly above 0. An interval holds for every key that was chosen without
+    looking at the release, even one that nobody used. For keys that were picked out of N by their estimates, such as
+    the largest ones, use --among N.
     """
     from hushgram.sketch.reader import Sketch
 
@@ -70,4 +56,6 @@ def command(
     )
     print_table(found.drop_columns("among") if style == "table" else found, style, output)
     held = f" Intervals hold for all of {among:,} keys at once." if among > 1 else ""
-    print_note(f"Counts are after bounding.{held} {opened.resolution(level).sentence().capitalize()}.", style)
+    print_note(
+        f"Counts are after bounding.{held} {opened.detection_limit(level).sentence().capitalize()}.", style
+    )

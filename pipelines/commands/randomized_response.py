@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hushgram.pipelines.commands.job import job_command
-from hushgram.pipelines.table_output import format_options, print_table
+from hushgram.pipelines.terminal import format_options, print_table
 
 __all__ = ["command"]
 
@@ -45,8 +45,8 @@ def ask(
     output: str | None,
 ) -> None:
     """How many records of TABLE have a secret bit, with a Hoeffding interval. Costs nothing."""
+    from hushgram.mechanisms.randomized_response.table import ResponseTable
     from hushgram.pipelines.jobs.randomized_response import ask_all
-    from hushgram.randomized_response.table import ResponseTable
 
     opened = ResponseTable.open(table)
     how = {"where": conditions, "weight": weight, "confidence": confidence, "queries": queries}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hushgram.pipelines.console import say
+from hushgram.pipelines.terminal import print_line
 
 __all__ = ["command"]
 
@@ -20,15 +20,15 @@ def command(sketch: str, output: str, ledger: str | None, dataset: str | None, f
 
     Released numbers only, no network.
     """
-    from hushgram.pipelines.pages.report import make_report
-    from hushgram.pipelines.pages.templating import write_page
+    from hushgram.pipelines.pages import write_page
+    from hushgram.pipelines.pages.static import make_report
     from hushgram.sketch.reader import Sketch
 
     opened = Sketch.open(sketch)
     budget = None
     if ledger is not None:
-        from hushgram.pipelines.pages.templating import read_budget
+        from hushgram.pipelines.pages import read_budget
 
         budget = read_budget(ledger, dataset)
     size = write_page(output, make_report(opened, budget), replace=force)
-    say(f"report  {output}, {size:,} bytes; open it in a browser")
+    print_line(f"report  {output}, {size:,} bytes; open it in a browser")

@@ -1,30 +1,28 @@
-"""`hushgram total`: the sum over many keys of a sketch."""
+"""`hushgram total`: estimate the sum over many keys of a sketch."""
 
 from __future__ import annotations
 
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.console import say
-from hushgram.pipelines.table_output import format_options, print_note, print_table, read_keys
+from hushgram.pipelines.terminal import (
+    format_options,
+    keys_options,
+    print_line,
+    print_note,
+    print_table,
+    read_keys,
+)  # fmt: skip
 
 __all__ = ["command"]
 
 
 @click.command("total")
-@click.argument("sketch", type=click.Path())
-@click.argument("keys", nargs=-1)
-@click.option("--keys-file", help="File with one key a line; - for standard input.")
+@keys_options
 @click.option(
-    "--level", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95, show_default=True
-)
-@click.option(
-    "--assume",
-    type=click.Choice(["nothing", "like-the-data"]),
-    default="nothing",
-    show_default=True,
-    help="like-the-data: sharper, for keys that are in the data and were not chosen by their counts.",
-)
+    "--assume", type=click.Choice(["nothing", "like-the-data"]), default="nothing", show_default=True,
+    help="like-the-data gives shorter intervals for keys that are in the data and were not chosen by their counts.",
+)  # fmt: skip
 @format_options
 def command(
     sketch: str,
@@ -35,19 +33,18 @@ def command(
     style: str,
     output: str | None,
 ) -> None:
-    """Estimated sum over a set of keys of SKETCH, each counted once. Costs no privacy budget.
+    """Estimate the sum over a set of KEYS of SKETCH, each counted once. Costs no privacy budget.
 
-    The interval holds for any set: rare keys, heavy keys, keys that nobody used. The set must be chosen without looking
-    at the release: keys that were picked for their estimates have been lucky, and so has their total.
+    The interval holds for any set of keys (rare, heavy, or used by nobody) that was chosen without looking at the
+    release. A total over keys that were picked for their large estimates is biased upwards.
     """
     from hushgram.sketch.reader import Sketch
 
     estimator = "posterior" if assume == "like-the-data" else "any"
     result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, estimator=estimator)
     if style == "table" and output is None:
-        say(
-            f"{result.estimate:,.0f} over {result.keys:,} keys ({result.low:,.0f} to {result.high:,.0f} at {level:.0%})"
-        )
+        interval = f"{result.low:,.0f} to {result.high:,.0f} at {level:.0%}"
+        print_line(f"{result.estimate:,.0f} over {result.keys:,} keys ({interval})")
         print_note(f"Counts are after bounding. This assumes {result.assumes} about the keys.", style)
         return
     fields = {name: [getattr(result, name)] for name in ("keys", "estimate", "low", "high")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hushgram.pipelines.console import say
+from hushgram.pipelines.terminal import print_line
 
 __all__ = ["command"]
 
@@ -17,5 +17,5 @@ def command(sketch: str) -> None:
 
     opened = Sketch.open(sketch)
     for entry in opened.verify():
-        say(f"ok  {entry.name}  {entry.size:,} bytes")
-    say(f"{sketch}: complete and unaltered; {opened.guarantee.sentence()}")
+        print_line(f"ok  {entry.name}  {entry.size:,} bytes")
+    print_line(f"{sketch}: complete and unaltered; {opened.guarantee.sentence()}")

@@ -1,7 +1,7 @@
 """The jobs: one module each, and one line here.
 
 A module's `JOB` is a subclass of `hushgram.pipelines.jobs.job.Job`. Everything else about running it is the same for
-all: the command, `--check`, ledger, progress, logs, metrics and output formats (`hushgram.pipelines.runner`).
+all: the command, `--check`, ledger, progress, logs, metrics and output formats (`hushgram.pipelines.run.job_runner`).
 """
 
 from __future__ import annotations

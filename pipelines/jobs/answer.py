@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,35 +19,48 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from hushgram.accounting import Event, Guarantee
-from hushgram.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
-from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.pipelines.config import AS_TUPLE, Exact, JobConfig, Model, Name, refuse
-from hushgram.pipelines.jobs.files import heavy_domain, read_bytes, read_key_list, write_bytes
-from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.pmw.expected import expected_errors
-from hushgram.pmw.mechanism import PmwParams, prior_weights
-from hushgram.pmw.offline import OfflineParams, check_size
-from hushgram.pmw.synthetic import (
+from hushgram.mechanisms.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
+from hushgram.mechanisms.pmw.mechanism import (
+    OfflineParams,
+    PmwParams,
+    check_size,
+    expected_errors,
+    prior_weights,
+)
+from hushgram.mechanisms.pmw.synthetic import (
     ANSWERS,
     MANIFEST,
     LinearQuery,
-    Outcome,
+    ReleasedAnswers,
     SyntheticHistogram,
     read_queries,
     workloads,
 )
-from hushgram.pmw.workload import GRID
+from hushgram.mechanisms.pmw.workload import GRID
+from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.pipelines.config.models import Exact, JobConfig, Model, Name, QueriesConfig, refuse
+from hushgram.pipelines.jobs.job import (
+    Job,
+    Line,
+    LocalResources,
+    Pipeline,
+    heavy_domain,
+    read_bytes,
+    read_key_list,
+    read_lines,
+    write_bytes,
+)
 
-__all__ = ["JOB", "Answer", "AnswerConfig", "AnswerDomain", "PmwConfig", "QueriesFile"]
+__all__ = ["JOB", "AnswerConfig", "AnswerDomain", "AnswerJob", "PmwConfig"]
 
 
 class AnswerDomain(Model):
-    """What the queries speak about: one of four kinds, all public."""
+    """The cells that queries refer to: one of four kinds, all public."""
 
-    keys: str | None = Field(default=None, description="a file with one key a line")
+    keys: str | None = Field(default=None, description="a file with one key per line")
     sketch: str | None = Field(default=None, description="a released sketch: its heavy keys are the domain")
     buckets: int | None = Field(
-        default=None, ge=1, le=1 << 20, description="hash all keys to so many buckets, such as 1024"
+        default=None, ge=1, le=1 << 20, description="hash all keys into this many buckets, such as 1024"
     )
     edges: tuple[float, ...] | None = Field(
         default=None, description="ranges of a numeric key, such as [0, 18, 30, 50, 120]"
@@ -68,46 +81,42 @@ class AnswerDomain(Model):
         return self
 
 
-class QueriesFile(Model):
-    """Linear queries: a file of JSON lines, or the queries themselves."""
-
-    path: str | None = Field(default=None, description="JSON lines, one query each, such as queries.jsonl")
-    queries: Annotated[tuple[dict[str, Any], ...] | None, AS_TUPLE] = Field(
-        default=None,
-        description='the queries themselves, such as [{keys: ["/a", "/b"]}, {weights: {"/a": 0.5}}]',
-    )
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.path is None) == (self.queries is None):
-            raise refuse(("path",), "or queries is needed, and not both")
-        return self
-
-
 class PmwConfig(Model):
-    """The mechanism. Left out, thresholds follow from the noise; ``alpha`` takes them from the theorem."""
+    """Parameters of multiplicative weights; thresholds follow from the noise, or with ``alpha`` from the theorem."""
 
     mode: Literal["online", "offline"] = Field(
         default="online",
-        description="online answers in the order of the file; offline corrects the worst first",
+        description="online answers queries in the order of the file; offline corrects the worst first",
     )
     rounds: int | None = Field(
-        default=None, ge=1, le=4096, description="measurements of mode offline, such as 200"
+        default=None, ge=1, le=4096, description="number of measurements in mode offline, such as 200"
     )
     stop: Exact | None = Field(default=None, description="error in counts at which mode offline stops early")
     max_updates: int | None = Field(
-        default=None, ge=1, le=100_000, description="updates allowed, such as 400"
+        default=None, ge=1, le=100_000, description="maximum number of updates in mode online, such as 400"
     )
-    threshold: Exact | None = Field(default=None, description="error in counts that calls for an update")
-    total: int | None = Field(default=None, ge=1, description="records in the domain, if that is public")
-    replay: int | None = Field(default=None, ge=0, le=1000, description="steps over past answers, such as 2")
-    eta: Exact | None = Field(default=None, description="rate of the plain update, where replay is 0")
+    threshold: Exact | None = Field(
+        default=None, description="error, in counts, above which the hypothesis is updated"
+    )
+    total: int | None = Field(
+        default=None, ge=1, description="number of records in the domain, if it is public"
+    )
+    replay: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="steps over all measured answers after each update, such as 2",
+    )
+    eta: Exact | None = Field(
+        default=None, description="learning rate of the plain update, where replay is 0"
+    )
     alpha: Exact | None = Field(
-        default=None, description="error as a share of the total: all parameters from the theorem"
+        default=None, description="error as a share of the total, from which the theorem gives all parameters"
     )
     beta: Exact = Field(default=Fraction(1, 20), description="probability that alpha is exceeded")
     prior: str | None = Field(
-        default=None, description="a released sketch to begin from instead of the uniform histogram: free"
+        default=None,
+        description="a released sketch to start from instead of the uniform histogram, at no cost",
     )
 
     @model_validator(mode="after")
@@ -135,7 +144,7 @@ class AnswerConfig(JobConfig):
 
     answer: Name = Field(description="the name of this run, such as visits-{date}")
     domain: AnswerDomain
-    queries: QueriesFile
+    queries: QueriesConfig
     pmw: PmwConfig = PmwConfig()
 
     @field_validator("queries", mode="before")
@@ -152,31 +161,22 @@ class AnswerConfig(JobConfig):
         return self
 
     def params(self, cells: int, queries: int) -> PmwParams | OfflineParams:
-        """The mechanism's parameters for so many cells and queries."""
+        """Return the mechanism's parameters for so many cells and queries."""
         privacy, pmw = self.privacy, self.pmw
-        if pmw.mode == "offline":
-            check_size(queries, cells)
-            names = ("rounds", "total", "replay", "stop")
-            given = {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
-            given.setdefault("rounds", min(200, queries))
-            return OfflineParams(
-                privacy.epsilon, delta=privacy.delta, max_contributions=privacy.contributions, **given
-            )
-        common: dict[str, Any] = {
-            "epsilon": privacy.epsilon,
-            "delta": privacy.delta,
-            "max_contributions": privacy.contributions,
-            "queries": queries,
-        }
+        common: dict[str, Any] = {"delta": privacy.delta, "max_contributions": privacy.contributions}
         if pmw.alpha is not None and pmw.total is not None:  # the config checks that both are there
-            return PmwParams.from_accuracy(pmw.alpha, cells=cells, total=pmw.total, beta=pmw.beta, **common)
-        online = ("max_updates", "threshold", "total", "replay", "eta")
-        given = {name: getattr(pmw, name) for name in online if getattr(pmw, name) is not None}
-        return PmwParams(**common, **given)
+            common |= {"epsilon": privacy.epsilon, "total": pmw.total, "queries": queries}
+            return PmwParams.from_accuracy(pmw.alpha, cells=cells, beta=pmw.beta, **common)
+        names = ("rounds", "stop", "max_updates", "threshold", "total", "replay", "eta")
+        common |= {name: getattr(pmw, name) for name in names if getattr(pmw, name) is not None}
+        if pmw.mode == "online":
+            return PmwParams(privacy.epsilon, queries=queries, **common)
+        check_size(queries, cells)
+        return OfflineParams(privacy.epsilon, **{"rounds": min(200, queries), **common})
 
 
-class Answer(Job[AnswerConfig]):
-    """Domain, queries, parameters and prior: nothing of it depends on the records."""
+class AnswerJob(Job[AnswerConfig]):
+    """Answer linear queries; domain, queries, parameters and prior do not depend on the records."""
 
     Config = AnswerConfig
     subject = "Answers and hypothesis together are"
@@ -196,7 +196,7 @@ class Answer(Job[AnswerConfig]):
         self.params = config.params(len(self.cells), len(self.queries))
 
     def events(self) -> list[Event]:
-        """The stream, and the total where it is not public."""
+        """Return the stream, and the total where it is not public."""
         epsilon, delta = self.params.guarantee()
         details = {"mode": self.config.pmw.mode, "cells": str(len(self.cells))}
         events = [
@@ -219,18 +219,17 @@ class Answer(Job[AnswerConfig]):
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
-        from hushgram.pipelines.jobs.stages import bounded_cells
-        from hushgram.transforms.answer_linear_queries import AnswerLinear
         from hushgram.transforms.count_domain import CountDomain
+        from hushgram.transforms.release_domain import AnswerLinear
 
         answer = AnswerLinear(
             self.cells, self.queries, self.params, release_key=release_key, prior=self.prior, unit=self.unit
         )
         told = (self.queries, self.cells, self.params, self.name, self.guarantee())
         _ = (
-            bounded_cells(pipeline, self, self.cells, release_key, local)
+            self.bounded_cells(pipeline, self.cells, release_key, local)
             | "CountDomain" >> CountDomain(self.cells)
-            | "AnswerLinear" >> answer  # Outcome
+            | "AnswerLinear" >> answer  # ReleasedAnswers
             | "WriteAnswers" >> beam.Map(_write, path, told)
         )
 
@@ -238,19 +237,16 @@ class Answer(Job[AnswerConfig]):
         params, cells, queries = self.params, len(self.cells), len(self.queries)
         stated = params.describe(queries)["accuracy"]
         if isinstance(params, OfflineParams):
-            most, comparing, measuring = params.rounds, 1 / params.rate, params.scale
-            until = "if it stops early"
+            most, comparing, compared, until = params.rounds, 1 / params.rate, "choices", "if it stops early"
         else:
-            noise = params.svt.noise
-            most, comparing, measuring = params.max_updates, noise.query, noise.value or Fraction(0)
+            most, comparing, compared = params.max_updates, params.svt.noise.query, "comparisons"
             until = f"while updates last (threshold {params.svt.threshold / GRID:,.1f})"
+        scales = (
+            f"{compared} {float(comparing) / GRID:,.1f}, measured answers {float(params.scale) / GRID:,.1f}"
+        )
         yield "queries", f"{queries:,} queries over {cells:,} cells, at most {most:,} updates"
         yield "start", "a released sketch" if self.prior is not None else "the uniform histogram"
-        yield (
-            "noise",
-            f"scales in counts: {'choices' if self.config.pmw.mode == 'offline' else 'comparisons'} "
-            f"{float(comparing) / GRID:,.1f}, measured answers {float(measuring) / GRID:,.1f}",
-        )
+        yield "noise", f"scales in counts: {scales}"
         yield (
             "accuracy",
             f"with probability 95 %, measured answers are within {stated['measured']:,.0f} counts, and answers from "
@@ -266,7 +262,7 @@ class Answer(Job[AnswerConfig]):
         )
 
     def _expected(self) -> str:
-        """Worst errors of online, offline and plain Laplace on made-up counts."""
+        """Compare online, offline and plain Laplace on synthetic counts."""
         params, queries = self.params, next(workloads(self.queries, self.cells))
         found = expected_errors(
             queries,
@@ -279,7 +275,7 @@ class Answer(Job[AnswerConfig]):
             offline=params if isinstance(params, OfflineParams) else None,
         )
         return (
-            f"worst error on made-up counts of {found.records:,} records: online {found.online:,.0f}, offline "
+            f"worst error on synthetic counts of {found.records:,} records: online {found.online:,.0f}, offline "
             f"{found.offline:,.0f}, Laplace on each {found.laplace:,.0f}; best: {found.best}"
         )
 
@@ -290,15 +286,17 @@ class Answer(Job[AnswerConfig]):
         most = parameters.get("max_updates", parameters.get("rounds"))
         yield "answers", f"{told}; {manifest['updates']} of {most} updates"
         if manifest["answers"]["hypothesis alone"]:
-            yield "", "the update bound was reached: answers marked «hypothesis alone» carry no error bound"
+            yield (
+                "",
+                "the maximum number of updates was reached: answers from 'hypothesis alone' have no error bound",
+            )
 
     def released(self, path: str) -> pa.Table:
-        with open(f"{path}/{ANSWERS}", encoding="utf-8") as file:
-            return pa.Table.from_pylist([json.loads(line) for line in file])
+        return pa.Table.from_pylist(read_lines(f"{path}/{ANSWERS}"))
 
 
 def _domain(config: AnswerDomain) -> tuple[FiniteDomain, NDArray[np.int64] | None]:
-    """The cells, and the prior that comes with them where they are a sketch's heavy keys."""
+    """Return the cells, and the prior that comes with them where they are a sketch's heavy keys."""
     if config.keys is not None:
         return KeyDomain.of(read_key_list(config.keys, "domain.keys")), None
     if config.buckets is not None:
@@ -309,7 +307,7 @@ def _domain(config: AnswerDomain) -> tuple[FiniteDomain, NDArray[np.int64] | Non
     return domain, prior_weights(values)
 
 
-def _queries(config: QueriesFile) -> list[LinearQuery]:
+def _queries(config: QueriesConfig) -> list[LinearQuery]:
     if config.path is not None:
         return read_queries(read_bytes(config.path, "queries.path").splitlines(), config.path)
     # YAML numbers come as exact decimals
@@ -317,16 +315,16 @@ def _queries(config: QueriesFile) -> list[LinearQuery]:
 
 
 def _write(
-    outcome: Outcome,
+    released: ReleasedAnswers,
     path: str,
     told: tuple[tuple[LinearQuery, ...], FiniteDomain, PmwParams | OfflineParams, str, Guarantee],
 ) -> str:
     from apache_beam.io.filesystems import FileSystems
 
-    files = outcome.files(*told)
+    files = released.files(*told)
     for file in [*(f for f in files if f != MANIFEST), MANIFEST]:
         write_bytes(FileSystems.join(path, file), files[file])
     return path
 
 
-JOB = Answer
+JOB = AnswerJob

@@ -15,21 +15,20 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from hushgram.accounting import Event
-from hushgram.clipping import ClipParams, Clipped
 from hushgram.errors import InputError
+from hushgram.mechanisms.clipping import ClipParams, Clipped
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
-from hushgram.pipelines.jobs.files import write_bytes
-from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
+from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline, write_bytes
 
-__all__ = ["JOB", "Clip", "ClipConfig", "ClipInput", "ClipPrivacy", "ClipSplit", "GridConfig"]
+__all__ = ["JOB", "ClipConfig", "ClipInput", "ClipJob", "ClipPrivacy", "ClipSplit", "GridConfig"]
 
 VERSION = 1
 
 
 class ClipInput(InputConfig):
-    """Which records to read; ``column`` is another word for the key here."""
+    """Which records to read; ``column`` is another name for the key here."""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,44 +44,48 @@ class ClipInput(InputConfig):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The user alone is an identifier."""
+        """The user: the only identifier."""
         return () if self.user is None else (self.user,)
 
 
 class GridConfig(Model):
-    """The bounds that the search goes through; all in the column's own numbers."""
+    """The bounds that are searched, in the units of the column."""
 
     kind: Literal["exponential", "linear"] = "exponential"
     start: Exact = Field(default=Fraction(1), description="the first bound")
-    stop: Exact = Field(default=Fraction(10**9), description="the last; larger values are clamped to it")
-    ratio: Exact = Field(default=Fraction(6, 5), description="exponential: each bound is so much larger")
-    step: Exact = Field(default=Fraction(1), description="linear: bounds are so far apart")
+    stop: Exact = Field(
+        default=Fraction(10**9), description="the last bound; larger values are clamped to it"
+    )
+    ratio: Exact = Field(
+        default=Fraction(6, 5), description="exponential grid: ratio of each bound to the one before"
+    )
+    step: Exact = Field(default=Fraction(1), description="linear grid: distance between bounds")
     lower: Exact = Field(default=Fraction(0), description="smaller values are clamped to it")
     unit: Exact | None = Field(
         default=None,
         description="values are rounded to multiples of it; 1 for whole numbers of Parquet, else 0.01",
     )
     threshold: int | None = Field(
-        default=None, ge=0, description="records that may be left above the bound; follows from epsilon"
+        default=None, ge=0, description="records that may remain above the bound; by default from epsilon"
     )
 
 
 class ClipSplit(Model):
     """Shares of epsilon; they add up to 1."""
 
-    bound: Exact = Field(description="share for the search of the bound, such as 1/3")
+    bound: Exact = Field(description="share for finding the bound, such as 1/3")
     sum: Exact = Field(description="share for the sum, such as 1/3")
     count: Exact = Field(description="share for the number of records, such as 1/3")
 
 
 class ClipPrivacy(PrivacyConfig):
-    """The guarantee, and how it is divided."""
+    """The guarantee, and how it is split."""
 
     split: ClipSplit | None = None
 
 
 class ClipConfig(JobConfig):
-    """Sum, count and average of a column, clipped at a bound found privately."""
+    """Release sum, count and average of a column, clipped at a bound that is found privately."""
 
     NAME: ClassVar[str] = "clip"
 
@@ -98,7 +101,7 @@ class ClipConfig(JobConfig):
         return self
 
     def params(self, whole: bool) -> ClipParams:
-        """The mechanism's parameters; `whole` says whether the column holds whole numbers."""
+        """Return the mechanism's parameters; `whole` says whether the column holds whole numbers."""
         grid, split = self.grid, self.privacy.split
         shares = {} if split is None else {"split": (split.bound, split.sum, split.count)}
         unit = (Fraction(1) if whole else Fraction(1, 100)) if grid.unit is None else grid.unit
@@ -117,8 +120,8 @@ class ClipConfig(JobConfig):
         )
 
 
-class Clip(Job[ClipConfig]):
-    """Bound, sum, count and average of a column."""
+class ClipJob(Job[ClipConfig]):
+    """Release bound, sum, count and average of a column."""
 
     Config = ClipConfig
     subject = "Bound, sum, count and average together are"
@@ -133,7 +136,7 @@ class Clip(Job[ClipConfig]):
         return {self.config.input.column: pa.float64()}
 
     def check_schema(self, schema: pa.Schema) -> None:
-        from hushgram.svt.exact_answers import queryable
+        from hushgram.mechanisms.svt.exact_answers import queryable
 
         column = self.config.input.column
         kind = schema.field(column).type
@@ -144,7 +147,7 @@ class Clip(Job[ClipConfig]):
         self.packed = pa.schema([(column, queryable(column, kind))])
 
     def events(self) -> list[Event]:
-        """The search, the sum and the count."""
+        """Return the search, the sum and the count."""
         bound, total, count = self.params.epsilons
         sensitivity = {"sensitivity": str(self.params.max_contributions)}
         return [
@@ -156,13 +159,12 @@ class Clip(Job[ClipConfig]):
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
-        from hushgram.pipelines.jobs.stages import bounding, records
-        from hushgram.transforms.answer_queries import RECORD, PackRecords
         from hushgram.transforms.release_clipped import KeepNumbers, ReleaseClipped
+        from hushgram.transforms.sparse_vector import RECORD, PackRecords
 
-        source, config, params = records(pipeline, self), self.config.input, self.params
+        source, config, params = self.records(pipeline), self.config.input, self.params
         # equal values are as good as others: a user's records count up to C, however often one value occurs
-        bound = bounding(self, RECORD, release_key, local, texts=True, max_per_key=params.max_contributions)
+        bound = self.bounding(RECORD, release_key, local, texts=True, max_per_key=params.max_contributions)
         _ = (
             source
             | "KeepNumbers" >> KeepNumbers(config.column)
@@ -173,7 +175,7 @@ class Clip(Job[ClipConfig]):
         )
 
     def _header(self) -> dict[str, Any]:
-        """The public description that the output begins with."""
+        """Return the public description that the output begins with."""
         return {
             "hushgram": self.kind,
             "version": VERSION,
@@ -184,7 +186,7 @@ class Clip(Job[ClipConfig]):
         }
 
     def check_lines(self) -> Iterator[Line]:
-        from hushgram.svt.accuracy import alpha, theorem_alpha
+        from hushgram.mechanisms.svt.accuracy import alpha, theorem_alpha
 
         p = self.params
         size, tail = len(p.bounds), math.log(20)
@@ -193,17 +195,13 @@ class Clip(Job[ClipConfig]):
         yield "epsilon", f"bound {show(bound)}, sum {show(total)}, count {show(count)}"
         yield (
             "search",
-            (
-                f"{p.grid} grid of {size:,}; stops where about {p.threshold:,} records are left above the bound; with "
-                f"probability 95 % that is right within {own:,} records (by the textbook's theorem: {theorem:,})"
-            ),
+            f"{p.grid} grid of {size:,}; stops where about {p.threshold:,} records are left above the bound; with "
+            f"probability 95 % that is right within {own:,} records (by the textbook's theorem: {theorem:,})",
         )
+        of_sum, of_count = (tail * p.max_contributions / float(epsilon) for epsilon in (total, count))
         yield (
             "noise",
-            (
-                f"within 95 %: sum {tail * p.max_contributions / float(total):,.1f} x bound, "
-                f"count {tail * p.max_contributions / float(count):,.1f}"
-            ),
+            f"with probability 95 %: sum within {of_sum:,.1f} x bound, count within {of_count:,.1f}",
         )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
@@ -230,4 +228,4 @@ def _write(clipped: Clipped, path: str, header: dict[str, Any]) -> str:
     return write_bytes(path, text.encode() + b"\n")
 
 
-JOB = Clip
+JOB = ClipJob

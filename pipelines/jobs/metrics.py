@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
@@ -17,23 +18,23 @@ from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, JobConfig, Model, Name, refuse
+from hushgram.pipelines.config.models import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, check_record, placed
-from hushgram.sparse_histogram.metrics import Metric, checked_metrics
 from hushgram.sparse_histogram.plan import release_events
+from hushgram.sparse_histogram.spec import Metric, check_metrics
 
 __all__ = ["JOB", "MetricConfig", "Metrics", "MetricsConfig"]
 
 # What a metric may have otherwise than the group `privacy` says.
-_OWN = ("max_contributions", "max_per_key", "max_value", "unit", "encoding", "noise")
+_OWN = ("max_contributions", "max_per_key", "max_value", "granularity", "encoding", "noise")
 
 
 class MetricConfig(Model):
     """One metric: what it counts, its bounds, and its share of the budget. Whatever is left out is as in `privacy`."""
 
     value: str | None = Field(
-        default=None, min_length=1, description="a column of numbers to add up; left out, records are counted"
+        default=None, min_length=1, description="a column of numbers to sum; left out, records are counted"
     )
     share: Exact | None = Field(
         default=None,
@@ -42,7 +43,9 @@ class MetricConfig(Model):
     max_contributions: int | None = Field(default=None, ge=1, description="how much one user may add in all")
     max_per_key: int | None = Field(default=None, ge=1, description="how much one user may count for one key")
     max_value: Exact | None = Field(default=None, description="with value: the most of a user for one key")
-    unit: Exact | None = Field(default=None, description="with value: the grid to which sums are rounded")
+    granularity: Exact | None = Field(
+        default=None, description="with value: sums are rounded to multiples of it"
+    )
     encoding: str | None = None
     noise: str | None = None
     sizes: SizesConfig | None = None
@@ -57,8 +60,9 @@ class MetricsConfig(JobConfig):
     privacy: ReleasePrivacy
     each: dict[str, MetricConfig] = Field(description="the metrics by name, such as visits and bytes")
 
+    @cached_property
     def chosen(self) -> dict[str, Metric]:
-        """Every metric with its parameters; a mistake is placed where it was made."""
+        """Return every metric with its parameters; a mistake is placed where it was made."""
         shares, out = self._shares(), {}
         for name, metric in self.each.items():
             own = {field: given for field in _OWN if (given := getattr(metric, field)) is not None}
@@ -69,7 +73,10 @@ class MetricsConfig(JobConfig):
             privacy = self.privacy.model_copy(update={**own, **part})
             privacy.check_values(metric.value, ("each", name))
             with placed("each", name):
-                out[name] = Metric(privacy.params(metric.sizes), metric.value)
+                params = privacy.params(metric.sizes)
+                if self.input.user is None:
+                    params = params.without_weights("ReleaseParams")
+                out[name] = Metric(params, metric.value)
                 check_record(self, out[name].params)
         return out
 
@@ -87,7 +94,7 @@ class MetricsConfig(JobConfig):
         if not self.each:
             raise refuse(("each",), "must name at least one metric, such as visits")
         try:
-            checked_metrics(self.chosen())
+            check_metrics(self.chosen)
         except ParameterError as problem:
             raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
         return self
@@ -101,14 +108,14 @@ class Metrics(Job[MetricsConfig]):
     shape = "directory"
 
     def resolve(self) -> None:
-        self.metrics = self.config.chosen()
+        self.metrics = self.config.chosen
 
     def values(self) -> tuple[str, ...]:
         found = (metric.value for metric in self.metrics.values() if metric.value is not None)
         return tuple(dict.fromkeys(found))
 
     def record_bounds(self) -> tuple[int, int]:
-        """A record's keys are bounded once, so that every metric's bounds hold."""
+        """Return bounds of a record's keys under which every metric's bounds hold."""
         keys, per_key = zip(*(metric.params.record_bounds for metric in self.metrics.values()), strict=True)
         return min(keys), min(per_key)
 
@@ -121,12 +128,11 @@ class Metrics(Job[MetricsConfig]):
         return Guarantee.of(self.events(), subject=self.subject)
 
     def resolved(self) -> dict[str, Any]:
-        return {name: metric.params.as_text() for name, metric in self.metrics.items()}
+        return {name: metric.params.to_dict() for name, metric in self.metrics.items()}
 
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
-        from hushgram.pipelines.jobs.stages import records
-        from hushgram.transforms.release_metrics import ReleaseMetrics
-        from hushgram.transforms.shuffle.sharding import shards_for
+        from hushgram.transforms.release_sparse_histogram import ReleaseMetrics
+        from hushgram.transforms.shuffle.combining import shards_for
 
         key = self.config.input.key
         release = ReleaseMetrics(
@@ -135,12 +141,12 @@ class Metrics(Job[MetricsConfig]):
             key=key,
             path=path,
             name=self.name,
-            recipe=key if key in self.source.source.recipes else "",
+            key_expression=key if key in self.source.source.key_expressions else "",
             release_key=release_key,
             shards=shards_for(self.source.bytes, self.config.shards),
             local=local,
         )
-        _ = records(pipeline, self) | "Release" >> release
+        _ = self.records(pipeline) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
         for name, metric in self.metrics.items():
@@ -157,11 +163,11 @@ class Metrics(Job[MetricsConfig]):
 
         for name in self.metrics:
             place = f"{path}/{name}.sketch"
-            yield name, f"{shlex.quote(place)}: {Sketch.open(place).resolution().sentence()}"
+            yield name, f"{shlex.quote(place)}: {Sketch.open(place).detection_limit().sentence()}"
         yield "next", f"hushgram query {shlex.quote(f'{path}/{next(iter(self.metrics))}.sketch')} KEY"
 
     def released(self, path: str) -> pa.Table:
-        """Where each metric is."""
+        """Return where each metric is."""
         names = list(self.metrics)
         return pa.table({"metric": names, "path": [f"{path}/{name}.sketch" for name in names]})
 

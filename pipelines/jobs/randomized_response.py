@@ -18,20 +18,19 @@ from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import Condition, kinds_together, parse
 from hushgram.inputs.source import overlapping
+from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams, hoeffding
+from hushgram.mechanisms.randomized_response.rows import Secret, check_columns
+from hushgram.mechanisms.randomized_response.table import ResponseTable, guarantee, manifest_text
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pipelines.config import AS_TUPLE, Exact, InputConfig, JobConfig, Model, Name, refuse
-from hushgram.pipelines.jobs.files import write_bytes
-from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.randomized_response.mechanism import RandomizedResponseParams, hoeffding
-from hushgram.randomized_response.rows import Secret, check_columns
-from hushgram.randomized_response.table import ResponseTable, guarantee, manifest_text
+from hushgram.pipelines.config.models import AS_TUPLE, Exact, InputConfig, JobConfig, Model, Name, refuse
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline, write_bytes
 
-__all__ = ["JOB", "RandomizedResponse", "ResponseConfig", "ResponseInput", "SecretConfig", "ask_all"]
+__all__ = ["JOB", "RandomizedResponseJob", "ResponseConfig", "ResponseInput", "SecretConfig", "ask_all"]
 
 
 class ResponseInput(InputConfig):
-    """Which records to read. In the local model a record is the unit, and no column is counted."""
+    """Which records to read. In the local model a record is the privacy unit, and no column is counted."""
 
     key: str = Field(default="", description="not used: in the local model no column is counted")
 
@@ -46,9 +45,10 @@ class ResponseInput(InputConfig):
             raise refuse(("user",), "must be left out: in the local model each record is protected by itself")
         if self.key:
             raise refuse(("key",), "must be left out; name the columns under secrets and public")
-        if self.bad_records is not None:
+        if self.rejected_records is not None:
             raise refuse(
-                ("bad_records",), "must be left out: in the local model no record leaves its reader as it is"
+                ("rejected_records",),
+                "must be left out: in the local model no record leaves its reader as it is",
             )
         return self
 
@@ -71,14 +71,14 @@ class SecretConfig(Model):
         if self.equals is not None and self.at_least is not None:
             raise refuse(("at_least",), "and equals exclude each other; keep one")
         if bool(self.column) == (self.where is not None):
-            raise refuse(("column",), "or where: give one of them")
+            raise refuse(("column",), "or where is needed, and not both")
         if self.where is not None and (self.equals, self.at_least) != (None, None):
-            raise refuse(("where",), "says it all; leave out equals and at_least")
+            raise refuse(("where",), "is a complete condition; leave out equals and at_least")
         self.condition()
         return self
 
     def condition(self) -> Condition | None:
-        """The condition of `where`, parsed."""
+        """Return the condition of `where`, parsed."""
         try:
             return None if self.where is None else parse(self.where)
         except ParameterError as problem:
@@ -91,13 +91,13 @@ class SecretConfig(Model):
         return (self.column,) if condition is None else condition.columns
 
     def named(self, name: str) -> Secret:
-        """The secret bit under its public name."""
+        """Return the secret bit under its public name."""
         least = None if self.at_least is None else float(self.at_least)
         return Secret(name, self.column, self.equals, least, self.condition())
 
 
 class ResponseConfig(JobConfig):
-    """Randomized responses: flip every secret bit where it is read, publish the table."""
+    """Randomized response: flip every secret bit where it is read, and publish the table."""
 
     NAME: ClassVar[str] = "randomized_response"
 
@@ -121,7 +121,7 @@ class ResponseConfig(JobConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.privacy.delta:
-            raise refuse(("privacy", "delta"), "must be 0: randomized response is purely private")
+            raise refuse(("privacy", "delta"), "must be 0: randomized response has no delta")
         if self.privacy.max_contributions is not None or self.privacy.max_per_key != 1:
             raise refuse(
                 ("privacy", "max_contributions"), "must be left out: epsilon holds for each record by itself"
@@ -144,12 +144,12 @@ class ResponseConfig(JobConfig):
         return self
 
     def params(self) -> RandomizedResponseParams:
-        """ε of a record, shared by its secret bits."""
+        """Return ε of a record, shared by its secret bits."""
         return RandomizedResponseParams(self.privacy.epsilon, secrets=len(self.secrets))
 
 
-class RandomizedResponse(Job[ResponseConfig]):
-    """A table of flipped bits."""
+class RandomizedResponseJob(Job[ResponseConfig]):
+    """Release a table of flipped bits."""
 
     Config = ResponseConfig
     subject = "The table is"
@@ -172,7 +172,7 @@ class RandomizedResponse(Job[ResponseConfig]):
         return kinds_together(held.where.kinds for held in self.secrets if held.where is not None)
 
     def events(self) -> list[Event]:
-        """One randomized response for each secret bit."""
+        """Return one randomized response for each secret bit."""
         return [
             Event("rr", self.params.bit_epsilon, details={"secret": name}, relation="secret bit")
             for name in self.config.secrets
@@ -211,22 +211,20 @@ class RandomizedResponse(Job[ResponseConfig]):
             margin = hoeffding(rows, params)
             yield (
                 "accuracy",
-                (f"a count over {rows:,} records: within {margin:,.0f} with probability 95 % (Hoeffding)"),
+                f"a count over {rows:,} records: within {margin:,.0f} with probability 95 % (Hoeffding)",
             )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         for row in self.released(path).to_pylist():
-            yield (
-                row["secret"],
-                f"about {row['value']:,.0f} records ({row['low']:,.0f} to {row['high']:,.0f})",
-            )
+            low, high = row["low"], row["high"]
+            yield row["secret"], f"about {row['value']:,.0f} records ({low:,.0f} to {high:,.0f})"
 
     def released(self, path: str) -> pa.Table:
         return ask_all(ResponseTable.open(path))
 
 
 def ask_all(table: ResponseTable, secrets: Iterable[str] = (), **how: Any) -> pa.Table:
-    """How many records have each secret bit, with Hoeffding intervals. Free: the table is released."""
+    """Count the records with each secret bit, with Hoeffding intervals. Free: the table is released."""
     names = list(secrets or table.secrets)
     told = [table.ask(name, **how) for name in names]
     columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
@@ -247,4 +245,4 @@ def _write(
     return path
 
 
-JOB = RandomizedResponse
+JOB = RandomizedResponseJob

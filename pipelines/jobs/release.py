@@ -2,33 +2,51 @@
 
     read ─► ReleaseSparseHistogram (bound, merge, plan, threshold, encode, write) ─► urls.sketch
 
-`hushgram.pipelines.release.run_release` is the same without a config, for programs.
+`run_release` is the same without a config, for programs:
+
+    plan = plan_records(["data/*.parquet"], Source(ids=("user_id", "url")))
+    result = run_release(params, plan, user="user_id", key="url", path="out/urls.sketch")
+    result.sketch().estimate(["https://example.org/"])
+
+The sketch is the one of ``hushgram.release`` on the same records and release key, byte for byte. The exact figures of
+the result are for the operator's terminal alone: they are not differentially private.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 
-from hushgram.accounting import Event
-from hushgram.errors import ParameterError
+from hushgram.accounting import Event, Guarantee
+from hushgram.errors import InputError, ParameterError
+from hushgram.inputs import InputPlan, Limits
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.pipelines.config import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
+from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.sparse_histogram.contributions import MOST
+from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import release_events
+from hushgram.sparse_histogram.plan import release_events, release_steps
+
+if TYPE_CHECKING:
+    from apache_beam import PTransform
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from hushgram.sketch.reader import Sketch
 
 __all__ = [
-    "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleaseInput", "ReleasePrivacy", "SizesConfig", "SplitConfig",
+    "JOB", "DomainConfig", "Release", "ReleaseConfig", "ReleaseInput", "ReleasePrivacy", "ReleaseResult", "SizesConfig",
+    "run_release",
 ]  # fmt: skip
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
@@ -36,11 +54,12 @@ _PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)"
 _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", "keys")}
 # What the mechanisms of a sketch take, by the name that config and library share.
 _CHOICES = (
-    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "max_value", "noise", "unit", "width",
+    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "granularity", "key_selection",
+    "max_keys_selection", "max_value", "noise", "selection_rounds", "width",
 )  # fmt: skip
-# A field that takes the word auto too, with the error messages that it has without.
+# A field that takes auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
-_AS_IT_IS = PlainSerializer(lambda value: value.model_dump() if isinstance(value, Model) else value)
+_AS_IT_IS = PlainSerializer(lambda value: value)
 
 
 class SizesConfig(Model):
@@ -52,24 +71,11 @@ class SizesConfig(Model):
     keys: int = Field(ge=1, le=1 << 50, description="about how many distinct keys, from public knowledge")
 
 
-class SplitConfig(Model):
-    """Shares of epsilon; they add up to 1. The encoding's goes by its own word too: ``alp``."""
-
-    size: Exact = Field(description="share for learning the sizes, such as 0.02; 0 where sizes are given")
-    threshold: Exact = Field(description="share for the keys listed by themselves, such as 0.49")
-    encoding: Exact | None = Field(default=None, description="share for all other keys, such as 0.49")
-    contributions: Exact | None = Field(
-        default=None, description="share for choosing max_contributions where that is auto, such as 0.05"
-    )
-    alp: Exact | None = Field(default=None, description="the same, where the encoding is alp")
-    buckets: Exact | None = Field(default=None, description="the same, where the encoding is buckets")
-
-
 class DomainConfig(Model):
     """Which keys there can be, where that is known without looking at the data."""
 
     public_keys: str = Field(
-        min_length=1, description="a file with one key a line; each gets noise, also at 0"
+        min_length=1, description="a file with one key per line; each gets noise, also at 0"
     )
 
 
@@ -82,13 +88,30 @@ class ReleasePrivacy(PrivacyConfig):
         description="how much one user may contribute in all, such as 8; auto chooses it from the data",
     )
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
-    encoding: str | None = Field(default=None, description="how all other keys are released, such as alp")
+    key_selection: Literal["weighted", "threshold"] | None = Field(
+        default=None,
+        description="how keys are selected by name: weighted (by default where delta is above 0 and there are users)"
+        " or threshold, on noisy counts",
+    )
+    max_keys_selection: int | None = Field(
+        default=None,
+        description="with key_selection weighted: how many keys per user are weighed, such as 100",
+    )
+    selection_rounds: Literal[1, 2] | None = Field(
+        default=None, description="with key_selection weighted: rounds; 2 unless users have one key each"
+    )
+    encoding: str | None = Field(
+        default=None,
+        description="how all other keys are released: alp, buckets, or none for selected keys alone",
+    )
     noise: str | None = Field(
-        default=None, description="noise on counts: auto (the smaller), laplace, gaussian"
+        default=None, description="noise on counts: auto (the one that lists more keys), laplace, gaussian"
     )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
-    split: Annotated[SplitConfig | None, _OR_AUTO, _AS_IT_IS] = Field(
-        default=None, description="shares of epsilon by name, or auto: after the sizes are released"
+    split: Annotated[dict[str, Exact] | None, _OR_AUTO, _AS_IT_IS] = Field(
+        default=None,
+        description="shares of epsilon for size, threshold, encoding (or its name), contributions, which add up to 1;"
+        " with key_selection weighted for size, selection, counts, encoding; or auto: after the sizes are released",
     )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
     columns: Literal["tapered", "flat"] | None = None
@@ -101,15 +124,16 @@ class ReleasePrivacy(PrivacyConfig):
         default=None,
         description="with input.value: the most that a user may add to one key, in place of max_per_key",
     )
-    unit: Exact | None = Field(
-        default=None, description="with input.value: the grid to which sums are rounded, such as max_value/16"
+    granularity: Exact | None = Field(
+        default=None,
+        description="with input.value: sums are rounded to multiples of it, such as max_value/16",
     )
     domain: DomainConfig | None = Field(default=None, description="public_keys: FILE, or leave it out")
 
     @property
     def contributions(self) -> int | Fraction:  # type: ignore[override]  # in terms of the values
         if self.chooses_contributions:
-            return MOST * (self.unit or 1)
+            return MAX_CHOICE * (self.granularity or 1)
         return self.max_contributions or 1
 
     @property
@@ -118,19 +142,18 @@ class ReleasePrivacy(PrivacyConfig):
 
     @property
     def chooses_contributions(self) -> bool:
-        """Whether C is chosen from the data."""
+        """Return whether C is chosen from the data."""
         return str(self.max_contributions) == "auto"
 
     def params(self, sizes: SizesConfig | None = None) -> ReleaseParams:
-        """The parameters of a release, as the library checks them."""
+        """Return the parameters of a release, as the library checks them."""
         chosen: dict[str, Any] = {
             name: getattr(self, name) for name in _CHOICES if getattr(self, name) is not None
         }
         if self.split is not None:
-            stated: SplitConfig | str = self.split
-            chosen["split"] = stated if isinstance(stated, str) else stated.model_dump(exclude_none=True)
+            chosen["split"] = self.split
         if sizes is not None:
-            records = max(int(sizes.records / (self.unit or 1)), 1)
+            records = max(int(sizes.records / (self.granularity or 1)), 1)
             chosen.update(expected_records=records, expected_keys=sizes.keys)
         most: Any = self.contributions
         if self.max_value is not None and self.max_contributions is None:
@@ -145,18 +168,16 @@ class ReleasePrivacy(PrivacyConfig):
         )
 
     def check_values(self, value: str | None, group: tuple[str, ...] = ("privacy",)) -> None:
-        """Refuses bounds on values where none are added up, and the reverse."""
-        for name in ("max_value", "unit"):
+        """Refuse bounds on values where none are summed, and the reverse."""
+        for name in ("max_value", "granularity"):
             given = getattr(self, name) is not None
             if given and value is None:
-                raise refuse(
-                    (*group, name), "goes with a value, the column of numbers to add up (input.value)"
-                )
+                raise refuse((*group, name), "goes with a value, the column of numbers to sum (input.value)")
             if not given and value is not None:
                 raise refuse(
                     (*group, name),
-                    "must be given with input.value: at most max_value of a user for one key, rounded to unit, such as"
-                    " a sixteenth of it",
+                    "must be given with input.value: at most max_value per user and key, rounded to multiples of"
+                    " granularity, such as a sixteenth of it",
                 )
 
 
@@ -170,7 +191,7 @@ class ReleaseInput(InputConfig):
     )
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _other_column(self) -> Self:
         if self.value is not None and self.value in (self.user, self.key):
             raise refuse(("value",), f"must be another column than user and key, got {self.value!r}")
         return self
@@ -186,9 +207,16 @@ class ReleaseConfig(JobConfig):
     privacy: ReleasePrivacy
     sizes: SizesConfig | None = None
 
+    @cached_property
+    def _params(self) -> ReleaseParams:
+        params = self.privacy.params(self.sizes)
+        if self.privacy.domain is not None:
+            return params.for_public_keys("ReleaseParams")
+        return params.without_weights("ReleaseParams") if self.input.user is None else params
+
     def params(self) -> ReleaseParams:
-        """The parameters of the release, as the library checks them."""
-        return self.privacy.params(self.sizes)
+        """Return the parameters of the release, as the library checks them."""
+        return self._params
 
     @model_validator(mode="after")
     def _public(self) -> Self:
@@ -198,19 +226,16 @@ class ReleaseConfig(JobConfig):
         ):
             raise refuse(
                 ("privacy", "max_contributions"),
-                "auto needs a column of users and no public list of keys; state a number",
+                "auto needs a column of users and no public keys; state a number",
             )
         if self.privacy.domain is None:
             return self
-        if self.privacy.delta != 0:
-            raise refuse(
-                ("privacy", "delta"), f"must be 0 with a public list of keys, got {self.privacy.delta}"
-            )
-        for name in sorted({"preset", "split", *_CHOICES} - {"max_value", "unit"}):
+        kept = {"max_value", "granularity", *(("noise",) if self.privacy.delta else ())}
+        for name in sorted({"preset", "split", *_CHOICES} - kept):
             if getattr(self.privacy, name) is not None:
-                raise refuse(("privacy", name), "has no effect with a public list of keys; leave it out")
+                raise refuse(("privacy", name), "has no effect with public keys; leave it out")
         if self.sizes is not None:
-            raise refuse(("sizes",), "have no effect with a public list of keys; leave them out")
+            raise refuse(("sizes",), "have no effect with public keys; leave them out")
         return self
 
     @model_validator(mode="after")
@@ -221,7 +246,7 @@ class ReleaseConfig(JobConfig):
 
 
 def check_record(config: JobConfig, params: ReleaseParams) -> None:
-    """Refuses noise that needs keys of one record to be in different buckets: only users' keys are kept apart."""
+    """Refuse noise that needs the keys of one record in different classes: only users' keys are bounded so."""
     if config.several_keys and params.sensitivity.classes:
         raise refuse(
             ("privacy", "noise"),
@@ -231,7 +256,7 @@ def check_record(config: JobConfig, params: ReleaseParams) -> None:
 
 @contextmanager
 def placed(*group: str) -> Iterator[None]:
-    """A mistake in parameters is one in the field of that group."""
+    """Turn a mistake in parameters into one in the field of that group."""
     try:
         yield
     except ParameterError as problem:
@@ -267,28 +292,32 @@ class Release(Job[ReleaseConfig]):
     def events(self) -> list[Event]:
         return release_events(self.params, self.unit, public=self.public_keys is not None)
 
+    def guarantee(self) -> Guarantee:
+        return replace(super().guarantee(), steps=release_steps(self.params))
+
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
-        return {"params": self.params.as_text(), "public_keys": listed}
+        return {"params": self.params.to_dict(), "public_keys": listed}
 
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
-        from hushgram.pipelines.jobs.stages import records
-        from hushgram.pipelines.release import build_release
+        from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+        from hushgram.transforms.shuffle.combining import shards_for
 
-        release = build_release(
+        config, key = self.config.input, self.config.input.key
+        release = ReleaseSparseHistogram(
             self.params,
-            self.source,
-            user=self.config.input.user,
-            key=self.config.input.key,
-            value=self.config.input.value,
+            user=config.user,
+            key=key,
+            value=config.value,
             path=path,
             public_keys=self.public_keys,
             name=self.name,
+            key_expression=key if key in self.source.source.key_expressions else "",
             release_key=release_key,
-            shards=self.config.shards,
+            shards=shards_for(self.source.bytes, self.config.shards),
             local=local,
         )
-        _ = records(pipeline, self) | "Release" >> release
+        _ = self.records(pipeline) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
         if self.public_keys is not None:
@@ -300,16 +329,19 @@ class Release(Job[ReleaseConfig]):
         yield from expected_lines(self.config, self.params, self.source.rows or None)
 
     def closing_lines(self, path: str) -> Iterator[Line]:
-        from hushgram.pipelines.table_output import human_bytes
+        from rich.filesize import decimal
+
         from hushgram.sketch.reader import Sketch
 
         sketch = Sketch.open(path)
-        yield "size", human_bytes(sketch.size)
+        yield "size", decimal(sketch.size)
         if self.public_keys is not None:
             yield from _public_lines(self.params, len(self.public_keys))
         else:
-            yield "about", f"{sketch.sizes_in_words()} (may be published)"
-            yield "worth", sketch.resolution().sentence()
+            yield named_line(sketch)
+            if sketch.plan.layout is not None or sketch.plan.sizes.scale:
+                yield "released sizes", f"{sketch.sizes_in_words()} (may be published)"
+            yield "detection limit", sketch.detection_limit().sentence()
             if sketch.plan.totals is not None:
                 yield (
                     "contributions",
@@ -321,29 +353,136 @@ class Release(Job[ReleaseConfig]):
         yield "", f"hushgram inspect {quoted}"
 
     def released(self, path: str) -> pa.Table:
-        """The heavy keys."""
+        """Return the heavy keys."""
         from hushgram.sketch.reader import Sketch
 
         return Sketch.open(path).heavy()
 
 
+def named_line(sketch: Sketch) -> Line:
+    """Return how many keys are named or listed, and the noise on their counts."""
+    listed, plan, per = sketch.manifest.heavy_rows, sketch.plan, sketch.per_count
+    what = "sum" if sketch.sums_values else "count"
+    noise = float(plan.noise.variance(plan.scale)) ** 0.5 * per
+    others = "" if plan.layout is not None else "; nothing is released of other keys"
+    return (
+        "named keys" if plan.selection.texts else "listed keys",
+        f"{listed:,}, each with a noisy {what} of standard deviation {noise:,.4g}{others}",
+    )
+
+
 def _choices(params: ReleaseParams) -> Iterator[Line]:
-    resolved = params.as_text()
+    resolved = params.to_dict()
     for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
         given = resolved.get(name)
-        if given is not None and not (name in ("domain_bits", "false_keys") and params.delta != 0):
+        of_alp = name in ("alpha", "columns", "width") and params.encoding != "alp"
+        of_list = name in ("domain_bits", "false_keys") and params.delta != 0
+        if given is not None and not of_alp and not of_list and (params.encodes or name != "bits_per_key"):
             yield name, str(given)
 
 
 def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
-    """A release over a public list."""
-    from hushgram.laplace_mechanism import LaplaceParams, max_error
+    """Yield what to expect of a release of public keys."""
+    from hushgram.mechanisms.laplace import LaplaceParams, max_error
+    from hushgram.sparse_histogram.plan import make_public_plan
 
-    noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
-    per = params.per_count
-    yield "public keys", f"{keys:,}, each with Laplace noise of scale {show(noise.scale * per)}"
-    worst = float(max_error(keys, noise) * per)
+    plan, per = make_public_plan(params, keys), params.per_count
+    yield (
+        "public keys",
+        f"{keys:,}, each with {plan.noise_name.capitalize()} noise of scale {show(plan.scale * per)}",
+    )
+    if plan.noise_name == "laplace":
+        noise = LaplaceParams(params.epsilon, max_contributions=params.max_contributions)
+        worst = float(max_error(keys, noise) * per)
+    else:
+        worst = plan.noise.law(float(plan.scale)).interval(1 - 0.05 / keys) * float(per)
     yield "error", f"with probability 95 % no count is off by more than {worst:,.10g}"
+
+
+@dataclass(frozen=True)
+class ReleaseResult:
+    """A finished release: where it is, how long it took, and what the job counted.
+
+    ``exact`` is for the operator alone: rows read, rejected records ("rejected", and each reason), records kept after
+    bounding, distinct keys. It is empty on a runner that does not tell.
+    """
+
+    path: str
+    seconds: float
+    exact: dict[str, int]
+
+    def sketch(self) -> Sketch:
+        """Return the sketch, opened and checked."""
+        from hushgram.sketch.reader import Sketch
+
+        return Sketch.open(self.path)
+
+
+def run_release(
+    params: ReleaseParams,
+    source: InputPlan | PTransform,
+    *,
+    key: str,
+    path: str | os.PathLike[str],
+    shards: int | None = None,
+    options: PipelineOptions | None = None,
+    rejected_records: str | None = None,
+    limits: Limits | None = None,
+    quiet: bool = True,
+    **release_arguments: Any,
+) -> ReleaseResult:
+    """Run one release and wait for it.
+
+    A user's mistake raises a `HushgramError`, whatever process met it, and nothing is left behind.
+
+    Args:
+        params: the parameters.
+        source: the plan of an input (`plan_records`), or a PTransform that gives records.
+        key: the column of keys.
+        path: where the sketch goes; must be free, or an empty directory.
+        shards: shards of users in the shuffle; without an effect on the result.
+        options: of the pipeline.
+        rejected_records: where rejected records go.
+        limits: input beyond them is refused before anything is published.
+        quiet: whether no progress is shown.
+        release_arguments: those of `ReleaseSparseHistogram`: user, value, public_keys, name, release_key.
+
+    Returns:
+        Where the sketch is, and exact figures for the operator.
+    """
+    from hushgram.pipelines.run.beam_runners import pipeline_options
+    from hushgram.pipelines.run.job_runner import run_built
+    from hushgram.transforms.read_records import ReadRecords, read_records
+    from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+    from hushgram.transforms.shuffle.combining import shards_for
+    from hushgram.transforms.write_sketch import Target, discard_work
+
+    size, target = None, Target.of(os.fspath(path))
+    if isinstance(source, InputPlan):
+        size, read = source.bytes, source.schema.names
+        for column in (release_arguments.get("user"), key, release_arguments.get("value")):
+            if column is not None and column not in read:
+                raise InputError(f"column {column!r} is not among those that are read: {', '.join(read)}")
+        release_arguments["key_expression"] = key if key in source.source.key_expressions else ""
+
+    def build(pipeline: Pipeline, local: LocalResources) -> None:
+        release = ReleaseSparseHistogram(
+            params, key=key, path=target, shards=shards_for(size, shards), local=local, **release_arguments
+        )
+        if isinstance(source, InputPlan):
+            reader = ReadRecords(source, limits)
+            records, release.after = read_records(pipeline, reader, rejected_records), reader.checked
+        else:
+            records = pipeline | "Records" >> source
+        _ = records | "Release" >> release
+
+    try:
+        chosen = pipeline_options() if options is None else options
+        title = release_arguments.get("name") or "release"
+        finished = run_built(build, chosen, title=title, total_bytes=size, quiet=quiet)
+    finally:
+        discard_work(target)
+    return ReleaseResult(target.path, finished.seconds, finished.exact)
 
 
 JOB = Release

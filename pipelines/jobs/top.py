@@ -1,11 +1,10 @@
 """``hushgram top``: the most frequent keys of a public list, or of a released sketch's, without their counts.
 
-read ─► keep the list's keys ─► bound users ─► MostFrequent ─► top.jsonl (a header, then a key a line)
+read ─► keep the list's keys ─► bound users ─► SelectTop ─► top.jsonl (a header, then one key per line)
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
@@ -14,15 +13,23 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from hushgram.accounting import Event
-from hushgram.domains import KeyDomain
 from hushgram.errors import ParameterError
+from hushgram.mechanisms.domains import KeyDomain
+from hushgram.mechanisms.selection import SelectionParams
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.pipelines.config import JobConfig, Name, refuse
-from hushgram.pipelines.jobs.files import heavy_domain, read_key_list, write_lines
-from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.selection import SelectionParams
+from hushgram.pipelines.config.models import JobConfig, Name, refuse
+from hushgram.pipelines.jobs.job import (
+    Job,
+    Line,
+    LocalResources,
+    Pipeline,
+    heavy_domain,
+    read_key_list,
+    read_lines,
+    write_lines,
+)
 
-__all__ = ["JOB", "Top", "TopConfig"]
+__all__ = ["JOB", "TopConfig", "TopJob"]
 
 
 # What the ledger calls each mechanism; the first was there before the others.
@@ -30,13 +37,13 @@ _EVENTS = {"permute_and_flip": "noisy_max", "exponential": "exponential", "noisy
 
 
 class TopConfig(JobConfig):
-    """The most frequent keys of a public list."""
+    """Choose the most frequent keys of a public list."""
 
     NAME: ClassVar[str] = "top"
 
     top: Name = Field(description="the name of this run, such as top-{date}")
     keys: str | None = Field(
-        default=None, min_length=1, description="a file with one key a line: the public list"
+        default=None, min_length=1, description="a file with one key per line: the public list"
     )
     sketch: str | None = Field(
         default=None, min_length=1, description="a released sketch: its heavy keys are the candidates"
@@ -44,20 +51,18 @@ class TopConfig(JobConfig):
     count: int = Field(default=10, ge=1, le=100_000, description="how many keys to choose")
     mechanism: Literal["permute_and_flip", "exponential", "noisy_max"] | None = Field(
         default=None,
-        description="how to choose; left out, permute_and_flip at delta 0 and exponential above it",
+        description="default: permute_and_flip if delta is 0, exponential otherwise",
     )
 
     def params(self) -> SelectionParams:
-        """The mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
-        monotone = True  # counts only grow when a user is added
-        best = "exponential" if self.privacy.delta else "permute_and_flip"
+        """Return the mechanism's parameters; one user moves a count by at most max_per_key, all in one direction."""
         return SelectionParams(
             self.privacy.epsilon,
             delta=self.privacy.delta,
             sensitivity=self.privacy.max_per_key,
             count=self.count,
-            monotone=monotone,
-            mechanism=self.mechanism or best,
+            monotone=True,  # counts only grow when a user is added
+            mechanism=self.mechanism or ("exponential" if self.privacy.delta else "permute_and_flip"),
         )
 
     @model_validator(mode="after")
@@ -71,8 +76,8 @@ class TopConfig(JobConfig):
         return self
 
 
-class Top(Job[TopConfig]):
-    """The most frequent keys of a list."""
+class TopJob(Job[TopConfig]):
+    """Choose the most frequent keys of a list or of a sketch."""
 
     Config = TopConfig
     subject = "The chosen keys are"
@@ -102,15 +107,14 @@ class Top(Job[TopConfig]):
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         import apache_beam as beam
 
-        from hushgram.pipelines.jobs.stages import bounded_cells
         from hushgram.transforms.count_domain import CountDomain
-        from hushgram.transforms.select_top import MostFrequent
+        from hushgram.transforms.release_domain import SelectTop
 
         _ = (
-            bounded_cells(pipeline, self, self.cells, release_key, local)
+            self.bounded_cells(pipeline, self.cells, release_key, local)
             | "CountDomain" >> CountDomain(self.cells)
-            | "MostFrequent"
-            >> MostFrequent(self.keys, self.params, release_key=release_key, unit=self.unit)  # [key, …]
+            | "SelectTop"
+            >> SelectTop(self.keys, self.params, release_key=release_key, unit=self.unit)  # [key, …]
             | "WriteTop" >> beam.Map(_write, path, self._header())
         )
 
@@ -127,31 +131,26 @@ class Top(Job[TopConfig]):
 
     def check_lines(self) -> Iterator[Line]:
         params, keys = self.params, len(self.keys)
-        yield (
-            "choice",
-            f"{params.count:,} of {keys:,} keys by {params.mechanism.replace('_', ' ')}, epsilon "
-            f"{float(params.round_epsilon):.4g} a choice",
-        )
+        name, each = params.mechanism.replace("_", " "), float(params.round_epsilon)
+        yield "choice", f"{params.count:,} of {keys:,} keys by {name}, epsilon {each:.4g} per choice"
         # The exponential mechanism's tail, which permute-and-flip never exceeds; Laplace noise has two of them.
         ways = 2 if params.mechanism == "noisy_max" else 1
         bound = ways * math.log(keys * params.count / 0.05) / float(params.rate)
         yield (
             "accuracy",
-            (f"with probability 95 %, each chosen key is within {bound:,.0f} records of the best one left"),
+            f"with probability 95 %, each chosen key is within {bound:,.0f} records of the best one left",
         )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
-        for row in self.released(path).to_pylist():
+        for row in read_lines(path)[1:]:
             yield str(row["rank"]), row["key"]
 
     def released(self, path: str) -> pa.Table:
-        with open(path, encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file][1:]
-        return pa.Table.from_pylist(rows, pa.schema({"rank": pa.int64(), "key": pa.string()}))
+        return pa.Table.from_pylist(read_lines(path)[1:], pa.schema({"rank": pa.int64(), "key": pa.string()}))
 
 
 def _write(chosen: list[str], path: str, header: dict[str, Any]) -> str:
     return write_lines(path, [header, *({"rank": n, "key": key} for n, key in enumerate(chosen, start=1))])
 
 
-JOB = Top
+JOB = TopJob

@@ -27,15 +27,15 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.names import printable
-from hushgram.pipelines.pages.templating import content_policy, render
-from hushgram.pipelines.table_output import csv_bytes
+from hushgram.pipelines.pages import content_policy, render
+from hushgram.pipelines.terminal import csv_bytes
 from hushgram.sketch.reader import Sketch
 
-__all__ = ["LARGEST_REQUEST", "MOST_KEYS", "make_app", "serve"]
+__all__ = ["LARGEST_REQUEST", "MAX_KEYS", "make_app", "serve"]
 
 
 LARGEST_REQUEST = 4 << 20
-MOST_KEYS = 20_000
+MAX_KEYS = 20_000
 _HEADERS = {
     "Content-Security-Policy": content_policy("explore") + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -62,7 +62,11 @@ class _Pages:
         self._token = token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         shown = [
-            {"name": name, "guarantee": sketch.guarantee.sentence(), "worth": sketch.resolution().sentence()}
+            {
+                "name": name,
+                "guarantee": sketch.guarantee.sentence(),
+                "limit": sketch.detection_limit().sentence(),
+            }
             for name, sketch in self._sketches
         ]
         self._page = render("explore", names=[name for name, _ in self._sketches], sketches=shown)
@@ -74,10 +78,10 @@ class _Pages:
 
     async def _answer(self, request: Request) -> Response:
         if request.headers.get("host", "") not in self._hosts:
-            return _no(421, "this page is served to 127.0.0.1 alone")
+            return _no(421, "this page is served to 127.0.0.1 only")
         origin = request.headers.get("origin")
         if origin is not None and origin not in {f"http://{host}" for host in self._hosts}:
-            return _no(403, "another page may not ask here")
+            return _no(403, "requests from other pages are refused")
         token, _, path = request.path_params["rest"].partition("/")
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             return _no(404, "not found; open the address that the command printed")
@@ -141,8 +145,8 @@ def _question(body: bytes) -> tuple[list[str], float]:
         raise ParameterError('the request must be {"keys": ["..."], "level": 0.95}') from None
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ParameterError("keys must be a list of texts")
-    if len(keys) > MOST_KEYS:
-        raise ParameterError(f"at most {MOST_KEYS:,} keys at a time; use hushgram query for more")
+    if len(keys) > MAX_KEYS:
+        raise ParameterError(f"at most {MAX_KEYS:,} keys at a time; use hushgram query for more")
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
         raise ParameterError("level must be between 0 and 1")
     if any("\ud800" <= letter <= "\udfff" for key in keys for letter in key):

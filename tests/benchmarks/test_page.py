@@ -23,9 +23,11 @@ PARTS = {
     "clip_baselines",
     "data",
     "figures",
+    "key_selection_peers",
     "page",
     "peers",
     "selection_bars",
+    "selection_laws",
     "sharper",
 }
 

@@ -17,14 +17,14 @@ KEY = ReleaseKey(bytes(32))
 ASKED, ROWS, WIDTH = 3_000, 3, 2_048
 
 
-def budget(delta: str = "0", contributions: int = 4, bits: float = 40_000) -> peers.Budget:
-    return peers.Budget(Fraction(1), Fraction(delta), contributions, bits)
+def budget(delta: str = "0", contributions: int = 4, bits: float = 40_000) -> peers.SizeAndLoss:
+    return peers.SizeAndLoss(Fraction(1), Fraction(delta), contributions, bits)
 
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_user_moves_counters_by_no_more_than_their_noise_is_made_for(signed: bool) -> None:
     rng = np.random.default_rng(1)
-    made = peers.Rows(ASKED, ROWS, 64, rng, signed=signed)  # few counters: keys meet
+    made = peers.CounterRows(ASKED, ROWS, 64, rng, signed=signed)  # few counters: keys meet
     counts = rng.integers(0, 50, ASKED)
     most = 0
     for contributions in (1, 4, 40):
@@ -40,7 +40,7 @@ def test_a_user_moves_counters_by_no_more_than_their_noise_is_made_for(signed: b
 
 def test_the_gaussian_counts_a_user_whose_keys_are_kept_apart() -> None:
     rng, contributions = np.random.default_rng(2), 8
-    made = peers.Rows(ASKED, ROWS, WIDTH, rng, signed=True)
+    made = peers.CounterRows(ASKED, ROWS, WIDTH, rng, signed=True)
     kinds = (made.places % WIDTH) * classes(contributions) // WIDTH  # class in each row
     kept: list[int] = []
     for key in range(ASKED):

@@ -15,4 +15,4 @@ def test_a_small_release_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyP
     figures = scaling.run(1_000)
     assert figures["sent"]["ContributionsCoder"][1] > 0
     assert figures["counters"]["keys"] > 0
-    assert {"CutBatches", "BoundUsers", "ReleaseShards"} <= set(figures["stages"])
+    assert {"Take", "BoundUsers", "SelectShards"} <= set(figures["stages"])

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushgram as hg
+from hushgram.contributions.keys import canonical
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.keys import canonical
 from hushgram.inputs import read_item
 from tests.core.inputs.helpers import plan_of
 
@@ -158,7 +158,7 @@ def test_other_mistakes() -> None:
     users, urls = TABLE["user_id"], TABLE["url"]
     with pytest.raises(ParameterError, match=r"name columns of a frame.*got ChunkedArray"):
         hg.release(users, user="user_id", key="url", params=PARAMS)
-    with pytest.raises(ParameterError, match="params must be ReleaseParams, got Nothing"):
+    with pytest.raises(ParameterError, match="params must be ReleaseParams, got _Unstated"):
         hg.release(TABLE, user="user_id", key="url")
     with pytest.raises(ParameterError, match="params must be ReleaseParams"):
         hg.release_histogram(TABLE, key="url", count="number")

@@ -10,9 +10,19 @@ import pytest
 import hushgram as hg
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import noise_of
-from hushgram.planner import Effort, Population, average, predict, recommend, settings, solve_epsilon, vary
-from hushgram.planner.prediction import _at_count, _listed_values
-from hushgram.sparse_histogram.contributions import UserTally, UserTotals
+from hushgram.planner import (
+    Effort,
+    Population,
+    _at_count,
+    _listed_values,
+    average,
+    predict,
+    recommend,
+    settings,
+    solve_epsilon,
+    vary,
+)
+from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
 
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
 
@@ -78,7 +88,7 @@ def test_prediction_is_what_a_release_then_measures() -> None:
     """A geometric-ish tail, not Zipf: the error at a count hardly depends on it."""
     rng = np.random.default_rng(5)
     counts = np.concatenate([rng.geometric(0.12, 20_000), rng.integers(50, 5_000, 2_000)])
-    made = predict(PARAMS, Population.zipf(len(counts), int(counts.sum())), (1_000,), sets=())
+    made = predict(PARAMS, Population.zipf(len(counts), int(counts.sum())), (1_000,), set_sizes=())
     sketch = hg.release_histogram(
         np.arange(len(counts)), counts, PARAMS, release_key=hg.ReleaseKey(bytes(32))
     )
@@ -107,11 +117,11 @@ def test_listed_values_are_those_of_the_noise(noise: str) -> None:
     """Below, beside and far above the bound: the values with which keys are listed, against draws of the sampler."""
     law = noise_of(noise).law(12.5)
     draws = noise_of(noise).sample(Fraction(25, 2), 400_000, hg.ReleaseKey(bytes(32)).source("test"))
-    for count, bound in ((40, 60), (100, 90), (10**9, 90)):
-        drawn = count + draws[count + draws >= bound]
-        made = _listed_values(law, bound, count, 1_000)
+    for count, threshold in ((40, 60), (100, 90), (10**9, 90)):
+        drawn = count + draws[count + draws >= threshold]
+        made = _listed_values(law, threshold, count, 1_000)
         assert len(made) == 1_000
-        assert made.min() >= bound
+        assert made.min() >= threshold
         for share in (0.1, 0.5, 0.9):
             assert np.quantile(made, share) == pytest.approx(np.quantile(drawn, share), abs=1.5)
     with np.errstate(all="raise"):  # a key that is never listed has no chance to divide by
@@ -129,7 +139,7 @@ def test_the_few_that_are_listed_count() -> None:
     true = np.ones(200_000, np.int64)
     noisy = true + noise_of("laplace").sample(sketch.plan.scale, len(true), key.source("noise"))
     found = sketch.lookups(np.arange(len(true)) + len(counts)).found
-    planted = sketch.decoder.evidence.planted(found, true, key.source("many"))
+    planted = sketch.decoder.likelihood.planted(found, true, key.source("many"))
     listed = noisy >= sketch.plan.threshold
     estimate = sketch.decoder.estimate(planted, noisy, listed, interval=None)[0]
     assert (estimate[listed] - 1.0) @ (estimate[listed] - 1.0) > 0.2 * ((estimate - 1.0) @ (estimate - 1.0))
@@ -148,20 +158,20 @@ def test_more_releases_tell_more() -> None:
 
 def test_the_same_question_gets_the_same_answer() -> None:
     made = Population.zipf(2_000, 20_000)
-    assert predict(PARAMS, made, sets=(100,)) == predict(PARAMS, made, sets=(100,))
+    assert predict(PARAMS, made, set_sizes=(100,)) == predict(PARAMS, made, set_sizes=(100,))
 
 
 def test_scales_of_the_simulation_agree() -> None:
     """At 1/2^j of the keys the noise is the same."""
-    whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,), sets=())
-    part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,), sets=())
+    whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,), set_sizes=())
+    part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,), set_sizes=())
     assert part.threshold == pytest.approx(whole.threshold, rel=0.15)
     assert part.size == pytest.approx(4 * whole.size, rel=0.3)
 
 
 def test_recommendation_is_the_smallest_score() -> None:
     made = Population.zipf(5_000, 100_000, users=5_000)
-    found = [predict(params, made, sets=()) for params in settings(PARAMS, (1, 8), (Fraction(1),))]
+    found = [predict(params, made, set_sizes=()) for params in settings(PARAMS, (1, 8), (Fraction(1),))]
     best, why = recommend(found)
     assert best.score == min(one.score for one in found)
     assert f"max_contributions {best.params.max_contributions}" in why
@@ -207,3 +217,84 @@ def test_an_earlier_release_that_chose_its_bound_tells_what_another_one_cuts() -
     for most in (2, 8, 64):
         assert made.kept(most) == pytest.approx(np.minimum(each, most).sum() / each.sum(), abs=0.08)
     assert made.held(2).sum() < made.held(8).sum() < made.held(64).sum()
+
+
+# --- key selection by weights, and lists alone: no release is simulated ---------------------------------------------
+
+WEIGHTED = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20)
+
+
+def _active_users(seed: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Users and keys of 120,000 records: activity and popularity are both heavy-tailed."""
+    rng = np.random.default_rng(seed)
+    activity, share = rng.pareto(1.2, 10_000) + 1.0, np.arange(1, 20_001) ** -1.05
+    users = rng.choice(10_000, 120_000, p=activity / activity.sum())
+    return users, rng.choice(20_000, 120_000, p=share / share.sum())
+
+
+@pytest.mark.parametrize("encoding", ["buckets", "none"])
+def test_keys_expected_to_be_named_are_about_those_that_are(encoding: str) -> None:
+    users, keys = _active_users()
+    pairs = np.unique(users * 20_000 + keys)
+    params = vary(WEIGHTED, encoding=encoding)
+    sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32)))
+    counts = np.unique(pairs % 20_000, return_counts=True)[1]
+    made = Population(len(counts), len(pairs), len(np.unique(users)), counts)
+    found = predict(params, made)
+    assert found.named is not None
+    assert found.named.number == pytest.approx(sketch.manifest.heavy_rows, rel=1 / 3)
+    assert found.named.noise == pytest.approx(float(sketch.plan.scale), rel=0.01)
+    assert found.named.rounds == 2
+    assert found.named.most > found.named.number
+    assert found.size == pytest.approx(sketch.size, rel=0.3, abs=2_000)
+
+
+def test_an_earlier_weighted_release_tells_users_and_keys() -> None:
+    users, keys = _active_users()
+    params = hg.ReleaseParams(epsilon="4", delta="1e-6", max_contributions="auto")
+    sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32)))
+    made = Population.like(sketch)
+    assert made.totals is None  # they are of named keys alone
+    assert made.users == pytest.approx(len(np.unique(users)), rel=0.3)
+    found = predict(params, made)
+    assert found.named is not None
+    assert found.named.number == pytest.approx(sketch.manifest.heavy_rows, rel=0.5)
+
+
+def test_a_list_alone_is_predicted_at_any_delta() -> None:
+    made = Population.zipf(20_000, 200_000)
+    for delta, selection in (("0", None), ("1e-6", "threshold"), ("1e-6", "weighted")):
+        params = hg.ReleaseParams(
+            epsilon="1", delta=delta, max_contributions=4, encoding="none", key_selection=selection
+        )
+        found = predict(params, made)
+        assert found.named is not None
+        assert found.named.number > 50
+        assert found.at[0].error == pytest.approx(1.0, abs=0.01)  # a key that is not listed is estimated as 0
+        assert found.at[-1].error == pytest.approx(found.named.noise)
+        assert (found.false_keys > 0) is (delta == "0")
+        assert [each.encoding for each in settings(params, (4,), (Fraction(1),))] == ["none"] * (
+            2 if selection == "threshold" else 1
+        )
+
+
+def test_how_keys_are_selected_stays_in_other_settings() -> None:
+    by_threshold = vary(WEIGHTED, key_selection="threshold", noise="gaussian")
+    tried = settings(by_threshold, (4, 20), (Fraction(1),))
+    assert {each.key_selection for each in tried} == {"threshold"}
+    assert {each.key_selection for each in settings(WEIGHTED, (4, 20), (Fraction(1),))} == {"weighted"}
+    one_key = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
+    by_bound = {each.max_contributions: each.weighted for each in settings(one_key, (1, 20), (Fraction(1),))}
+    assert by_bound == {1: False, 20: True}
+    stated = hg.ReleaseParams(
+        epsilon="1", delta="1e-6", max_contributions=20, max_keys_selection=30, selection_rounds=1
+    )
+    (same,) = settings(stated, (20,), (Fraction(1),))
+    assert (same.max_keys_selection, same.selection_rounds) == (30, 1)
+
+
+def test_epsilon_for_a_named_key() -> None:
+    made = Population.zipf(20_000, 400_000, 40_000)
+    epsilon, found = solve_epsilon(WEIGHTED, made, 20.0, 2_000)
+    assert found.at[0].error <= 20.0
+    assert 1 < epsilon < 5

@@ -15,11 +15,11 @@ import pytest
 
 import hushgram as hg
 from hushgram.errors import OutputError
-from hushgram.private_directory import PREFIX, PrivateDirectory
+from hushgram.publishing import PREFIX, PrivateDirectory
 
 CHILD = """
 import sys, time
-from hushgram.private_directory import PrivateDirectory
+from hushgram.publishing import PrivateDirectory
 with PrivateDirectory() as path:
     (path / "data").write_text("exact")
     print(path, flush=True)
@@ -88,9 +88,7 @@ def test_a_forked_child_does_not_take_it_away() -> None:
 
 def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
-    with pytest.raises(
-        OutputError, match=r"/none \(TMPDIR\) is not a directory; set TMPDIR to another place"
-    ):
+    with pytest.raises(OutputError, match=r"/none \(TMPDIR\) is not a directory; set TMPDIR to another one"):
         PrivateDirectory()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 

@@ -54,9 +54,28 @@ def test_record_level_and_bad_lists():
         hg.release_public(USERS, KEYS, [], PARAMS)
     with pytest.raises(InputError, match="twice"):
         hg.release_public(USERS, KEYS, ["a", "a"], PARAMS)
-    with pytest.raises(ParameterError, match="delta"):
-        hg.release_public(
-            USERS, KEYS, ["a"], hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
-        )
     with pytest.raises(ParameterError, match="not in the public list"):
         hg.release_public(USERS, KEYS, ["k0"], PARAMS).total(["k0", "zz"])
+
+
+def test_gaussian_noise_where_delta_allows_it(tmp_path):
+    """40 keys per user: standard deviation 27 instead of 57. Sketch, answers and guarantee say so."""
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=40)
+    users = np.repeat(np.arange(300), 40)
+    listed = [f"k{i}" for i in range(40)]
+    sketch = hg.release_public(users, listed * 300, listed, params, tmp_path / "a", release_key=KEY)
+    sketch.verify()
+    assert sketch.plan.noise_name == "gaussian"
+    assert 26 < sketch.plan.scale < 28
+    assert sketch.guarantee.delta == params.delta
+    found = sketch.estimate(["k3", "zz"])
+    assert found["source"].to_pylist() == ["gaussian", "not listed"]
+    width = found["high"][0].as_py() - found["low"][0].as_py()
+    assert width == pytest.approx(2 * 1.96 * float(sketch.plan.scale), rel=0.05)
+    errors = sketch.heavy()["value"].to_numpy() - 300
+    assert 12 < errors.std() < 45
+    with pytest.raises(ParameterError, match="key_selection weighted needs users and any keys"):
+        hg.release_public(
+            users, listed * 300, listed,
+            hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, key_selection="weighted"),
+        )  # fmt: skip

@@ -152,7 +152,7 @@ def test_each_trouble_has_its_words(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists already"):
         check_free(tmp_path / "file")
     with (
-        pytest.raises(OutputError, match=r"/gone is not there any more"),
+        pytest.raises(OutputError, match=r"/gone no longer exists"),
         output_errors(tmp_path / "gone"),
     ):
         put_file(tmp_path / "gone" / "a", b"1")

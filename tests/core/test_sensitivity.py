@@ -15,39 +15,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hushgram as hg
-from hushgram.clipping import ClipParams, Tally, release_clipped
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
-from hushgram.laplace_mechanism import LaplaceParams, release_listed
+from hushgram.mechanisms.clipping import ClipParams, ClipTally, release_clipped
+from hushgram.mechanisms.laplace import LaplaceParams, release_listed
+from hushgram.mechanisms.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams
+from hushgram.mechanisms.selection import SelectionParams, top
+from hushgram.mechanisms.svt.mechanism import run_batch
+from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import BitSource, InteractiveKey, ReleaseKey
-from hushgram.pmw import OfflineParams, OfflinePMW, OnlinePMW, PmwParams
-from hushgram.selection import SelectionParams, top
 from hushgram.sensitivity import (
     ANY,
     CONSTANT,
     ONE_RECORD,
+    PRIVACY_UNITS,
     UNBOUNDED,
-    UNITS,
     Exact,
     ExactVector,
     Sensitivity,
     exact,
 )
-from hushgram.sparse_histogram.contributions import UserTally, release_totals
+from hushgram.sparse_histogram.contribution_bounds import UserTally, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import make_plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Sizes, Survey, of_sizes, release_sizes
+from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
-    block_parts,
-    bounds,
-    heavy_of_list,
-    heavy_of_shard,
-    public_key_table,
+    count_public_keys,
+    encode_counts,
+    select_keys,
 )
-from hushgram.svt.mechanism import run_batch
-from hushgram.svt.params import SvtParams
 from hushgram.transforms.shuffle.coders import HistogramCoder, SurveyCoder
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -55,7 +54,7 @@ SENSITIVITIES = st.builds(
     Sensitivity,
     st.integers(0, 6),
     st.integers(0, 6),
-    st.sampled_from(UNITS),
+    st.sampled_from(PRIVACY_UNITS),
     st.booleans(),
     st.sampled_from([0, 16, 32, ANY]),
 )
@@ -99,7 +98,7 @@ def test_within_is_an_order_and_the_norms_follow_it(one, two, three):
     if one.within(two) and two.within(three) and two.max_contributions:
         assert one.within(three)
     if one.within(two) and one.max_contributions:
-        assert (one.l0, one.l1) <= (two.l0, two.l1)
+        assert one.l1 <= two.l1
         assert one.l2_squared <= two.l2_squared
 
 
@@ -268,10 +267,12 @@ def test_whatever_is_derived_from_no_bound_has_no_bound():
 def test_bounding_states_the_bounds_it_enforced():
     rows = Contributions.of(["a", "a", "b"], ["x", "y", "x"], KEY, texts=True)
     params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, noise="gaussian", encoding="buckets")
-    kept = bounds(params, KEY)
-    assert kept.apart is not None
+    kept = spec_of(params).bounds()
+    assert kept.key_classes is not None
     assert (
-        rows.bounded(kept).sensitivity == params.sensitivity == Sensitivity(8, 1, classes=kept.apart.classes)
+        rows.bounded(kept).sensitivity
+        == params.sensitivity
+        == Sensitivity(8, 1, classes=kept.key_classes.classes)
     )
     assert rows.bounded(Bounds(3, 2)).sensitivity == Sensitivity(3, 2)
     assert Histogram.empty(texts=True).sensitivity == CONSTANT
@@ -282,7 +283,7 @@ def test_bounding_states_the_bounds_it_enforced():
 def test_keys_that_meet_in_a_cell_add_up():
     held = Contributions.of(["a", "a"], ["x", "y"], KEY, texts=False).bounded(Bounds(8, 2))
     assert held.reduced(20).sensitivity == Sensitivity(8, 8)
-    assert held.part(0, 1).sensitivity == held.in_units(KEY).sensitivity == Sensitivity(8, 2)
+    assert held.part(0, 1).sensitivity == held.rounded(KEY).sensitivity == Sensitivity(8, 2)
     assert {part.sensitivity for part in held.shards()} == {Sensitivity(8, 2)}
 
 
@@ -363,6 +364,10 @@ def planned(unit: str = "user", **changes: object) -> PlannedRelease:
     return PlannedRelease(make_plan(params, Sizes(1000, 100, (), Fraction(1000)), unit), bytes(32))  # type: ignore[arg-type]
 
 
+def spec_of(params, **more):
+    return replace(ReleaseSpec.of(params, user="user", **more), release_key=KEY)
+
+
 SETTINGS = [
     {},
     {"delta": "1e-6"},
@@ -376,12 +381,12 @@ SETTINGS = [
 def test_a_histogram_without_bounds_reaches_no_part_of_a_release(changes):
     release = planned(**changes)
     rows = Contributions.of(["a", "a", "b"], ["x", "y", "x"], KEY, texts=True)
-    fits = rows.bounded(bounds(release.plan.params, KEY))
+    fits = rows.bounded(spec_of(release.plan.params).bounds())
     shard, part = next((i, shard) for i, shard in enumerate(fits.shards()) if len(shard))
     survey = release_sizes(Survey.of([(0, fits)]), Fraction(1), release.plan.sensitivity, KEY)
     assert survey.scale
-    heavy_of_shard(shard, part, release, KEY)
-    list(block_parts([(shard, part)], release, KEY))
+    select_keys(shard, part, release, KEY)
+    list(encode_counts([(shard, part)], release, KEY))
     for wrong in (
         UNBOUNDED,
         Sensitivity(5, 1, classes=part.sensitivity.classes),
@@ -390,9 +395,9 @@ def test_a_histogram_without_bounds_reaches_no_part_of_a_release(changes):
     ):
         other = replace(part, sensitivity=wrong)
         with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-            heavy_of_shard(shard, other, release, KEY)
+            select_keys(shard, other, release, KEY)
         with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-            list(block_parts([(shard, other)], release, KEY))
+            list(encode_counts([(shard, other)], release, KEY))
         with pytest.raises(ParameterError, match="but the noise is calibrated for"):
             release_sizes(Survey.of([(0, other)]), Fraction(1), release.plan.sensitivity, KEY)
 
@@ -402,34 +407,35 @@ def test_gaussian_buckets_refuse_users_whose_keys_may_meet():
     release = planned(encoding="buckets", delta="1e-6")
     together = Contributions.of(["a", "a"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
     shard, part = next((i, shard) for i, shard in enumerate(together.shards()) if len(shard))
-    heavy_of_shard(shard, part, release, KEY)  # a list of keys has no buckets
+    select_keys(shard, part, release, KEY)  # a list of keys has no buckets
     with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-        list(block_parts([(shard, part)], release, KEY))
+        list(encode_counts([(shard, part)], release, KEY))
 
 
 def test_releases_that_protect_a_record_refuse_users_and_the_other_way_round():
     records = Histogram.of_column(["x", "y"], texts=False)
     shard, part = next((i, shard) for i, shard in enumerate(records.shards()) if len(shard))
-    heavy_of_shard(shard, part, planned("record"), KEY)
+    select_keys(shard, part, planned("record"), KEY)
     with pytest.raises(
         ParameterError, match="at most 1 per record, but the noise is calibrated for at most 4 per user"
     ):
-        heavy_of_shard(shard, part, planned("user"), KEY)
+        select_keys(shard, part, planned("user"), KEY)
 
 
 def test_other_mechanisms_of_a_release_admit_too():
-    table = public_key_table(["x", "y"])
-    plan = make_public_plan(ReleaseParams(epsilon=1, max_contributions=4), 2)
-    fits = Contributions.of(["a", "b"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
-    heavy_of_list(fits, table, plan, KEY)
-    with pytest.raises(ParameterError, match="not bounded"):
-        heavy_of_list(replace(fits, sensitivity=UNBOUNDED), table, plan, KEY)
+    for changes in ({}, {"delta": "1e-6", "noise": "gaussian"}):
+        spec = spec_of(ReleaseParams(epsilon=1, max_contributions=4, **changes), public_keys=["x", "y"])
+        plan = make_public_plan(spec.params, 2)
+        fits = Contributions.of(["a", "b"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
+        count_public_keys(fits, spec, plan)
+        with pytest.raises(ParameterError, match="not bounded"):
+            count_public_keys(replace(fits, sensitivity=UNBOUNDED), spec, plan)
     tally = UserTally.of(np.array([1, 3]))
     release_totals(tally, Fraction(1), KEY)
     with pytest.raises(ParameterError, match="at most 2 per user"):
         release_totals(replace(tally, sensitivity=Sensitivity(2, 1)), Fraction(1), KEY)
     params = ClipParams(epsilon=1, stop=4, max_contributions=2)
-    counted = Tally((0,) * len(params.bounds), (0,) * len(params.bounds), 3, Sensitivity(2, 2))
+    counted = ClipTally((0,) * len(params.bounds), (0,) * len(params.bounds), 3, Sensitivity(2, 2))
     release_clipped(counted, params, KEY)
     for wrong in (Sensitivity(3, 3), UNBOUNDED, Sensitivity(2, 2, "record")):
         with pytest.raises(ParameterError, match="but the noise is calibrated for"):
@@ -467,33 +473,36 @@ SAMPLERS = {
 }
 #: Functions that draw on a value which another function admitted, and that function.
 ADMITTED_BY = {
-    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/steps.py:block_parts",
-    "core/encodings/alp.py:round_shard": "core/sparse_histogram/steps.py:block_parts",
-    "core/encodings/buckets.py:BucketsSpace.release_block": "core/sparse_histogram/steps.py:block_parts",
-    "core/pmw/counts.py:PrivateWeights._noisy_total": "core/pmw/counts.py:PrivateWeights.__init__",
-    "core/pmw/offline.py:OfflinePMW.answer": "core/pmw/counts.py:PrivateWeights.__init__",
-    "core/selection/exponential.py:pick": "core/selection/top.py:top",
-    "core/selection/noisy_max.py:largest": "core/selection/top.py:top",
-    "core/selection/permute_and_flip.py:pick": "core/selection/top.py:top",
-    "core/sparse_histogram/threshold.py:release_shard": "core/sparse_histogram/steps.py:heavy_of_shard",
+    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/steps.py:encode_counts",
+    "core/encodings/alp.py:round_shard": "core/sparse_histogram/steps.py:encode_counts",
+    "core/encodings/buckets.py:BucketsLayout.release_block": "core/sparse_histogram/steps.py:encode_counts",
+    "core/mechanisms/pmw/mechanism.py:PrivateWeights._noisy_total": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",  # noqa: E501
+    "core/mechanisms/pmw/mechanism.py:OfflinePMW.answer": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",
+    "core/mechanisms/selection.py:_exponential": "core/mechanisms/selection.py:top",
+    "core/mechanisms/selection.py:_largest": "core/mechanisms/selection.py:top",
+    "core/mechanisms/selection.py:_permute_and_flip": "core/mechanisms/selection.py:top",
+    "core/key_selection/threshold.py:release_shard": "core/sparse_histogram/steps.py:select_keys",
 }
 #: Functions that draw and admit nothing, and why.
 NOT_ADMITTED = {
-    "core/calculators/laplace.py:_summed": "noise alone: there are no data",
-    "core/laplace_mechanism.py:LaplaceAnswers.answer": "a stream of answers: Δ is the caller's promise",
-    "core/randomized_response/mechanism.py:randomize": "one secret bit per record, each with noise of its own",
-    "core/selection/scores.py:_survivors": "a sampler: coins of stated probabilities",
-    "core/svt/accuracy.py:measure": "a stream of answers: Δ is the caller's promise",
-    "core/svt/mechanism.py:_Drawn.queries": "a stream of answers: Δ is the caller's promise; `run_batch` admits",
-    "core/svt/mechanism.py:_Drawn.threshold": "a public threshold",
-    "core/svt/mechanism.py:_Drawn.values": "a stream of answers: Δ is the caller's promise; `run_batch` admits",
+    "core/mechanisms/calculators.py:_summed": "noise alone: there are no data",
+    "core/mechanisms/laplace.py:LaplaceAnswers.answer": "a stream of answers: Δ is the caller's promise",
+    "core/mechanisms/randomized_response/mechanism.py:randomize": "one secret bit per record, each with noise of its own",  # noqa: E501
+    "core/mechanisms/selection.py:_coins": "a sampler: coins of stated probabilities",
+    "core/mechanisms/svt/accuracy.py:measure": "a stream of answers: Δ is the caller's promise",
+    "core/mechanisms/svt/mechanism.py:NoiseStream.queries": "a stream of answers: Δ is the caller's promise; `run_batch` admits",  # noqa: E501
+    "core/mechanisms/svt/mechanism.py:NoiseStream.threshold": "a public threshold",
+    "core/mechanisms/svt/mechanism.py:NoiseStream.values": "a stream of answers: Δ is the caller's promise; `run_batch` admits",  # noqa: E501
 }
 #: Steps of the mechanisms above, and all functions of the product that call them.
 CALLERS = {
-    "release_shard": {"core/sparse_histogram/steps.py:heavy_of_shard"},
-    "project": {"core/sparse_histogram/steps.py:block_parts"},
-    "release_block": {"core/sparse_histogram/steps.py:released_block"},
-    "run_batch": {"core/clipping.py:release_clipped", "transforms/sparse_vector.py:_AnswerBatch.process"},
+    "release_shard": {"core/sparse_histogram/steps.py:select_keys"},
+    "project": {"core/sparse_histogram/steps.py:encode_counts"},
+    "release_block": {"core/sparse_histogram/steps.py:noisy_block"},
+    "run_batch": {
+        "core/mechanisms/clipping.py:release_clipped",
+        "transforms/sparse_vector.py:_AnswerBatch.process",
+    },
 }
 
 
@@ -531,10 +540,13 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
     assert alone == {*ADMITTED_BY, *NOT_ADMITTED}
     assert all("admit" in found[gate] for gate in ADMITTED_BY.values())
     assert draws - alone == {
-        "core/clipping.py:release_clipped",
-        "core/laplace_mechanism.py:release_listed",
-        "core/sparse_histogram/contributions.py:release_totals",
+        "core/key_selection/rounds.py:release_round",
+        "core/mechanisms/clipping.py:release_clipped",
+        "core/mechanisms/laplace.py:release_listed",
+        "core/sparse_histogram/contribution_bounds.py:release_totals",
         "core/sparse_histogram/sizing.py:release_sizes",
+        "core/sparse_histogram/steps.py:count_public_keys",
+        "core/sparse_histogram/steps.py:count_selected",
     }
 
 

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from hushgram.pipelines.cli import cli
+from hushgram.pipelines.commands import EXAMPLES as EXAMPLES_OF_HELP
 from hushgram.pipelines.commands.example import EXAMPLES
-from hushgram.pipelines.commands.examples import EXAMPLES as EXAMPLES_OF_HELP
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -75,7 +75,12 @@ def every_command(command: click.Command, words: str = "") -> list[str]:
         return [words.strip()]
     context = click.Context(command)
     parts = ((name, command.get_command(context, name)) for name in command.list_commands(context))
-    return [each for name, part in parts if part for each in every_command(part, f"{words} {name}")]
+    return [
+        each
+        for name, part in parts
+        if part and not part.hidden
+        for each in every_command(part, f"{words} {name}")
+    ]
 
 
 @pytest.mark.parametrize("words", every_command(cli))
@@ -136,7 +141,9 @@ def test_every_config_has_its_example() -> None:
 
 
 #: those whose own page does not run them
-UNRUN = [name for name, (_, then) in EXAMPLES.items() if then not in commands(ROOT / f"configs/{name}.yaml")]
+UNRUN = [
+    name for name, (_, _, then) in EXAMPLES.items() if then not in commands(ROOT / f"configs/{name}.yaml")
+]
 
 
 @pytest.mark.parametrize("name", UNRUN)

@@ -30,8 +30,8 @@ import apache_beam as beam
 import hushgram.transforms
 from hushgram.inputs.source import Source
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.release import run_release
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.beam_runners import pipeline_options
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.read_records import plan_records
 

@@ -18,9 +18,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io import fileio
 
+from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import InteractiveKey
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.svt.params import SvtParams
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
 from hushgram.transforms.sparse_vector import SparseVector, StreamAnswers
 
 

@@ -27,11 +27,12 @@ from apache_beam.transforms.environments import DockerEnvironment
 
 from hushgram import InteractiveKey, ReleaseKey, ReleaseParams, release
 from hushgram.inputs.source import Source
-from hushgram.pipelines.release import build_release, run_release
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
-from hushgram.sparse_histogram.steps import key_for
-from hushgram.svt.params import SvtParams
+from hushgram.mechanisms.svt.params import SvtParams
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.transforms.read_records import ReadRecords, plan_records
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from hushgram.transforms.sparse_vector import SparseVector
 from tests.engines.fake_store import FakeStore
 from tests.engines.jobs import contents
@@ -69,8 +70,8 @@ def build(options: PipelineOptions) -> Any:
     """The portable form of a release and of an online stream in one pipeline."""
     plan = plan_records(["gs://bucket/views/*.parquet"], Source(ids=("user", "url")))
     params = ReleaseParams(epsilon="1", max_contributions=3)
-    job = build_release(
-        params, plan, user="user", key="url", path="gs://bucket/out.sketch", release_key=SECRET, name="urls"
+    job = ReleaseSparseHistogram(
+        params, user="user", key="url", path="gs://bucket/out.sketch", release_key=SECRET, name="urls"
     )
     pipeline = new_pipeline(options)
     _ = pipeline | "Read" >> ReadRecords(plan) | "Release" >> job
@@ -120,7 +121,9 @@ def not_shown(proto: Any, key: bytes, text: str) -> None:
 def test_the_key_is_in_the_code_alone(proto: Any) -> None:
     """It travels in the pickled stages, which the engine's operators can read; nowhere that is shown or
     logged."""
-    bound = key_for(ReleaseParams(epsilon="1", max_contributions=3), SECRET)
+    bound = ReleaseSpec.of(
+        ReleaseParams(epsilon="1", max_contributions=3), user="user", release_key=SECRET
+    ).release_key
     code = b"".join(pickles(payload) for _, payload in payloads(proto))
     for release_key in (SECRET, bound):
         key, text = bytes.fromhex(release_key.hex()), release_key.hex()
@@ -186,7 +189,7 @@ def test_flex_template_runs_a_release(store: Path) -> None:
 
 @pytest.mark.parametrize("name", ["flink", "dataflow"])
 def test_the_engine_configs_are_valid(name: str) -> None:
-    from hushgram.pipelines.config import load_config
+    from hushgram.pipelines.config.models import load_config
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
     config = load_config(ROOT / "configs" / f"{name}.yaml", [], ReleaseConfig, "2026-11-15")

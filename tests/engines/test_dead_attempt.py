@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.pipelines.release import run_release
+from hushgram.pipelines.jobs.release import run_release
 from hushgram.transforms import write_sketch
 from tests.engines.jobs import contents
 

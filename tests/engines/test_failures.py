@@ -36,8 +36,8 @@ THROWN = [
     failure("read_records._ReadItem", "after", "throw"),
     failure("merge_histograms._Split", "before", "throw"),
     failure("merge_histograms.SumHistograms", "after", "throw"),
-    failure("plan_release.PlanFromSurveys", "after", "throw"),
-    failure("release_threshold._Release", "after", "throw"),
+    failure("plan_release.ReleaseTotal", "after", "throw"),
+    failure("select_keys._Select", "after", "throw"),
     failure("encode_counts._Project", "before", "throw"),
     failure("encode_counts._Release", "after", "throw"),
     failure("write_sketch._WriteHeavy", "after", "throw"),
@@ -46,14 +46,14 @@ THROWN = [
 ]
 WORKERS = [
     failure("read_records._ReadItem", "before", "die"),
-    failure("release_threshold._Release", "after", "die"),
+    failure("select_keys._Select", "after", "die"),
     failure("encode_counts._Release", "after", "die"),
     failure("write_sketch._WriteBlocks", "after", "die"),
     failure("write_sketch._Publish", "after", "die"),
 ]
 MANAGERS = [
     failure("read_records._ReadItem", "after", "die"),
-    failure("plan_release.PlanFromSurveys", "after", "die"),
+    failure("plan_release.ReleaseTotal", "after", "die"),
     failure("encode_counts._Project", "after", "die"),
     failure("write_sketch._WriteHeavy", "after", "die"),
     failure("write_sketch._Publish", "before", "die"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.engines.jobs import EPSILON, KEY, Bench, contents
@@ -57,10 +59,12 @@ def test_flink(bench: Bench, by_library: dict[str, bytes], on_flink: list[str], 
 
 
 def test_key_texts_on_flink(bench: Bench, on_flink: list[str]) -> None:
-    """δ > 0: the text of keys travels too."""
+    """δ > 0: the text of keys travels too, and keys are selected by weights in two rounds."""
     texts = {"privacy.delta": "1e-6"}
     here = bench.release("texts-local", settings=texts)
-    assert here["heavy.parquet"].count(b"https://e.org/") > 0
+    named = pq.read_table(pa.BufferReader(here["heavy.parquet"]))["key"].to_pylist()
+    assert len(named) > 3
+    assert all(key.startswith(b"https://e.org/") for key in named)
     assert bench.release("texts-flink", [*on_flink, "--parallelism=2"], texts) == here
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hushgram.mechanisms.svt.online import advance, begin
+from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import InteractiveKey
-from hushgram.svt.online import advance, begin
-from hushgram.svt.params import SvtParams
 from tests.engines.jobs import KEY, Bench
 from tools.engines.flink import FlinkCluster
 from tools.engines.processes import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hushgram
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.run.beam_runners import pipeline_options
 from tests.engines.jobs import Bench
 from tests.engines.test_dataflow import DATAFLOW, build, store
 from tools.engines.provision import Engines, build_wheel

@@ -22,6 +22,8 @@ from tests.fuzz.doors import DOORS
 
 #: What a try may take of a processor, in seconds.
 SLOW = 1.0
+#: parameters of weighted selection search their noise and threshold by intervals, a few seconds at the most
+SLOWER = {"parameters": 20.0, "config": 20.0}
 #: How far a try may raise the memory in use: what it reads has some kilobytes, at most some hundred.
 MEMORY = 128 << 20
 #: How much a try may ask for, used or not: beyond, the system refuses.
@@ -74,7 +76,7 @@ def _once(door: str, seed: int, number: int, folder: Path) -> list[str]:
         where = traceback.extract_tb(problem.__traceback__)[-1]
         found.append(f"{type(problem).__name__}: {str(problem)[:120]} ({where.filename}:{where.lineno})")
     took = time.thread_time() - start
-    if took > SLOW:
+    if took > SLOWER.get(door, SLOW):
         found.append(f"took {took:.1f} s")
     return [f"{door} {seed} {number}: {told}" for told in found]
 

@@ -40,7 +40,7 @@ _CONFIGS = [
 
 
 def config(draws: random.Random, folder: Path) -> None:
-    from hushgram.pipelines.config import load_config
+    from hushgram.pipelines.config.models import load_config
     from hushgram.pipelines.jobs import JOBS, job_class
 
     seed = draws.choice(_CONFIGS)
@@ -88,7 +88,7 @@ _QUERIES = [
 
 
 def query_stream(draws: random.Random, folder: Path) -> None:
-    from hushgram.svt.queries import read_queries
+    from hushgram.mechanisms.svt.queries import read_queries
 
     lines = [json.dumps(query).encode() for query in draws.sample(_QUERIES, draws.randint(1, 4))]
     read_queries(mutated(draws, b"\n".join(lines)).decode("utf-8", "surrogateescape").split("\n"), "stream")

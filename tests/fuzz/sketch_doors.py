@@ -76,18 +76,18 @@ def heavy(draws: random.Random, folder: Path) -> None:
 def blocks(draws: random.Random, folder: Path) -> None:
     """Blocks of an encoding: any bytes, looked up."""
     sketches = [_opened(path) for path in _bench(folder).originals]
-    sketch = draws.choice([sketch for sketch in sketches if sketch.plan.space is not None])
-    space, storage = sketch.plan.space, sketch._storage
-    assert space is not None
-    content = storage.block(draws.randrange(space.blocks)).tobytes()
-    if space.block_lengths() is None:  # their length is the block's own affair
+    sketch = draws.choice([sketch for sketch in sketches if sketch.plan.layout is not None])
+    layout, storage = sketch.plan.layout, sketch._storage
+    assert layout is not None
+    content = storage.block(draws.randrange(layout.blocks)).tobytes()
+    if layout.block_lengths() is None:  # their length is the block's own affair
         content = mutated(draws, content)
     else:  # and here the reader's, which compares it
         content = draws.randbytes(len(content))
     read = np.frombuffer(content, np.uint8)
-    space.block_sums(0, read)
-    if space.blocks == 1:
-        space.look_up(np.array([draws.getrandbits(64)], np.uint64), storage.manifest.seeds, lambda _: read)
+    layout.block_sums(0, read)
+    if layout.blocks == 1:
+        layout.look_up(np.array([draws.getrandbits(64)], np.uint64), storage.manifest.seeds, lambda _: read)
 
 
 def sketch(draws: random.Random, folder: Path) -> None:

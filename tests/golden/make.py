@@ -1,4 +1,4 @@
-"""Writes the golden sketches: `python -m tests.golden.make tests/golden/vN`. Committed ones are never written again.
+"""Writes the golden sketches: `python -m tests.golden.make tests/golden/vN`. Existing ones are never written again.
 
 A golden sketch pins the format: every later version must read it and give the answers recorded beside it.
 """
@@ -21,7 +21,13 @@ SETTINGS = {
         epsilon="4", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320
     ),
     "text": hg.ReleaseParams(
-        epsilon="16", delta="1e-2", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320
+        epsilon="16",
+        delta="1e-2",
+        max_contributions=8,
+        max_per_key=2,
+        expected_keys=60,
+        expected_records=320,
+        key_selection="threshold",
     ),
     "sized": hg.ReleaseParams(
         epsilon="8",
@@ -29,12 +35,26 @@ SETTINGS = {
         bits_per_key=1,
         split={"size": "0.2", "threshold": "0.4", "alp": "0.4"},
     ),
+    "weighted": hg.ReleaseParams(epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8),
+    "weighted-list": hg.ReleaseParams(
+        epsilon="8",
+        delta="1e-2",
+        max_contributions=4,
+        max_keys_selection=8,
+        selection_rounds=1,
+        encoding="none",
+    ),
+    "pure-list": hg.ReleaseParams(
+        epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
+    ),
 }
 
 
 def main(root: Path) -> None:
-    """Write all of them."""
+    """Write those that are not there yet."""
     for name, params in SETTINGS.items():
+        if (root / f"{name}.json").exists():
+            continue
         sketch = hg.release(
             USERS, KEYS, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
         )

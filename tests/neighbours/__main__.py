@@ -1,4 +1,4 @@
-"""``make neighbours``: as many tries as asked for, on all cores; exits 1 at the first breach."""
+"""``make neighbours``: as many pairs as asked for, on all cores; goes on after a find, and exits 1 in the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
 
-from tests.neighbours.machine import PAIRS, run_tries
+from tests.neighbours.machine import Ran, run_tries
+
+# Tries of a task, and the tasks after which a worker process is replaced.
+_TRIES, _TASKS = 50, 20
 
 
 def main() -> int:
@@ -16,28 +21,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first try")
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
     chosen = parser.parse_args()
     started, until = time.monotonic(), time.monotonic() + chosen.seconds
-    step = 100  # tries of a task, each of several pairs
-    tries = -(-chosen.pairs // PAIRS)
-    tasks = [(chosen.first + at, min(step, tries - at), until) for at in range(0, tries, step)]
-    ran: Counter[str] = Counter()
-    seen: Counter[str] = Counter()
-    total = 0
-    with multiprocessing.get_context("spawn").Pool(chosen.workers, maxtasksperchild=8) as pool:
-        for found, fields, breach, done in pool.imap_unordered(run_tries, tasks):
-            ran, seen, total = ran + found, seen + fields, total + done
-            if breach is not None:
-                print(f"breach after {total:,} pairs: {breach}")
-                return 1
-            if total % 10_000 < step * PAIRS:
-                print(f"{total:,} pairs, {time.monotonic() - started:,.0f} s", flush=True)
-    shown = ", ".join(f"{count:,} {name}" for name, count in ran.most_common())
-    print(f"{total:,} pairs in {time.monotonic() - started:,.0f} s without a breach: {shown}")
-    print(f"{len(seen)} config fields drawn")
-    return 0
+    pairs: Counter[str] = Counter()
+    fields: Counter[str] = Counter()
+    tries, finds, said = 0, 0, 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(chosen.workers, context, max_tasks_per_child=_TASKS) as pool:
+        numbers, tasks = count(chosen.first, _TRIES), set[Future[Ran]]()
+        while tasks or pairs.total() == 0:
+            while (
+                len(tasks) < chosen.workers and _compared(pairs) < chosen.pairs and time.monotonic() < until
+            ):
+                tasks.add(pool.submit(run_tries, (next(numbers), _TRIES, until)))
+            done, tasks = wait(tasks, return_when=FIRST_COMPLETED)
+            for ran in (task.result() for task in done):
+                pairs, fields = pairs + ran.pairs, fields + ran.fields
+                tries, finds = tries + ran.tries, finds + len(ran.found)
+                for text in ran.found.values():
+                    print(f"FOUND after {_compared(pairs):,} pairs: {text}", flush=True)
+            if _compared(pairs) // 1000 > said:
+                said = _compared(pairs) // 1000
+                print(f"{_compared(pairs):,} pairs, {time.monotonic() - started:,.0f} s", flush=True)
+    shown = ", ".join(f"{number:,} {name}" for name, number in pairs.most_common())
+    print(
+        f"{_compared(pairs):,} pairs of {tries:,} jobs in {time.monotonic() - started:,.0f} s, "
+        f"{finds or 'nothing'} found: {shown}"
+    )
+    print(f"{len(fields)} config fields drawn")
+    return 1 if finds else 0
+
+
+def _compared(pairs: Counter[str]) -> int:
+    return pairs.total() - pairs["refused"]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hushgram.exact.keys import fingerprints
+from hushgram.contributions.keys import fingerprints
 
-__all__ = ["COLLIDING", "COLUMNS", "Data", "Files", "World", "draw_data"]
+__all__ = ["COLLIDING", "COLUMNS", "Change", "Data", "Files", "Place", "World", "draw_data"]
 
 COLUMNS = ("user", "url", "text", "amount", "status", "smokes")
 _USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
@@ -76,6 +77,11 @@ _TORN = (
 )
 
 Record = dict[str, Any]
+#: of a record: number of the file, and of the record in it
+Place = tuple[int, int]
+#: other values of some records; None where a record is left out
+Change = Mapping[Place, Record | None]
+_SAME: Record = {}
 
 
 def _colliding() -> tuple[str, ...]:
@@ -128,21 +134,17 @@ class Data:
     files: Files
     records: tuple[tuple[Record | bytes, ...], ...]
 
-    def without(self, left_out: set[tuple[int, int]]) -> Data:
-        """The same without some records, by file and place."""
-        kept = tuple(
-            tuple(record for place, record in enumerate(file) if (number, place) not in left_out)
+    def changed(self, changes: Change) -> Data:
+        """The same with other values in some records, and without those whose change is None."""
+        files = tuple(
+            tuple(
+                record if change is _SAME else {**record, **change}
+                for at, record in enumerate(file)
+                if (change := changes.get((number, at), _SAME)) is not None
+            )
             for number, file in enumerate(self.records)
         )
-        return Data(self.files, kept)
-
-    def changed(self, at: tuple[int, int], **fields: Any) -> Data:
-        """The same with other values in one record."""
-        files = [list(file) for file in self.records]
-        record = files[at[0]][at[1]]
-        assert isinstance(record, dict)
-        files[at[0]][at[1]] = {**record, **fields}
-        return Data(self.files, tuple(map(tuple, files)))
+        return Data(self.files, files)
 
     def sorted_by(self, name: str) -> Data:
         """The same with the records of each file sorted by a column."""
@@ -180,6 +182,8 @@ def draw_data(rng: random.Random) -> Data:
     urls, texts = rng.sample(_URLS, rng.randint(2, 8)), rng.sample(_TEXTS, 3)
     if rng.random() < 0.35:
         urls = ["a", *COLLIDING]
+    elif rng.random() < 0.5:  # lists, sketches and queries name it
+        urls += ["a", "https://x.org/a"]
     amounts = rng.sample(_WHOLE if files.kind == "whole" else _REAL, 4)
     if rng.random() < 0.5:  # bounds are reached by small values too
         amounts = [0.25, 0.25, 1, 2] if files.kind != "whole" else rng.choice(_HARD)

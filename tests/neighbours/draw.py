@@ -35,8 +35,8 @@ _CONDITIONS = (
 )  # fmt: skip
 _QUERIES = (
     [{"key": "a"}],
-    [{"key": "a"}, {"key": "B"}, {"key": "https://x.org/a?b=1"}],
-    [{"prefix": "h"}, {"key": "a"}],
+    [{"key": "a"}, {"key": "B"}, {"key": "https://x.org/a?b=1"}, {"prefix": ""}],
+    [{"prefix": "h"}, {"key": "a"}, {"prefix": "/"}, {"prefix": "["}],
     [{"column": "status", "between": [100, 300]}, {"column": "amount", "between": [0, 5]}],
     [{"where": "status = 200"}, {"where": "amount > 1 and url = 'a'"}],
     [{"prefix": ""}, {"where": "status is null"}, {"key": "b"}],
@@ -57,7 +57,7 @@ _TOGETHER: dict[str, dict[str, Any]] = {
 NEVER = {
     "ResponseInput.key": "in the local model no column is counted",
     "ResponseInput.user": "in the local model a record is protected by itself",
-    "ResponseInput.bad_records": "in the local model no record leaves its reader as it is",
+    "ResponseInput.rejected_records": "in the local model no record leaves its reader as it is",
     "ResponseConfig.user_partition": "there is no user column",
 }
 
@@ -65,7 +65,7 @@ NEVER = {
 CHOICES: dict[str, Any] = {
     "path": lambda d: d.paths["pattern"],
     "StreamConfig.path": lambda d: d.paths["stream"],
-    "QueriesFile.path": lambda d: d.paths["linear"],
+    "QueriesConfig.path": lambda d: d.paths["linear"],
     "OutputConfig.path": lambda d: d.paths["output"],
     "format": lambda d: d.rng.choice(("auto", d.format)),
     "key": _KEYS,
@@ -74,8 +74,8 @@ CHOICES: dict[str, Any] = {
     "user": ("user", "user", "user", "user | lower", "[user, status]"),
     "where": _CONDITIONS,
     "SecretConfig.where": ("amount > 1", "status = 200 or smokes = true"),
-    "bad_records": lambda d: d.paths["rejected"],
-    "max_bad_share": (1, 1, Fraction(9, 10)),
+    "rejected_records": lambda d: d.paths["rejected"],
+    "max_rejected_share": (1, 1, Fraction(9, 10)),
     "min_rows": (0,),
     "delimiter": (",",),  # the data say which one they have
     "quote": ('"',),
@@ -89,14 +89,15 @@ CHOICES: dict[str, Any] = {
     "delta": (0, 0, Fraction(1, 10**6), Fraction(1, 100)),
     "max_contributions": lambda d: d.rng.choice((*_SMALL, "auto") if d.job == "release" else _SMALL),
     "max_per_key": (1, 1, 2, 3),
-    "encoding": ("alp", "buckets"),
+    "encoding": ("alp", "buckets", "none"),
+    "max_keys_selection": (1, 2, 3, 100),
     "noise": ("auto", "laplace", "gaussian"),
     "alpha": (1, 3),
     "bits_per_key": (4, 8),
     "domain_bits": (8, 10, 16, 64),
     "false_keys": (Fraction(1, 100), 1),
     "max_value": (1, 4, 100),
-    "unit": (Fraction(1, 4), 1, 4),
+    "granularity": (Fraction(1, 4), 1, 4),
     "split": lambda d: d.rng.choice(("auto", d.split())),
     "ClipPrivacy.split": ({"bound": Fraction(1, 2), "sum": Fraction(1, 4), "count": Fraction(1, 4)},),
     "public_keys": lambda d: d.paths["keys"],
@@ -112,15 +113,14 @@ CHOICES: dict[str, Any] = {
     "TopConfig.keys": lambda d: d.paths["keys"],
     "sketch": lambda d: d.rng.choice(d.sketches),
     "buckets": (1, 4, 32),
-    "SplitConfig.buckets": (),  # `split` draws it with its neighbours
     "edges": ([0, 200, 300, 500], [-5, 0, 5]),
     "each": lambda d: d.metrics(),
     "share": _SHARES,
     "stream": lambda d: d.model_named("StreamConfig"),
     "streams": lambda d: d.streams(),
     "queries": _QUERIES,
-    "QueriesFile.queries": _LINEAR,
-    "AnswerConfig.queries": lambda d: d.model_named("QueriesFile"),
+    "QueriesConfig.queries": _LINEAR,
+    "AnswerConfig.queries": lambda d: d.model_named("QueriesConfig"),
     "name": ("one",),
     "threshold": (0, 1, 5),
     "PmwConfig.threshold": (1, 10),
@@ -148,11 +148,7 @@ CHOICES: dict[str, Any] = {
     "at_least": (1, 200),
     "public": (["url"], ["url", "status"]),
     **{job.replace("-", "_"): ("drawn",) for job in JOBS},
-    **{
-        f"{group}.{name}": ()
-        for group in ("SplitConfig", "ClipSplit")
-        for name in ("size", "bound", "sum", "count")
-    },
+    **{f"{group}.{name}": () for group in ("ClipSplit",) for name in ("size", "bound", "sum", "count")},
 }
 
 
@@ -235,7 +231,7 @@ class _Drawing:
 
     def _chance(self, name: str) -> float:
         """Fields that change which records count are drawn most often."""
-        often = {"user": 0.8, "max_contributions": 0.9, "max_bad_share": 1.0, "min_rows": 1.0}
+        often = {"user": 0.8, "max_contributions": 0.9, "max_rejected_share": 1.0, "min_rows": 1.0}
         return often.get(name, {"value": 0.6, "split": 0.3, "encoding": 0.3}.get(name, 0.2))
 
     def _grow(
@@ -262,7 +258,7 @@ class _Drawing:
             into_privacy = fields["privacy"]
             into_privacy |= {
                 "max_value": self.rng.choice((1, 4)),
-                "unit": self.rng.choice((Fraction(1, 4), 1, 1)),
+                "granularity": self.rng.choice((Fraction(1, 4), 1, 1)),
             }
         try:
             self._job(fields)
@@ -272,7 +268,7 @@ class _Drawing:
             if bound is None:
                 fields["privacy"].pop("max_contributions", None)
             if name == "value":
-                for extra in ("max_value", "unit"):
+                for extra in ("max_value", "granularity"):
                     fields["privacy"].pop(extra, None)
             return
         used.update(_named(model, name, value))
@@ -284,7 +280,7 @@ class _Drawing:
     def _required(self, model: type[BaseModel]) -> tuple[dict[str, Any], set[str]]:
         out: dict[str, Any] = {}
         used: set[str] = set()
-        if model.__name__ in ("StreamConfig", "QueriesFile"):
+        if model.__name__ in ("StreamConfig", "QueriesConfig"):
             name = self.rng.choice(("path", "queries"))
             return {name: self._value(model, name)}, {f"{model.__name__}.{name}"}
         for name, info in model.model_fields.items():
@@ -350,9 +346,16 @@ class _Drawing:
     def split(self) -> dict[str, Any]:
         """Shares that add up to 1; the encoding's goes by its own name too."""
         privacy = self.fields["privacy"]
-        shares = {"size": Fraction(0 if "sizes" in self.fields else 1, 10), "threshold": Fraction(3, 10)}
+        none = privacy.get("encoding") == "none"
+        sized = "sizes" not in self.fields and not (none and privacy.get("delta"))
+        shares = {"size": Fraction(int(sized), 10)}
         if privacy.get("max_contributions") == "auto":
             shares["contributions"] = Fraction(1, 10)
+        by_threshold = self.rng.random() < 0.6
+        rest, listed = 1 - sum(shares.values()), ("threshold",) if by_threshold else ("selection", "counts")
+        shares |= {name: (rest if none else Fraction(3, 10)) / len(listed) for name in listed}
+        if none:
+            return shares
         word = self.rng.choice(("encoding", privacy.get("encoding", "alp")))
         return shares | {word: 1 - sum(shares.values())}
 
@@ -365,7 +368,7 @@ class _Drawing:
                 out[name] = {
                     "value": "amount",
                     "max_value": self.rng.choice((1, 4)),
-                    "unit": self.rng.choice((Fraction(1, 4), 1)),
+                    "granularity": self.rng.choice((Fraction(1, 4), 1)),
                 }
             for extra, values in (
                 ("max_contributions", _SMALL), ("max_per_key", (1, 2)), ("encoding", ("alp", "buckets")),

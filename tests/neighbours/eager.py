@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
-from unittest import mock
 
 import apache_beam as beam
 from apache_beam import coders
@@ -25,9 +25,10 @@ from apache_beam.runners import common
 from apache_beam.runners.worker import operations  # noqa: F401 (imported before DoFnSignature is replaced)
 from apache_beam.transforms import core, ptransform
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
-__all__ = ["Eager", "Pipeline", "eagerly"]
+__all__ = ["Eager", "Pipeline", "eagerly", "replaced"]
 
 
 class Pipeline:
@@ -63,7 +64,23 @@ class _Outputs:
     def __getattr__(self, tag: str) -> Eager:
         if tag.startswith("_"):
             raise AttributeError(tag)
+        return self[tag]
+
+    def __getitem__(self, tag: str) -> Eager:
         return self._outputs[None if tag == self._main else tag]
+
+
+@contextmanager
+def replaced(values: Mapping[tuple[Any, str], Any]) -> Iterator[None]:
+    """Put other values into modules and classes, by (owner, name), for a while: `mock.patch.object` without mocks."""
+    before = [(owner, name, vars(owner)[name]) for owner, name in values]
+    try:
+        for (owner, name), value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 @contextmanager
@@ -75,11 +92,25 @@ def eagerly(rng: random.Random) -> Iterator[Pipeline]:
         pipeline = _pipeline_of(left)
         return whole(transform, left, label) if pipeline is None else _apply(transform, left, pipeline)
 
-    with (
-        mock.patch.object(ptransform.PTransform, "__ror__", applied),
-        mock.patch.object(pickler, "roundtrip", lambda value: value),
-        mock.patch.object(common, "DoFnSignature", return_value=None),
-        mock.patch.object(core, "_check_fn_use_yield_and_return", return_value=False),
+    def unhinted(transform: Any, *types: Any, **tagged: Any) -> Any:
+        return transform  # values go through the coders of their own types
+
+    hints = {
+        (owner, name): unhinted
+        for owner in (ptransform.PTransform, ptransform.PTransformWithSideInputs)
+        for name in ("with_input_types", "with_output_types")
+        if name in vars(owner)
+    }
+    with replaced(
+        {
+            (ptransform.PTransform, "__ror__"): applied,
+            (pickler, "roundtrip"): lambda value: value,
+            (common, "DoFnSignature"): lambda fn: None,
+            (core, "_check_fn_use_yield_and_return"): lambda fn: False,
+            (IOTypeHints, "_make_origin"): staticmethod(lambda *_, **__: []),  # stack traces
+            (IOTypeHints, "from_callable"): staticmethod(lambda fn: IOTypeHints.empty()),
+            **hints,
+        }
     ):
         yield Pipeline(rng)
 
@@ -94,10 +125,13 @@ def _pipeline_of(left: Any) -> Pipeline | None:
 def _apply(transform: Any, left: Any, pipeline: Pipeline) -> Any:
     if isinstance(transform, ptransform._NamedPTransform):
         transform = transform.transform
-    for kind, step in _PRIMITIVES.items():
-        if isinstance(transform, kind):
-            return step(transform, left, pipeline)
-    return transform.expand(left)
+    step = _primitive(type(transform))
+    return transform.expand(left) if step is None else step(transform, left, pipeline)
+
+
+@cache
+def _primitive(kind: type) -> Callable[[Any, Any, Pipeline], Any] | None:
+    return next((step for known, step in _PRIMITIVES.items() if issubclass(kind, known)), None)
 
 
 def _create(transform: Any, _: Any, pipeline: Pipeline) -> Eager:
@@ -122,6 +156,14 @@ def _group(_: Any, left: Eager, pipeline: Pipeline) -> Eager:
     for key, value in _shuffled(left.elements, pipeline.rng):
         groups[key].append(_through_coder(value) if coded else value)
     return Eager(groups.items(), pipeline)
+
+
+def _co_group(_: Any, left: dict[str, Eager], pipeline: Pipeline) -> Eager:
+    grouped: dict[Any, dict[str, list[Any]]] = defaultdict(lambda: {tag: [] for tag in left})
+    for tag, part in left.items():
+        for key, values in _group(None, part, pipeline).elements:
+            grouped[key][tag] = values
+    return Eager(_shuffled(grouped.items(), pipeline.rng), pipeline)
 
 
 def _through_coder(value: Any) -> Any:
@@ -221,6 +263,7 @@ _PRIMITIVES: dict[type, Callable[[Any, Any, Pipeline], Any]] = {
     beam.ParDo: _par_do,
     beam.Create: _create,
     beam.GroupByKey: _group,
+    beam.CoGroupByKey: _co_group,
     beam.Flatten: _flatten,
     beam.CombineGlobally: _combine_globally,
     beam.Reshuffle: _same,

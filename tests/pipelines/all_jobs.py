@@ -28,7 +28,8 @@ JOBS = {
     "metrics": (
         ["metrics"],
         f"metrics: run\n{SOURCE}each:\n  views: {{sizes: {{records: 400, keys: 9}}}}\n"
-        "  years: {value: age, max_contributions: 200, max_value: 100, unit: 10, sizes: {records: 9000, keys: 9}}\n"
+        "  years: {value: age, max_contributions: 200, max_value: 100, granularity: 10,"
+        " sizes: {records: 9000, keys: 9}}\n"
         "output: {path: out/result}\nshards: 1\n",
         "age",
     ),

@@ -28,19 +28,31 @@ RELEASE = (
 )
 CONFIGS = {
     "pure": ("release", RELEASE % ("user: user, ", "0", 8, "", "pure")),
-    "text": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "text")),
+    "text": (
+        "release",
+        RELEASE % ("user: user, ", "1e-6", 8, ", key_selection: threshold, noise: laplace", "text"),
+    ),
+    "gaussian": (
+        "release",
+        RELEASE.replace("max_per_key: 2", "max_per_key: 1")
+        % ("user: user, ", "1e-6", 8, ", key_selection: threshold", "gaussian"),
+    ),
+    "weighted": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "weighted")),
+    "list": ("release", RELEASE % ("user: user, ", "1e-6", 8, ", encoding: none", "list")),
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
     "record": ("release", RELEASE.replace("max_per_key: 2", "max_per_key: 1") % ("", "0", 1, "", "record")),
     "sums": (
         "release",
         "release: ages\ninput: {path: in/*.parquet, user: user, key: url, value: age}\n"
-        "privacy: {epsilon: 1.0, max_contributions: 800, max_value: 100, unit: 12.5}\noutput: {path: out/sums}\n",
+        "privacy: {epsilon: 1.0, max_contributions: 800, max_value: 100, granularity: 12.5}\n"
+        "output: {path: out/sums}\n",
     ),
     "metrics": (
         "metrics",
         "metrics: both\ninput: {path: in/*.parquet, user: user, key: url}\n"
         "privacy: {epsilon: 1.0, max_contributions: 8}\noutput: {path: out/metrics}\n"
-        "each: {views: {}, ages: {value: age, max_contributions: 800, max_value: 100, unit: 12.5, share: 0.7}}\n",
+        "each: {views: {}, ages: {value: age, max_contributions: 800, max_value: 100, granularity: 12.5,"
+        " share: 0.7}}\n",
     ),
     "queries": (
         "sparse-vector",

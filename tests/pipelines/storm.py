@@ -82,7 +82,7 @@ def storm(folder: Path, runs: int, seed: int = 0, say: Callable[[str], None] = l
 
 
 def _prepare(folder: Path, names: list[str]) -> None:
-    from hushgram.pipelines import release  # noqa: F401 (Beam, once for all children)
+    from hushgram.pipelines.jobs import release  # noqa: F401 (Beam, once for all children)
 
     draws = np.random.default_rng(7)
     users, keys = draws.integers(0, 300, 2000), draws.zipf(1.3, 2000) % 300
@@ -113,7 +113,7 @@ def _command(arguments: list[str], errors: Path) -> None:
 
     os.dup2(os.open(errors, os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 2)
 
-    ledger.fresh = lambda: b"\7" * 32
+    ledger.new_secret = lambda: b"\7" * 32
     main(arguments)
 
 

@@ -31,14 +31,14 @@ from hushgram.errors import (
     OutputError,
     ParameterError,
 )
-from hushgram.laplace_mechanism import LaplaceAnswers
 from hushgram.ledger import Ledger, backup
+from hushgram.mechanisms.laplace import LaplaceAnswers
+from hushgram.mechanisms.pmw import OnlinePMW, PmwParams
+from hushgram.mechanisms.svt import SvtParams
+from hushgram.mechanisms.svt.online import begin
 from hushgram.noise.entropy import take_key
-from hushgram.pipelines import output_places
-from hushgram.pipelines.budget import NO_LEDGER, Run, open_budget
-from hushgram.pmw import OnlinePMW, PmwParams
-from hushgram.svt import SvtParams
-from hushgram.svt.online import begin
+from hushgram.pipelines.run.budget import NO_LEDGER, Run, open_budget
+from hushgram.pipelines.run.outputs import digest_of
 from tests.exact_counts import exact_counts
 
 FORK = multiprocessing.get_context("fork")
@@ -227,7 +227,7 @@ def test_refusal_comes_before_any_data_is_looked_at(job: Job, monkeypatch: pytes
     def never(*_: Any) -> Any:
         raise AssertionError("data was read")
 
-    monkeypatch.setattr("hushgram.pipelines.budget.fingerprint_inputs", never)
+    monkeypatch.setattr("hushgram.pipelines.run.budget.fingerprint_inputs", never)
     with pytest.raises(BudgetExceeded, match="would fit"):
         job.run(events=[Event("alp", 2)])
     assert job.history() == []
@@ -404,7 +404,7 @@ def test_an_interactive_run_that_fails_does_not_say_that_it_can_be_run_again(job
     with contextlib.suppress(RuntimeError), job.open(interactive=True) as run:
         run.interactive_key.take("Job")
         raise RuntimeError
-    assert "never run again" in str(run.aftermath)
+    assert "never run again" in str(run.outcome)
 
 
 def test_a_rerun_after_a_restore_gives_nothing_back(job: Job, tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_a_rerun_after_a_restore_gives_nothing_back(job: Job, tmp_path: Path) ->
         with pytest.raises(LedgerError, match="its key is not here"):
             job.run()
         with pytest.raises(LedgerError, match="its key is not here"):
-            job.open().look()
+            job.open().preflight()
     assert job.history() == [("monday", "reserved", True)]
 
 
@@ -642,7 +642,7 @@ def test_object_stores_get_the_manifest_last(job: Job, how: str, monkeypatch: py
     (job.folder / "bucket/daily/urls.sketch/heavy.parquet").write_text("other")
     with pytest.raises(OutputError, match="has changed since"):
         run()
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(LedgerError, match="is that of release monday of views, which is committed"):
         job.run(release="tuesday", target=target, events=[Event("alp", "0.1")])
 
 
@@ -651,7 +651,7 @@ def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
         for file, content in files.items():
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(content)
-        return output_places.digest_tree(tmp_path / name)
+        return digest_of(str(tmp_path / name))
 
     same = {tree("a", {"x": b"1", "y/z": b"2"}), tree("b", {"y/z": b"2", "x": b"1"})}
     assert len(same) == 1
@@ -659,14 +659,14 @@ def test_digest_sees_names_bytes_and_structure(tmp_path: Path) -> None:
 
 
 def test_check_says_what_the_ledger_would_say_and_spends_nothing(job: Job) -> None:
-    assert "ε = 0.6 of data set views, which has ε = 1 left" in job.open().look()
+    assert "ε = 0.6 of data set views, which has ε = 1 left" in job.open().preflight()
     with pytest.raises(BudgetExceeded):
-        job.open(events=[Event("alp", "1.2")]).look()
+        job.open(events=[Event("alp", "1.2")]).preflight()
     assert job.history() == []
     job.run()
-    assert "is verified, nothing to do" in job.open().look()
+    assert "is verified, nothing to do" in job.open().preflight()
     untracked = {"dataset": None, "ledger": None, "target": job.folder / "other"}
-    assert job.open(**untracked).look() == NO_LEDGER
+    assert job.open(**untracked).preflight() == NO_LEDGER
 
 
 def test_a_damaged_ledger_means_no_release(job: Job) -> None:

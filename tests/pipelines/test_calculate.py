@@ -7,8 +7,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from hushgram.calculators import CALCULATORS
 from hushgram.errors import ParameterError
+from hushgram.mechanisms.calculators import CALCULATORS
 from hushgram.pipelines.commands.calculate import command
 
 

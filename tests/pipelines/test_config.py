@@ -12,7 +12,7 @@ import yaml
 from hushgram.inputs import Source
 from hushgram.inputs.formats.csv import CsvOptions
 from hushgram.inputs.plan import format_of
-from hushgram.pipelines.config import ConfigError, JobConfig, load_config, resolve_date
+from hushgram.pipelines.config.models import ConfigError, JobConfig, load_config, resolve_date
 from hushgram.pipelines.jobs.answer import AnswerConfig
 from hushgram.pipelines.jobs.clip import ClipConfig
 from hushgram.pipelines.jobs.metrics import MetricsConfig
@@ -20,7 +20,6 @@ from hushgram.pipelines.jobs.randomized_response import ResponseConfig
 from hushgram.pipelines.jobs.release import ReleaseConfig
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
 from hushgram.pipelines.jobs.top import TopConfig
-from hushgram.pipelines.plan_input import source_of
 
 TEXT = """\
 release: urls-daily
@@ -80,6 +79,7 @@ def test_record_level_privacy_needs_no_bound(file: Path) -> None:
 
 
 MISTAKES = {
+    "input.bad_records=a": "--set input.bad_records=a: input.bad_records is now called input.rejected_records",
     "privacy.epsilonn=1": "--set privacy.epsilonn=1: privacy.epsilonn is not a field of this config; "
     "did you mean epsilon?",
     "epsilon=1": "--set epsilon=1: epsilon is not a field of this config; it belongs to privacy: "
@@ -217,16 +217,18 @@ def test_text_that_is_no_yaml_is_taken_as_it_is(file: Path) -> None:
 
 
 def test_input_becomes_a_source(file: Path) -> None:
-    config = load(file, "input.csv={delimiter: ';', header: [user_id, url]}", "input.bad_records=bad.jsonl")
-    source = source_of(config.input, ["age"])
+    config = load(
+        file, "input.csv={delimiter: ';', header: [user_id, url]}", "input.rejected_records=rejected.jsonl"
+    )
+    source = config.input.source(["age"])
     assert source == Source(
         ids=("user_id", "url"),
         columns=("age",),
         options=(CsvOptions(delimiter=";", header=("user_id", "url")),),
-        keep_bad=True,
+        keep_rejected=True,
     )
     log = load(file, "input.preset=access-log", "input.user=ip", "input.key=path")
-    assert format_of("a.txt", source_of(log.input))[0].name == "log"
+    assert format_of("a.txt", log.input.source())[0].name == "log"
 
 
 def test_models_are_frozen_and_other_jobs_can_derive(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The demo: made-up data are what they claim to be, and the comparison is with the truth."""
+"""The demo: synthetic data are what they claim to be, and the comparison is with the truth."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from click.testing import CliRunner
 
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines import generate
-from hushgram.pipelines.commands.demo import command
-from hushgram.pipelines.demo import run_demo
-from hushgram.pipelines.generate import PageViews, write_page_views
+from hushgram.pipelines import synthetic
+from hushgram.pipelines.commands.demo import command, run_demo
+from hushgram.pipelines.synthetic import PageViews, write_page_views
 from hushgram.sparse_histogram.params import ReleaseParams
 
 KEY = ReleaseKey(bytes(range(32)))
 
 
 def test_page_views_are_reproducible_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "_CHUNK_ROWS", 3000)
-    monkeypatch.setattr(generate, "_FILE_ROWS", 6000)
+    monkeypatch.setattr(synthetic, "_CHUNK_ROWS", 3000)
+    monkeypatch.setattr(synthetic, "_FILE_ROWS", 6000)
     views = PageViews(rows=10_000, urls=500, users=800)
     truth = write_page_views(views, tmp_path / "a")
     again = write_page_views(views, tmp_path / "b")
@@ -51,39 +50,40 @@ def test_lookups_and_totals_beside_the_truth(tmp_path: Path) -> None:
     said: list[str] = []
     params = ReleaseParams(epsilon="4", max_contributions=8)
     views = PageViews(rows=20_000)
-    result = run_demo(views, params, tmp_path / "demo", quiet=True, say=said.append, release_key=KEY)
+    result = run_demo(views, params, tmp_path / "demo", quiet=True, report=said.append, release_key=KEY)
     assert len(result.lookups) == 20
     assert len(result.totals) == 4
-    assert said[0].startswith("1. 20,000 made-up page views of ")
-    top, absent = result.lookups[0], result.lookups[-1]
-    assert top.views >= (top.counted or 0) > 500
-    assert abs(top.estimate - (top.counted or 0)) < 60  # 15 times the scale of the noise
-    assert (absent.views, absent.counted) == (0, 0)
-    assert all(line.counted is not None for line in result.lookups)
-    assert sum(line.covered is True for line in result.lookups) >= 14
-    wiki = result.totals[0]
-    assert wiki.counted is not None
-    assert abs(wiki.estimate - wiki.counted) < 0.25 * wiki.counted
-    with pytest.raises(ParameterError, match="holds a demo already"):
+    assert said[0].startswith("1. 20,000 synthetic page views of ")
+    rows = result.lookups.to_pylist()
+    top, absent = rows[0], rows[-1]
+    assert top["views"] >= top["counted"] > 500
+    assert abs(top["estimate"] - top["counted"]) < 60  # 15 times the scale of the noise
+    assert (absent["views"], absent["counted"]) == (0, 0)
+    assert sum(row["covered"] for row in rows) >= 14
+    wiki = result.totals.to_pylist()[0]
+    assert abs(wiki["estimate"] - wiki["counted"]) < 0.25 * wiki["counted"]
+    with pytest.raises(ParameterError, match="already contains a demo"):
         run_demo(views, params, tmp_path / "demo")
 
 
 def test_counted_is_what_the_job_counted(tmp_path: Path) -> None:
     """With next to no noise the listed estimates are the counts after bounding, exactly."""
     params = ReleaseParams(epsilon="100", max_contributions=3)
-    result = run_demo(PageViews(rows=20_000), params, tmp_path / "demo", quiet=True, say=str, release_key=KEY)
-    listed = [line for line in result.lookups if line.source == "threshold"]
+    result = run_demo(
+        PageViews(rows=20_000), params, tmp_path / "demo", quiet=True, report=str, release_key=KEY
+    )
+    listed = [row for row in result.lookups.to_pylist() if row["source"] == "threshold"]
     assert len(listed) >= 5
-    assert all(abs(line.estimate - (line.counted or 0)) < 1.5 for line in listed)
-    assert any(line.counted != line.views for line in listed)
+    assert all(abs(row["estimate"] - row["counted"]) < 1.5 for row in listed)
+    assert any(row["counted"] != row["views"] for row in listed)
 
 
 def test_the_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["--rows", "3000", "--keep", str(tmp_path / "kept")])
     assert result.exit_code == 0, result.exception
-    assert "made-up page views" in result.stdout
+    assert "synthetic page views" in result.stdout
     assert "https://example.org/nobody/was-here" in result.stdout
-    assert "intervals hold the counted number" in result.stdout
+    assert "intervals contain the counted number" in result.stdout
     assert (tmp_path / "kept/urls.sketch/manifest.json").exists()
     wrong = CliRunner().invoke(command, ["--epsilon", "0"])
     assert isinstance(wrong.exception, HushgramError)

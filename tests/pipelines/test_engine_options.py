@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hushgram.errors import ParameterError
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.run.beam_runners import pipeline_options
 from tests.pipelines.sockets import listening
 
 EXTERNAL = ["--environment_type=EXTERNAL", "--environment_config=localhost:50000"]
@@ -56,7 +56,7 @@ def test_what_cannot_run_is_one_line(
 )
 def test_workers_that_anybody_may_use_are_refused(arguments: list[str]) -> None:
     with pytest.raises(
-        ParameterError, match=r"LOOPBACK workers .* would run code from anybody on the network"
+        ParameterError, match=r"LOOPBACK workers .* would run code from anyone on the network"
     ):
         pipeline_options(arguments)
 
@@ -70,7 +70,7 @@ def test_prism_is_said_to_be_open(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_our_worker_pool_listens_on_the_loopback_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hushgram.pipelines.worker_pool"]
+    command = [sys.executable, "-m", "hushgram.pipelines.run.worker_pool"]
     pool = subprocess.Popen(
         [*command, "--port=0"], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
     )

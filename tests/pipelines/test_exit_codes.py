@@ -70,7 +70,7 @@ def strike(monkeypatch: pytest.MonkeyPatch, where: str, what: Callable[[], None]
 
 
 WRITE = "hushgram.pipelines.jobs.top.write_lines"  # in the last stage, long after the key was handed out
-EARLY = "hushgram.pipelines.runners.new_pipeline"  # before it
+EARLY = "hushgram.pipelines.run.beam_runners.new_pipeline"  # before it
 
 
 def bug() -> None:
@@ -107,7 +107,7 @@ def test_3_missing_input_costs_nothing(home: Path) -> None:
 def test_3_input_that_is_gone_half_way_can_be_put_back(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    strike(monkeypatch, "hushgram.pipelines.progress.is_local", lambda: os.rename("data.parquet", "gone"))
+    strike(monkeypatch, "hushgram.pipelines.run.progress.is_local", lambda: os.rename("data.parquet", "gone"))
     assert (run(), status()) == (3, [("running", True)])
     told = capsys.readouterr().err.splitlines()
     assert "ε = 1 stays charged" in told[0]
@@ -163,7 +163,7 @@ def test_7_a_failure_before_the_key_gives_the_charge_back(
 
     strike(monkeypatch, EARLY, refuse)
     assert (run(), status()) == (7, [("abandoned", False)])
-    assert "its charge of ε = 1 was given back" in capsys.readouterr().err
+    assert "its charge of ε = 1 was refunded" in capsys.readouterr().err
     assert (run(), status()) == (0, [("abandoned", False), ("committed", True)])
 
 

@@ -24,9 +24,8 @@ from hushgram.accounting import Budget
 from hushgram.errors import FormatError, ParameterError
 from hushgram.ledger import Ledger
 from hushgram.pipelines.cli import main
-from hushgram.pipelines.console import EscapingFormatter
-from hushgram.pipelines.logs import JobLog, JsonFormatter
-from hushgram.pipelines.table_output import print_lines, print_records, print_table
+from hushgram.pipelines.run.logs import JobLog, JsonFormatter
+from hushgram.pipelines.terminal import EscapingFormatter, print_lines, print_records, print_table
 from hushgram.sketch.manifest import _checksum
 from hushgram.sketch.reader import Sketch
 
@@ -95,6 +94,7 @@ READERS = (
     ("query", "KEY", "--format", "json"),
     ("heavy",),
     ("heavy", "--format", "json"),
+    ("others",),
     ("total", "KEY"),
     ("total", "KEY", "--format", "json"),
 )  # fmt: skip
@@ -239,7 +239,7 @@ def test_names_are_checked_where_they_are_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["text", "json"])
 def test_log_lines_hold_no_control(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     with JobLog("release", mode, dataset=HOSTILE, release=HOSTILE) as out:
-        out.say("read", f"reading {HOSTILE}", file=HOSTILE)
+        out.write("read", f"reading {HOSTILE}", file=HOSTILE)
     told = capsys.readouterr().err
     assert raw(told) == []
     if mode == "json":
@@ -301,7 +301,7 @@ def test_safe_csv_is_for_csv(sketch: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_only_one_module_prints() -> None:
-    """Whoever writes a line for people does so by `say`, or by the functions of `table_output`."""
+    """Whoever writes a line for people does so by the functions of `terminal`."""
     printers = {"click.echo", "click.secho", "print", "sys.stdout.write", "sys.stderr.write"}
     found = {
         (path.relative_to(ROOT).as_posix(), ast.unparse(node.func))
@@ -311,7 +311,6 @@ def test_only_one_module_prints() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in printers
     }
     assert found == {
-        ("pipelines/console.py", "click.echo"),
-        ("pipelines/table_output.py", "click.echo"),  # what it has escaped, and rows for programs
-        ("pipelines/worker_pool.py", "print"),  # its own host and port
+        ("pipelines/terminal.py", "click.echo"),  # what it has escaped, and rows for programs
+        ("pipelines/run/worker_pool.py", "print"),  # its own host and port
     }

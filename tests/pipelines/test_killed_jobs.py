@@ -51,9 +51,9 @@ os.environ["HUSHGRAM_TEST_MAIN"] = str(os.getpid())
 main(arguments)
 """
 POINTS = {
-    "the run begins": ("hushgram.pipelines.run_directory", "tempfile.gettempdir"),
-    "stages are built": ("hushgram.pipelines.runners", "new_pipeline"),
-    "exact data lie on disk": ("hushgram.transforms.shuffle.spill", "SpilledBatch.read"),
+    "the run begins": ("hushgram.publishing", "tempfile.gettempdir"),
+    "stages are built": ("hushgram.pipelines.run.beam_runners", "new_pipeline"),
+    "exact data lie on disk": ("hushgram.transforms.shuffle.coders", "SpilledBatch.read"),
     "a file of the result is written": ("hushgram.publishing", "os.replace"),
     "the result is about to appear": ("hushgram.publishing", "rename_new"),
 }

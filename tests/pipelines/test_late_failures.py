@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from hushgram.errors import HushgramError, OutputError, ParameterError
 from hushgram.ledger import Ledger
 from hushgram.pipelines.cli import cli
-from hushgram.private_directory import PREFIX
-from hushgram.transforms.shuffle import spill
+from hushgram.publishing import PREFIX
+from hushgram.transforms.shuffle import coders as spill
 from tests.transforms.releases import records
 
 URL = "sqlite:///ledger.db"
@@ -83,7 +83,7 @@ def test_a_temporary_directory_that_cannot_be_used_costs_nothing(
     monkeypatch.setenv("TMPDIR", str(folder / "none"))
     failed = run()
     assert isinstance(failed.exception, OutputError)
-    assert "set TMPDIR to another place" in str(failed.exception)
+    assert "set TMPDIR to another one" in str(failed.exception)
     assert charged() == []
 
 
@@ -110,7 +110,7 @@ def test_an_engine_that_does_not_answer_is_one_line(folder: Path) -> None:
     failed = run(*FLINK, "--job_endpoint=localhost:1", "--job_server_timeout=1")
     assert type(failed.exception) is HushgramError
     assert str(failed.exception).startswith(
-        "FlinkRunner did not take the job: no answer; see the engine's log"
+        "FlinkRunner did not accept the job: no answer; see the engine's log"
     )
     assert not list((folder / "tmp").glob(f"{PREFIX}*"))
 

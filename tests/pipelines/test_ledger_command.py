@@ -20,7 +20,7 @@ from hushgram.errors import BudgetExceeded, HushgramError, LedgerError, OutputEr
 from hushgram.ledger import Ledger, Owner, Request, summarise
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
-from hushgram.pipelines.logs import JobLog, log_options
+from hushgram.pipelines.run.logs import JobLog, log_options
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def release(name: str, *events: Event, url: str | None = None, upto: str = "comm
             ledger.prepare(taken, "0123456789abcdef" * 4)
             ledger.commit(taken)
         else:
-            ledger.let_go(taken)
+            ledger.release_lease(taken)
 
 
 @pytest.mark.parametrize("composition", ["filter", "basic", "best"])
@@ -108,7 +108,7 @@ def test_abandon_and_backup(tmp_path: Path) -> None:
     release("drawn", Event("alp", 1), upto="start")
     release("waiting", Event("alp", 1), upto="reserve")
     assert "its charge of ε = 1 stays" in call("abandon", "drawn").output
-    assert "ε = 1 is given back" in call("abandon", "waiting", "--dataset", "pageviews").output
+    assert "ε = 1 is refunded" in call("abandon", "waiting", "--dataset", "pageviews").output
     with Ledger() as ledger:
         assert summarise(ledger, "pageviews").left_epsilon == "2"
     assert "1 datasets, 2 releases, 2 events" in call("backup", "copy.db").output
@@ -158,7 +158,7 @@ def test_names_are_no_markup_and_a_terminal_need_not_know_greek(command: str) ->
 
 
 def test_abandoning_a_visible_release_says_so(tmp_path: Path) -> None:
-    from hushgram.pipelines.output_places import digest_tree
+    from hushgram.pipelines.run.outputs import digest_of
 
     call("init", "--dataset", "pageviews", "--epsilon", "3")
     (tmp_path / "out").write_text("result")
@@ -166,8 +166,8 @@ def test_abandoning_a_visible_release_says_so(tmp_path: Path) -> None:
         request = Request("pageviews", "seen", [Event("alp", 1)], target=str(tmp_path / "out"))
         taken = ledger.reserve(request, Owner.this())
         ledger.start(taken)
-        ledger.prepare(taken, digest_tree(tmp_path / "out"))
-        ledger.let_go(taken)
+        ledger.prepare(taken, digest_of(str(tmp_path / "out")))
+        ledger.release_lease(taken)
     shown = call("abandon", "seen").output
     assert "is visible; it stays published" in shown
     assert "its charge of ε = 1 stays" in shown
@@ -201,11 +201,11 @@ def test_help(command: list[str]) -> None:
 @click.option("--fail", is_flag=True)
 def _job(log: str, metrics: str | None, fail: bool) -> None:
     with JobLog("release", log, metrics, dataset="pageviews", release="monday") as out:
-        out.notes(["reserved ε = 1"])
+        out.write("budget", "reserved ε = 1")
         logging.getLogger("apache_beam").warning("a line of %s", "Beam")
         if fail:
             raise BudgetExceeded("too much")
-        out.say("written", f"key {ReleaseKey(bytes(32))}", rows=3)
+        out.write("written", f"key {ReleaseKey(bytes(32))}", rows=3)
         with Ledger.create() as ledger:
             ledger.add_dataset("pageviews", Budget(4))
             out.result(summarise(ledger, "pageviews"))
@@ -263,7 +263,7 @@ def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None
     assert "was charged ε = 2 (for one secret bit) for" in said
     shown = call("show", "pageviews").output
     assert re.search(r"spent\s+0\s+0\s", shown)
-    assert "apart, for one secret bit: ε = 2" in shown
+    assert "separately, for one secret bit: ε = 2" in shown
     [row] = json.loads(call("history", "pageviews", "--format", "json").output)
     assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
         ("secret bit", "2"),

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from hushgram.contributions.users import UserPart
 from hushgram.errors import BudgetExceeded, HushgramError, LedgerError
-from hushgram.exact.partition import UserPart
 from hushgram.ledger import Ledger, summarise
 from hushgram.pipelines.cli import cli
 from hushgram.sketch import Sketch
@@ -89,7 +89,9 @@ def test_all_jobs_share_one_budget(folder: Path) -> None:
     assert [(row.job, row.status, row.epsilon) for row in history] == [(job, "committed", 1) for job in JOBS]
     assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw"}
     assert (summary.spent_epsilon, summary.left_epsilon) == ("4", "0")
-    assert summary.apart["secret bit"]["spent_epsilon"] == "1"  # another relation, never added to the others
+    assert (
+        summary.other_relations["secret bit"]["spent_epsilon"] == "1"
+    )  # another relation, never added to the others
     assert [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")] == []
     for command, config in list(JOBS.values())[:4]:
         other = config.replace("out/", "more/").replace("privacy: {epsilon: 1", "privacy: {epsilon: 0.5")

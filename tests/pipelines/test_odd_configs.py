@@ -92,9 +92,9 @@ def test_file_systems_that_are_not_there(home: Path, job: str, scheme: str, told
             pytest.skip("boto3 is installed here")
         except ImportError:
             pass
-    fields = {"input.path": 3, "output.path": 7, "input.bad_records": 7}
+    fields = {"input.path": 3, "output.path": 7, "input.rejected_records": 7}
     if job == "randomized-response":
-        del fields["input.bad_records"]  # it keeps no records that are set aside
+        del fields["input.rejected_records"]  # it keeps no rejected records
     for field, code in fields.items():
         for how in ("--check", "--quiet"):
             result = call(job, how, "--set", f"{field}={scheme}://bucket/name")
@@ -103,9 +103,9 @@ def test_file_systems_that_are_not_there(home: Path, job: str, scheme: str, told
 
 
 @pytest.mark.parametrize("path", ["data.parquet", "./data.parquet", "."])
-def test_records_set_aside_never_replace_the_input(home: Path, path: str) -> None:
+def test_records_rejected_never_replace_the_input(home: Path, path: str) -> None:
     before = (home / "data.parquet").read_bytes()
     for how in ("--check", "--quiet"):
-        result = call("release", how, "--set", f"input.bad_records={path}")
+        result = call("release", how, "--set", f"input.rejected_records={path}")
         assert isinstance(result.exception, ParameterError | InputError)
     assert (home / "data.parquet").read_bytes() == before

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hushgram.pipelines.check import check_writable
-from hushgram.pipelines.logs import JobLog
-from hushgram.pipelines.pages.templating import write_page
-from hushgram.pipelines.table_output import write_output
+from hushgram.pipelines.pages import write_page
+from hushgram.pipelines.run.logs import JobLog, check_writable
+from hushgram.pipelines.terminal import write_output
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import io
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
-from hushgram.pipelines import progress as module
-from hushgram.pipelines.progress import EXACT, Progress, job_link, run_pipeline, stage_words
-from hushgram.pipelines.runners import LOCAL, is_local, new_pipeline, pipeline_options, worker_count
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.pipelines.run import progress as module
+from hushgram.pipelines.run.beam_runners import LOCAL, is_local, new_pipeline, pipeline_options, worker_count
+from hushgram.pipelines.run.progress import Progress, job_link, run_pipeline, show_progress, steps_of
+from hushgram.pipelines.terminal import EXACT
+from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 
 
 class Terminal(io.StringIO):
@@ -22,20 +27,20 @@ class Terminal(io.StringIO):
         return True
 
 
-def tick(rows: int, bad: int, size: int) -> None:
+def tick(rows: int, rejected: int, size: int) -> None:
     with open(os.environ[PROGRESS_FILE], "ab") as file:
-        file.write(TICK.pack(rows, bad, size))
+        file.write(TICK.pack(rows, rejected, size))
 
 
 def test_sums_ticks_and_cleans_up() -> None:
     assert PROGRESS_FILE not in os.environ
-    with Progress("job", 100, quiet=True) as progress:
+    with show_progress(Progress("job", 100), quiet=True) as progress:
         path = os.environ[PROGRESS_FILE]
         tick(10, 1, 40)
         tick(5, 0, 20)
         progress.collect()
-        assert (progress.rows, progress.bad, progress.size) == (15, 1, 60)
-        progress.stage = "reading"
+        assert (progress.rows, progress.rejected, progress.size) == (15, 1, 60)
+        progress.step = "read records"
         assert f"15 rows ({EXACT})" in progress.line()
         assert "60 bytes of 100 bytes" in progress.line()
     assert not os.path.exists(path)
@@ -44,16 +49,15 @@ def test_sums_ticks_and_cleans_up() -> None:
 
 def test_quiet_where_there_is_no_terminal_and_nothing_takes_long() -> None:
     out = io.StringIO()
-    with Progress("job", 100, file=out):
+    with show_progress(Progress("job", 100), file=out):
         tick(10, 0, 40)
     assert out.getvalue() == ""
 
 
 def test_plain_lines_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PLAIN_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_REFRESH_SECONDS", 0.01)
     out = io.StringIO()
-    with Progress("job", 100, file=out):
+    with show_progress(Progress("job", 100), file=out):
         tick(1234, 0, 40)
         time.sleep(0.2)
     lines = [line for line in out.getvalue().splitlines() if "1,234 rows" in line]
@@ -66,16 +70,50 @@ def test_live_display_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REFRESH_SECONDS", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
-    with Progress("job", 100, file=out):
+    with show_progress(Progress("job", 100), file=out):
         tick(1234, 0, 40)
         time.sleep(0.3)
     assert "1,234 rows" in out.getvalue()
 
 
-def test_stage_names_become_words() -> None:
-    assert stage_words("((ref_ReadRecords/ReadItem_3)+(BoundContributions/Write))") == "reading"
-    assert stage_words("(BoundContributions/Read)+(ref_Threshold)") == "bounding contributions"
-    assert stage_words("Impulse") is None
+def test_steps_are_the_transforms_of_the_pipeline() -> None:
+    pipeline = new_pipeline(pipeline_options())
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    release = ReleaseSparseHistogram(
+        params, user="user", key="key", path="out", release_key=ReleaseKey(bytes(32))
+    )
+    _ = pipeline | "Records" >> beam.Create([{"user": 1, "key": "a"}]) | "Release" >> release
+    steps = steps_of(pipeline)
+    assert steps["Release-Bound"] == "bound contributions"
+    assert "write sketch" in steps.values()
+    progress = Progress("job", steps=steps)
+    for stage, step in {
+        "((ref_AppliedPTransform_Records-Impulse_3)+(Release/Bound/Group/Write))": "bound contributions",
+        "(ref_AppliedPTransform_Release-Release-WriteSketch-Publish_9)": "write sketch",
+        "(ref_AppliedPTransform_Other-Bound_1)": "write sketch",  # not a step: no change
+    }.items():
+        progress.enter_stage(stage)
+        assert progress.step == step
+
+
+def test_a_run_shows_its_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def enter(progress: Progress, stage: str) -> None:
+        before(progress, stage)
+        seen.append(progress.step)
+
+    before = Progress.enter_stage
+    monkeypatch.setattr(Progress, "enter_stage", enter)
+    options = pipeline_options()
+    pipeline = new_pipeline(options)
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    release = ReleaseSparseHistogram(
+        params, user="user", key="key", path=tmp_path / "a.sketch", release_key=ReleaseKey(bytes(32))
+    )
+    _ = pipeline | "Records" >> beam.Create([{"user": 1, "key": "a"}]) | "Release" >> release
+    run_pipeline(pipeline, options, title="t", quiet=True)
+    assert {"bound contributions", "encode counts", "write sketch"} <= set(seen)
 
 
 def boom(value: int) -> int:
@@ -107,7 +145,7 @@ hushgram.errors.OutputError: out/a.sketch: disk is full [while running 'Write-pt
 
 
 def test_an_error_from_another_process_too() -> None:
-    with pytest.raises(OutputError) as caught, module._users_errors():
+    with pytest.raises(OutputError) as caught, module._unwrapped_errors():
         raise RuntimeError(FROM_ANOTHER_PROCESS)
     assert str(caught.value) == "out/a.sketch: disk is full"
 

@@ -13,6 +13,7 @@ import pytest
 
 import hushgram as hg
 from hushgram.pipelines.cli import main
+from hushgram.pipelines.pages.static import make_report
 from tests.golden import make as golden
 
 GOLDEN = Path(golden.__file__).parent / "v2"
@@ -34,7 +35,7 @@ def test_query_prints_a_table(run):
     code, out, err = run("query", PURE, "/page/1", "/page/2")
     assert code == 0
     assert "after bounding" in err
-    assert "resolved from a count of" in err
+    assert "detection limit is a count of" in err
     lines = out.splitlines()
     assert lines[0].split() == ["key", "estimate", "low", "high", "above_zero", "source"]
     assert [line.split()[0] for line in lines[1:]] == ["/page/1", "/page/2"]
@@ -63,7 +64,8 @@ def test_query_among_says_so_and_is_wider(run):
 def test_heavy_says_among_how_many_keys_its_intervals_hold(run):
     listed = hg.Sketch.open(TEXT).manifest.heavy_rows
     _, out, _ = run("heavy", TEXT, "--format", "json")
-    assert {json.loads(line)["among"] for line in out.splitlines()} == {listed}
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {row["among"] for row in rows if not row["others"]} == {listed}
     _, out, _ = run("heavy", TEXT, "--format", "csv")
     assert next(csv.DictReader(io.StringIO(out)))["among"] == str(listed)
     assert f"for all {listed:,} at once" in run("heavy", TEXT)[2]
@@ -72,7 +74,7 @@ def test_heavy_says_among_how_many_keys_its_intervals_hold(run):
 def test_help_says_for_which_keys_an_interval_holds(run):
     for command in ("query", "total"):
         assert "without looking" in " ".join(run(command, "--help")[1].split())
-    assert "hold at once" in " ".join(run("heavy", "--help")[1].split())
+    assert "hold for all listed keys at once" in " ".join(run("heavy", "--help")[1].split())
 
 
 def test_query_as_csv_json_and_from_a_file(run, tmp_path):
@@ -118,7 +120,7 @@ def test_total_heavy_inspect_verify(run):
         (("query", PURE, "k", "--keys-file", "x"), 2, "not both"),
         (("query", PURE, "--keys-file", "missing"), 3, "No such file"),
         (("query", PURE, "k", "--level", "2"), 2, "level"),
-        (("total", PURE, "--keys-file", "/dev/null"), 3, "holds no keys"),
+        (("total", PURE, "--keys-file", "/dev/null"), 3, "has no keys"),
         (("nonsense",), 2, "No such command"),
         (("heavy", PURE, "--limit", "0"), 2, "limit"),
     ],
@@ -159,12 +161,15 @@ def rows(text):
 
 def test_heavy_shows_what_is_real_and_tells_what_is_false(run, made, tmp_path):
     _, out, _ = run("heavy", made, "--all", "--limit", "1000000", "--format", "json")
-    every = rows(out)
+    every = rows(out)[:-1]  # the last row is about all others
     _, out, _ = run("heavy", made, "--limit", "1000000", "--format", "json")
-    shown = rows(out)
+    shown = rows(out)[:-1]
     assert all(row["real"] >= 0.95 and row["low"] <= row["value"] <= row["high"] for row in shown)
     assert {row["fingerprint"] for row in shown} < {row["fingerprint"] for row in every}
-    assert f"of {len(shown)} keys that are real with at least 95 % (of {len(every)})" in run("heavy", made)[2]
+    assert (
+        f"of {len(shown)} keys that are real with probability of at least 95 % (out of {len(every)})"
+        in run("heavy", made)[2]
+    )
     assert "are false" in run("heavy", made, "--all")[2]
     (tmp_path / "candidates").write_text("".join(f"/page/{number}\n" for number in range(3_000)))
     named = rows(run("heavy", made, "--keys-file", str(tmp_path / "candidates"), "--format", "json")[1])
@@ -175,7 +180,7 @@ def test_worth_is_told(run, made):
     shown = " ".join(run("inspect", made)[1].split())
     assert " ± " in shown
     assert "after bounding" in shown
-    assert "resolved from a count of" in shown
+    assert "detection limit is a count of" in shown
     assert "of all are false" in shown
     answers = rows(run("query", made, "/page/0", "nobody", "--format", "json")[1])
     assert [row["above_zero"] for row in answers] == [True, False]
@@ -187,7 +192,7 @@ def test_lookups_do_not_import_beam_or_what_writes():
         "import sys\nfrom hushgram.pipelines.cli import run\n"
         f"sys.argv[1:] = ['query', {PURE!r}, 'k']\n"
         "try:\n    run()\nexcept SystemExit:\n    pass\n"
-        "slow = ('apache_beam', 'pydantic', 'sqlalchemy', 'dp_accounting', 'matplotlib', 'scipy', 'pandas')\n"
+        "slow = ('apache_beam', 'pydantic', 'sqlalchemy', 'dp_accounting', 'matplotlib', 'scipy', 'pandas', 'rich')\n"
         "heavy = [m for m in slow if sys.modules.get(m)]\n"
         "assert not heavy, heavy"
     )
@@ -197,3 +202,22 @@ def test_lookups_do_not_import_beam_or_what_writes():
 def test_version_and_help(run):
     assert "hushgram" in run("--version")[1]
     assert "ledger" in run("--help")[1]
+
+
+def test_the_other_keys_make_sums_add_up(run, made):
+    sketch = hg.Sketch.open(made)
+    code, out, _ = run("others", made, "--format", "json")
+    others = json.loads(out)
+    assert code == 0
+    assert others["low"] <= others["estimate"] <= others["high"]
+    for limit in ("2", "1000000"):
+        rows = [
+            json.loads(line)
+            for line in run("heavy", made, "--limit", limit, "--format", "json")[1].splitlines()
+        ]
+        assert [row["others"] for row in rows] == [False] * (len(rows) - 1) + [True]
+        assert sum(row["value"] for row in rows) == sketch.plan.sizes.records
+    assert rows[-1]["value"] == others["estimate"]
+    assert "other keys" in run("others", made)[1]
+    assert run("heavy", made)[1].splitlines()[-1].startswith("others ")
+    assert "All other keys together" in make_report(sketch)

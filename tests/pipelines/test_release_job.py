@@ -19,14 +19,15 @@ import pytest
 
 from hushgram import ReleaseKey
 from hushgram.errors import HushgramError, InputError, OutputError, ParameterError
-from hushgram.exact.contributions import Bounds
 from hushgram.inputs import Limits, Source
-from hushgram.pipelines.release import build_release, run_release
-from hushgram.pipelines.runner import KEY_FILE, key_from_environment
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.beam_runners import pipeline_options
+from hushgram.pipelines.run.job_runner import KEY_FILE, key_from_environment
 from hushgram.release_in_memory import release, release_public
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.read_records import plan_records
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle import combining
 from tests.transforms.releases import KEY, SMALL, contents, params, records
 
 TABLE = records(2500, users=100)
@@ -86,13 +87,13 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_batch_sizes_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of a few rows, accumulators that are cut all the time."""
-    from hushgram.transforms.shuffle import batching
+    from hushgram.transforms.shuffle import records as batching
 
     chosen = params(**SMALL)
     expected = library(tmp_path / "library", TABLE, chosen)
-    monkeypatch.setattr(batching, "_ROWS_LEAST", 50)
-    monkeypatch.setattr(batching, "_ROWS_MOST", 70)
-    monkeypatch.setattr(bounding, "_ROWS_PENDING", 20)
+    monkeypatch.setattr(batching, "_MIN_ROWS", 50)
+    monkeypatch.setattr(batching, "_MAX_ROWS", 70)
+    monkeypatch.setattr(combining, "MAX_PENDING", 20)
     inputs = write_parquet(tmp_path / "in", TABLE, 2)
     assert job(tmp_path / "job", inputs, chosen, shards=7) == expected
 
@@ -132,7 +133,7 @@ def test_the_edges_release_like_anything_else(edge: str, delta: str, tmp_path: P
     assert job(tmp_path / "job", inputs, chosen, limits=Limits(min_rows=0)) == expected
 
 
-def test_nothing_is_published_of_too_many_bad_records(tmp_path: Path) -> None:
+def test_nothing_is_published_of_too_many_rejected_records(tmp_path: Path) -> None:
     table = pa.table({"user": ["ann"] * 9 + [None], "url": ["/a"] * 10})
     plan = plan_records([write_parquet(tmp_path / "in", table, 1)], Source(ids=IDS))
     with pytest.raises(InputError, match=r"00\.parquet, row 10: user is null; more than"):
@@ -180,7 +181,7 @@ def test_a_public_list_is_released_as_the_library_does(users: bool, tmp_path: Pa
     assert got == contents(tmp_path / "library")
     assert sorted(got) == ["heavy.parquet", "manifest.json"]
     with pytest.raises(InputError, match="listed twice"):
-        build_release(chosen, beam.Create([]), key="url", path=tmp_path / "b", public_keys=["a", "a"])
+        ReleaseSparseHistogram(chosen, key="url", path=tmp_path / "b", public_keys=["a", "a"])
 
 
 class _Breaks(beam.DoFn):
@@ -200,9 +201,9 @@ def test_a_workers_error_is_one_line_and_nothing_is_left(tmp_path: Path) -> None
 def test_a_column_that_is_missing_is_found_before_the_run(tmp_path: Path) -> None:
     plan = plan_records([write_parquet(tmp_path / "in", TABLE, 1)], Source(ids=IDS))
     with pytest.raises(InputError, match="column 'host' is not among those that are read: user, url"):
-        build_release(params(), plan, user="host", key="url", path=tmp_path / "job")
+        run_release(params(), plan, user="host", key="url", path=tmp_path / "job")
     with pytest.raises(OutputError, match="exists already"):
-        build_release(params(), plan, user="user", key="url", path=tmp_path / "in")
+        run_release(params(), plan, user="user", key="url", path=tmp_path / "in")
 
 
 def test_a_key_file_is_for_tests_and_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,13 +217,14 @@ def test_a_key_file_is_for_tests_and_recovery(tmp_path: Path, monkeypatch: pytes
 
 
 def test_stages_pickle(tmp_path: Path) -> None:
-    step = build_release(
-        params("1e-6"), beam.Create([]), user="user", key="url", path=tmp_path / "a", release_key=KEY
+    step = ReleaseSparseHistogram(
+        params("1e-6"), user="user", key="url", path=tmp_path / "a", release_key=KEY
     )
     for part in (
-        step._bounding()._cut,
-        step.target,
-        bounding.BoundUsers(Bounds(4, 2), texts=True),
+        step._spec,
+        step._spec.bounding,
+        step._target,
+        bounding.BoundUsers(step._spec.bounding),
         ReleaseKey(bytes(32)),
     ):
         assert pickle.loads(pickle.dumps(part)).__class__ is part.__class__

@@ -10,19 +10,21 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from hushgram.inputs import Source
-from hushgram.pipelines.release import build_release, run_release
-from hushgram.pipelines.runners import pipeline_options
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.beam_runners import pipeline_options
 from hushgram.release_in_memory import release
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms import encode_counts as projection
 from hushgram.transforms import merge_histograms as histogram
 from hushgram.transforms import plan_release as sizing
 from hushgram.transforms import read_records as records
-from hushgram.transforms import release_threshold as threshold
+from hushgram.transforms import select_keys as threshold
+from hushgram.transforms import weigh_keys as weights
 from hushgram.transforms import write_sketch as sketch_sink
 from hushgram.transforms.read_records import ReadRecords, plan_records
+from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from hushgram.transforms.shuffle import combining
-from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.transforms.shuffle.combining import LocalResources
 from tests.pipelines.retries import RetryingRunner, failing
 from tests.transforms.releases import KEY, contents, params
 from tests.transforms.releases import records as make_records
@@ -30,13 +32,12 @@ from tests.transforms.releases import records as make_records
 TABLE = make_records(2500, users=100)
 METHODS = [
     (records._ReadItem, "process"),
-    (bounding._CutUsers, "process"),
-    (bounding._CutUsers, "finish_bundle"),
+    (bounding._PruneBatches, "process"),
+    (bounding._PruneBatches, "finish_bundle"),
     (combining._Combine, "process"),
     (histogram._Split, "process"),
-    (sizing._Survey, "process"),
-    (sizing.PlanFromSurveys, "extract_output"),
-    (threshold._Release, "process"),
+    (sizing.ReleaseTotal, "extract_output"),
+    (threshold._Select, "process"),
     (projection._Project, "process"),
     (projection._Release, "process"),
     (sketch_sink._WriteHeavy, "process"),
@@ -54,17 +55,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("delta", ["0", "1e-6"])
-def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
+WEIGHTED = [
+    *(method for method in METHODS if method[0] is not threshold._Select),
+    (weights._Keep, "process"),
+    (weights._ReleaseRound, "process"),
+]
+
+
+@pytest.mark.parametrize(
+    ("delta", "selection", "methods"),
+    [("0", "threshold", METHODS), ("1e-6", "threshold", METHODS), ("1e-6", "weighted", WEIGHTED)],
+)
+def test_failing_workers_change_no_byte(delta: str, selection: str, methods: list, folder: Path) -> None:
     """Every stage fails in one try of two or so, before or after it has sent its results; see `retries`."""
-    chosen = params(delta)
+    chosen = params(delta, key_selection=selection)
     release(TABLE["user"], TABLE["url"], chosen, folder / "library", release_key=KEY)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url"), item_bytes=1))
     spill = folder / "spill"
     spill.mkdir()
-    step = build_release(
+    step = ReleaseSparseHistogram(
         chosen,
-        plan,
         user="user",
         key="url",
         path=folder / "job",
@@ -74,10 +84,10 @@ def test_failing_workers_change_no_byte(delta: str, folder: Path) -> None:
     runner = RetryingRunner()
     pipeline = beam.Pipeline(runner, PipelineOptions())
     pipeline | ReadRecords(plan) | step
-    with failing(METHODS) as failed:
+    with failing(methods) as failed:
         pipeline.run().wait_until_finish()
-    assert {label.split(".")[0] for label in failed} == {owner.__name__ for owner, _ in METHODS}
-    assert runner.failures >= len(METHODS)
+    assert {label.split(".")[0] for label in failed} == {owner.__name__ for owner, _ in methods}
+    assert runner.failures >= len(methods)
     assert contents(folder / "job") == contents(folder / "library")
 
 

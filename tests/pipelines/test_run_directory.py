@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hushgram.pipelines.run_directory import (
+from hushgram.publishing import (
     active_directory,
     process_is_one_run,
     run_directory,

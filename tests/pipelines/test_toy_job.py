@@ -20,9 +20,8 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.pipelines import jobs
 from hushgram.pipelines.cli import cli
-from hushgram.pipelines.config import JobConfig, Name
-from hushgram.pipelines.jobs.files import write_lines
-from hushgram.pipelines.jobs.job import Job, Line
+from hushgram.pipelines.config.models import JobConfig, Name
+from hushgram.pipelines.jobs.job import Job, Line, write_lines
 from tests.pipelines.all_jobs import LEDGER, write_home
 
 
@@ -44,13 +43,11 @@ class Rows(Job[RowsConfig]):
     def build(self, pipeline: Any, path: str, release_key: ReleaseKey, local: Any) -> None:
         import apache_beam as beam
 
-        from hushgram.pipelines.jobs.stages import bounding, records
-
         key = self.config.input.key
         scale = self.config.privacy.contributions / self.config.privacy.epsilon
         _ = (
-            records(pipeline, self)
-            | "Bound" >> bounding(self, key, release_key, local, texts=False)
+            self.records(pipeline)
+            | "Bound" >> self.bounding(key, release_key, local, texts=False)
             | "Total" >> beam.Map(lambda part: int(part.counts.sum()))
             | "Sum" >> beam.CombineGlobally(sum)
             | "Noise" >> beam.Map(_noisy, scale, release_key)

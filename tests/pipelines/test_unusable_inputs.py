@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "plain as packed": ("a.csv.gz", GOOD, {}, "cannot be read as gzip"),
     "half a gzip": ("a.csv.gz", gzip.compress(GOOD * 9)[:-20], {}, "cannot be read"),
     "half a bzip2": ("a.jsonl.bz2", bz2.compress(JSON)[:-20], {}, "cannot be read"),
-    "unknown ending": ("a.dat", GOOD, {}, "does not tell the format"),
+    "unknown ending": ("a.dat", GOOD, {}, "cannot tell the format from the file name"),
     "half a Parquet": ("a.parquet", TABLE[:-50], {}, "not a readable Parquet file"),
     # other columns
     "no such column": ("a.csv", GOOD, {"key": "kex"}, "no column 'kex'; did you mean 'key'"),
@@ -174,7 +174,7 @@ def test_there_are_enough_of_them() -> None:
     assert {Path(name).suffixes[0] for name, *_ in CASES.values()} >= {".csv", ".jsonl", ".log", ".parquet"}
 
 
-def test_bad_records_behind_the_first_blocks_stop_the_release_before_it_is_published(
+def test_rejected_records_behind_the_first_blocks_stop_the_release_before_it_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -185,11 +185,11 @@ def test_bad_records_behind_the_first_blocks_stop_the_release_before_it_is_publi
     problem = call("release", written, "--quiet")
     place = f"a.csv, line 12002 (byte {len(good) + 9}): "
     assert str(problem).startswith(
-        f"{place}1 fields instead of 2; more than input.max_bad_share (0.05) of the records"
+        f"{place}1 fields instead of 2; more than input.max_rejected_share (0.05) of the records"
     )
     assert not Path("out.sketch").exists()
     # the same release goes on once it is said that this is meant
-    assert call("release", written, "--quiet", "--set", "input.max_bad_share=0.2") is None
+    assert call("release", written, "--quiet", "--set", "input.max_rejected_share=0.2") is None
     assert Path("out.sketch").exists()
 
 

@@ -20,9 +20,9 @@ import pytest
 from apache_beam.transforms.userstate import BagStateSpec
 
 from hushgram.errors import HushgramError, InputError
-from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.run_directory import temporary_files_of_a_run
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.progress import read_counters, run_pipeline
+from hushgram.publishing import temporary_files_of_a_run
 from tests.pipelines.sockets import listening, tree
 from tests.transforms.releases import contents, records
 
@@ -202,7 +202,7 @@ def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: s
 ORPHANS = """
 import os, sys, time
 import apache_beam as beam
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
 pipeline = new_pipeline(pipeline_options([], workers=2))
 folder = sys.argv[1]
 def wait(number):

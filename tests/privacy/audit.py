@@ -22,10 +22,11 @@ from unittest import mock
 import numpy as np
 
 from hushgram.encodings import alp
+from hushgram.key_selection import threshold, weighted
 from hushgram.noise import gaussian
+from hushgram.noise.gdp import NoisyVector, gdp_delta
 from hushgram.noise.laplace import NOISE as LAPLACE
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram import threshold
 from tests.privacy import (
     blackbox,
     test_alp,
@@ -111,6 +112,37 @@ def _threshold_text() -> Iterator[Row]:
         yield Row(f"Gaussian, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
 
 
+@audit("Key selection by weights, one round and two", "event:weighted-selection")
+def _weighted() -> Iterator[Row]:
+    """One round: noise and threshold jointly, noisy weights seen. Two: the sets that both rounds select."""
+    from tests.privacy import test_weighted_selection as exact
+
+    with exact.coarse_grid():
+        scale, delta, epsilon = Fraction(9 * exact.GRID, 2), Fraction(1, 1000), Fraction(7, 10)
+        for most in (1, 2, 4):
+            bound = weighted.least_joint_threshold(delta, scale, most, epsilon)
+            worst = max(
+                exact.full_delta(bound, float(scale), keys, new, float(epsilon))
+                for keys in range(1, most + 1)
+                for new in range(keys + 1)
+            )
+            yield Row(
+                f"one round, Δ = {most}, ρ = {bound / exact.GRID:g} users", 0.7, 0.7, float(delta), worst
+            )
+        scales, delta = (Fraction(5 * exact.GRID), Fraction(3 * exact.GRID)), Fraction(1, 100)
+        for most in (1, 3):
+            rounds = [(float(each), weighted.least_threshold(delta, each, most)) for each in scales]
+            vectors = tuple(NoisyVector(each, exact.GRID**2, most) for each in scales)
+            claimed = gdp_delta(vectors, Fraction(1)) + 2 * delta
+            worst = max(
+                exact.delta_between(
+                    *(exact.selected_sets(data, rounds, 2, most) for data in (base, [*base, user])), 1.0
+                )
+                for base, user in exact.neighbours(3)
+            )
+            yield Row(f"two rounds, Δ = {most}", 1.0, 1.0, float(claimed), worst)
+
+
 @audit("Gaussian noise on counts, one vector and two composed", "noise:gaussian", "event:gaussian")
 def _gaussian() -> Iterator[Row]:
     epsilon, delta = Fraction(1), Fraction(1, 100)
@@ -187,7 +219,7 @@ def _laplace() -> Iterator[Row]:
     "job:sparse-vector",
 )
 def _svt() -> Iterator[Row]:
-    from hushgram.svt.params import SvtParams
+    from hushgram.mechanisms.svt.params import SvtParams
 
     for variant, monotone, cutoff, answers in itertools.product(
         ("optimal", "dwork-roth"), (False, True), (1, 2), ("none", "gap", "numeric")
@@ -223,22 +255,22 @@ def _pmw() -> Iterator[Row]:
     "event:laplace_noisy_max",
 )
 def _selection() -> Iterator[Row]:
-    from hushgram.selection import MECHANISMS, SelectionParams
+    from hushgram.mechanisms.selection import MECHANISMS, SelectionParams
 
     for mechanism, monotone in itertools.product(MECHANISMS, (True, False)):
         params = SelectionParams("1", sensitivity=1, monotone=monotone, mechanism=mechanism)
         moves = test_selection.UP if monotone else test_selection.BOTH
-        law = test_selection.DISTRIBUTION[mechanism]
+        law = test_selection.DISTRIBUTIONS[mechanism]
         worst = test_selection.worst(law, float(params.rate), moves)
         yield Row(f"{mechanism}, {'monotone' if monotone else 'any scores'}", 1.0, worst)
 
 
 @audit("The c largest, one after another and in one draw", "event:noisy_max", "job:top")
 def _largest() -> Iterator[Row]:
-    from hushgram.selection import SelectionParams
+    from hushgram.mechanisms.selection import SelectionParams
 
     for mechanism in ("permute_and_flip", "exponential"):
-        law = test_selection.DISTRIBUTION[mechanism]
+        law = test_selection.DISTRIBUTIONS[mechanism]
         rate = float(SelectionParams(1, count=2, monotone=True, mechanism=mechanism).rate)
         worst = test_selection.pure_loss(lambda s, law=law, rate=rate: test_selection.peeled(law, s, rate, 2))
         yield Row(f"2 by {mechanism}", 1.0, worst)
@@ -301,7 +333,7 @@ def _whole() -> Iterator[Row]:
 
 @audit("Randomized response on secret bits", "event:rr", "job:randomized-response")
 def _response() -> Iterator[Row]:
-    from hushgram.randomized_response.mechanism import RandomizedResponseParams
+    from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams
 
     for secrets in (1, 2, 3):
         flip = float(test_linear.exact_flip(RandomizedResponseParams("1.5", secrets=secrets)))
@@ -339,7 +371,7 @@ def _stops(values: Sequence[int], bounds: Any, few: int, top: Laplace, shake: La
 )
 def _clip() -> Iterator[Row]:
     """The bound by enumeration over the noisy threshold; sum and count have noise of their own, so losses add up."""
-    from hushgram.clipping import ClipParams
+    from hushgram.mechanisms.clipping import ClipParams
 
     for most, few in ((1, 0), (1, 2), (2, 1)):
         params = ClipParams(

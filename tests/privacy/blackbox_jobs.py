@@ -21,7 +21,7 @@ import random
 import tempfile
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
@@ -30,21 +30,19 @@ from unittest import mock
 
 import numpy as np
 
-from hushgram.exact.histogram import Histogram
-from hushgram.exact.keys import fingerprints
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import fingerprints
+from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.jobs import job_class, stages, top
+from hushgram.pipelines.jobs import job_class, top
 from hushgram.pipelines.jobs.job import Job
 from hushgram.sparse_histogram import steps
-from hushgram.sparse_histogram.metrics import metric_keys
 from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
-from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms import encode_counts, release_public_list, release_threshold
-from hushgram.transforms.plan_release import PlanFromSurveys
-from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
-from hushgram.transforms.shuffle.batching import LocalResources
-from hushgram.transforms.shuffle.sharding import noise_parts
+from hushgram.sparse_histogram.spec import ReleaseSpec, metric_specs
+from hushgram.transforms import select_keys
+from hushgram.transforms.release_sparse_histogram import _ReleaseBounded
+from hushgram.transforms.shuffle.combining import LocalResources, noise_parts
 from hushgram.transforms.write_sketch import WriteSketch
 from tests.neighbours.eager import Eager, eagerly
 from tests.privacy.blackbox import RUNS, WHOLE_RUNS, Case
@@ -77,10 +75,10 @@ class Seen:
 
     def encoded(self, key: str) -> Any:
         """Return what the encoding shows of a key."""
-        place = self.plan.kind.place(np.array([_print(key)], np.uint64), self.plan.domain_bits)
+        place = self.plan.selection.place(np.array([_print(key)], np.uint64), self.plan.domain_bits)
         seeds = steps.seeds_of(self.plan, self.release_key)
         contents = [block.content for block in self.blocks]  # in order
-        read = self.plan.space.look_up(place, seeds, lambda block: np.frombuffer(contents[block], np.uint8))
+        read = self.plan.layout.look_up(place, seeds, lambda block: np.frombuffer(contents[block], np.uint8))
         return read[0]
 
 
@@ -117,37 +115,37 @@ class Runs:
         """Run the mechanisms on the exact histograms of the last `whole` under another key."""
         if not self._again:
             self._again = [self._mechanisms(*exact) for exact in self._exact]
-        keys = [release_key]
         if self._job.kind == "metrics":
-            keys = list(metric_keys(self._job.metrics, release_key)[1].values())
-        return [release(key) for release, key in zip(self._again, keys, strict=True)]
+            specs = list(metric_specs(self._job.metrics, release_key=release_key)[1].values())
+        else:
+            specs = [ReleaseSpec.of(self._job.params, value=_value(self._job), release_key=release_key)]
+        return [release(spec.release_key) for release, spec in zip(self._again, specs, strict=True)]
 
     def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
-        params, unit, table = release._params, release._unit, release._public_keys
-        if table is not None:
-            plan = make_public_plan(params, len(table.texts), unit)
+        spec = release._spec
+        if spec.public_keys is not None:
+            plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
             ((_, histogram),) = merged
 
-            def listed(given: ReleaseKey) -> Seen:
-                key = steps.key_for(params, given)
-                return Seen(plan, release_public_list.heavy_of_list(histogram, table, plan, key), [], key)
+            def listed(key: ReleaseKey) -> Seen:
+                fresh = replace(spec, release_key=key)
+                return Seen(plan, steps.count_public_keys(histogram, fresh, plan), [], key)
 
             return listed
-        groups = release._shards.groups
+        groups = release._groups
         shards = [part for group, histogram in merged for part in noise_parts(group, groups, histogram)]
         survey = Survey.of(shards)
         object.__setattr__(survey, "data_digest", cache(survey.data_digest))
         looked_at = [(shard, part) for shard, part in shards if shard in self._shards]
         filled = [(shard, part) for shard, part in shards if len(part)]
 
-        def sparse(given: ReleaseKey) -> Seen:
-            key = steps.key_for(params, given)
-            planned = PlanFromSurveys(params, key, unit).extract_output(survey)
-            heavy = [release_threshold.heavy_of_shard(shard, part, planned, key) for shard, part in looked_at]
-            parts = dict(encode_counts.block_parts(filled, planned, key))
+        def sparse(key: ReleaseKey) -> Seen:
+            planned = steps.plan_release(survey, replace(spec, release_key=key))
+            heavy = [steps.select_keys(shard, part, planned, key) for shard, part in looked_at]
+            parts = dict(steps.encode_counts(filled, planned, key))
             blocks = [
-                encode_counts.released_block(block, [parts[block]] if block in parts else [], planned, key)
-                for block in range(planned.plan.space.blocks)  # type: ignore[union-attr]
+                steps.noisy_block(block, [parts[block]] if block in parts else [], planned, key)
+                for block in range(planned.plan.layout.blocks)  # type: ignore[union-attr]
             ]
             return Seen(planned.plan, Heavy.concat(heavy), blocks, key)
 
@@ -155,18 +153,18 @@ class Runs:
 
     # What takes the place of stages while `running`
 
-    def records(self, pipeline: Any, job: Job[Any]) -> Eager:
+    def records(self, job: Job[Any], pipeline: Any) -> Eager:
         if self.batches is None:
-            self.batches = _RECORDS(pipeline, job).elements
+            self.batches = _RECORDS(job, pipeline).elements
         return Eager(self.batches, pipeline)
 
-    def heavy_of_shard(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
+    def select_keys(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
         if shard in self._shards:
-            return steps.heavy_of_shard(shard, part, *rest)
+            return steps.select_keys(shard, part, *rest)
         return Heavy(part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts[:0])
 
-    def merged(self, release: Any, parts: Any, groups: int) -> Any:
-        out = _MERGED(release, parts, groups)
+    def merged(self, release: Any, parts: Any) -> Any:
+        out = _MERGED(release, parts)
         self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
         return out
 
@@ -174,7 +172,7 @@ class Runs:
         (plan,) = parts["plan"].elements
         heavy = Heavy.concat([part for _, part in sorted(parts["heavy"].elements, key=lambda pair: pair[0])])
         blocks = sorted(parts["blocks"].elements, key=lambda block: block.index) if "blocks" in parts else []
-        self._released.append(Seen(plan, heavy, blocks, writer._release_key))
+        self._released.append(Seen(plan, heavy, blocks, writer._spec.release_key))
         return Eager((), parts["plan"].pipeline)
 
     def keys(self, chosen: list[str], _path: str, _header: Any) -> None:
@@ -185,7 +183,12 @@ def _digests(exact: list[tuple[Any, list[tuple[int, Histogram]]]]) -> list[list[
     return [[histogram.digest() for _, histogram in merged] for _, merged in exact]
 
 
-_RECORDS, _MERGED = stages.records, ReleaseSparseHistogram._merged
+_RECORDS, _MERGED = Job.records, _ReleaseBounded._merge
+
+
+def _value(job: Any) -> str | None:
+    found: str | None = job.config.input.value
+    return found
 
 
 @contextmanager
@@ -194,9 +197,9 @@ def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
     with eagerly(_InOrder()) as pipeline, ExitStack() as stack:
         runs = Runs(job, pipeline, watched, path)
         changes: dict[tuple[Any, str], Any] = {
-            (stages, "records"): runs.records,
-            (release_threshold, "heavy_of_shard"): runs.heavy_of_shard,
-            (ReleaseSparseHistogram, "_merged"): lambda *given: runs.merged(*given),
+            (Job, "records"): lambda *given: runs.records(*given),
+            (select_keys, "select_keys"): runs.select_keys,
+            (_ReleaseBounded, "_merge"): lambda *given: runs.merged(*given),
             (WriteSketch, "expand"): lambda *given: runs.sketch(*given),
             (top, "_write"): runs.keys,
             (steps, "make_plan"): _KEPT_PLANS,
@@ -240,7 +243,7 @@ class Pair:
             "output": {"path": str(folder / "out")},
             **_placed(self.config, folder),
         }
-        limits = {"path": str(folder / self.file), "max_bad_share": 1, "min_rows": 0}
+        limits = {"path": str(folder / self.file), "max_rejected_share": 1, "min_rows": 0}
         given["input"] = {"key": "key", **names, **limits, **given.get("input", {})}
         kind = job_class(self.job_name)
         return kind(kind.Config.model_validate(given))

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 import hushgram as hg
-from hushgram.inputs.shaping import bound_record
+from hushgram.inputs.key_expressions import bound_record
 from hushgram.noise.entropy import ReleaseKey
 from tests.neighbours.data import COLLIDING
 from tests.privacy.blackbox_jobs import Pair, Seen, job_case
@@ -59,8 +59,8 @@ def _precision(seen: Seen) -> Hashable:
     value, level = seen.value(KEY), int(seen.encoded(KEY)[1])
     if value is None:
         return None
-    of_list, of_bucket = float(seen.plan.scale) ** -2, float(seen.plan.space.scale) ** -2
-    mixed = (value * of_list + level * seen.plan.space.step * of_bucket) / (of_list + of_bucket)
+    of_list, of_bucket = float(seen.plan.scale) ** -2, float(seen.plan.layout.scale) ** -2
+    mixed = (value * of_list + level * seen.plan.layout.step * of_bucket) / (of_list + of_bucket)
     return round(4 * mixed * (of_list + of_bucket) ** 0.5)
 
 
@@ -94,7 +94,7 @@ def _line_and_crowd(seen: Seen) -> Hashable:
 QUARTERS = Pair(
     {
         "input": {"value": "value"},
-        "privacy": {"epsilon": "1/2", "max_contributions": 3, "max_value": 3, "unit": 1, **_PUBLIC},
+        "privacy": {"epsilon": "1/2", "max_contributions": 3, "max_value": 3, "granularity": 1, **_PUBLIC},
     },
     [(f"u{i}", key, 0.25) for i in range(300) for key in _FOUR],
     [("v", KEY, 3)],
@@ -178,7 +178,7 @@ CASES = (
         Pair(
             {
                 "input": {"value": "value"},
-                "privacy": {"epsilon": "1", "unit": "0.5", "max_value": 1, **_PURE, **_ONE},
+                "privacy": {"epsilon": "1", "granularity": "0.5", "max_value": 1, **_PURE, **_ONE},
                 **_SIZED,
             },
             [(*row, 1.5) for row in _OTHERS],
@@ -208,7 +208,7 @@ CASES = (
         Pair(
             {
                 "privacy": {"epsilon": "2", **_PURE, **_ONE},
-                "each": {"visits": _SIZED, "bytes": {"value": "value", "max_value": 1, "unit": 1, **_SIZED}},
+                "each": {"visits": _SIZED, "bytes": {"value": "value", "max_value": 1, "granularity": 1, **_SIZED}},
             },
             [(*row, 1) for row in _OTHERS],
             [(*row, 1) for row in _USER],

@@ -13,10 +13,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.accounting.runs import composed_delta
+from hushgram.accounting.composition import composed_delta
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import column_positions
 from hushgram.encodings import alp
-from hushgram.exact.hashing import column_positions
-from hushgram.exact.histogram import Histogram
+from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from tests.statistics import fits
 
@@ -107,7 +108,7 @@ def test_a_whole_user_costs_at_most_epsilon(epsilon, most):
     """C units spread in any way between the keys, with the width that hushgram chooses."""
     epsilon = Fraction(epsilon)
     width = alp.exact_width(epsilon, ALPHA, most)
-    assert alp.loss_at_most(width, ALPHA, most, epsilon)
+    assert alp.privacy_map(width, ALPHA, most) <= epsilon
     allowed = Fraction(np.exp(float(epsilon)).item()) * (1 + Fraction(1, 10**9))
     places, sizes = LAYOUTS["apart"]
     bound, reach = int(2 * width) + 1, int(width) + most + 2
@@ -131,14 +132,15 @@ def test_a_whole_user_costs_at_most_epsilon(epsilon, most):
 def test_the_width_is_the_smallest_on_its_grid():
     for epsilon, most in ((Fraction(1, 2), 1), (Fraction(49, 100), 8), (Fraction(1, 100), 64)):
         width = alp.exact_width(epsilon, ALPHA, most)
-        assert not alp.loss_at_most(width - Fraction(1, 1 << 20), ALPHA, most, epsilon)
+        assert alp.privacy_map(width - Fraction(1, 1 << 20), ALPHA, most) > epsilon
         assert width <= alp.paper_width(epsilon, ALPHA, most)
-        assert alp.loss_at_most(alp.paper_width(epsilon, ALPHA, most), ALPHA, most, epsilon)
+        assert alp.privacy_map(alp.paper_width(epsilon, ALPHA, most), ALPHA, most) <= epsilon
 
 
 def test_large_epsilon_keeps_a_width_of_one():
     assert alp.exact_width(Fraction(50), ALPHA, 1) == 1
-    assert not alp.loss_at_most(Fraction(1, 2), ALPHA, 1, Fraction(50))
+    with pytest.raises(ParameterError, match="at least 1"):
+        alp.privacy_map(Fraction(1, 2), ALPHA, 1)
 
 
 class TestBrokenTwins:
@@ -168,14 +170,14 @@ def draw(counts, sizes, seeds, width, bound, index):
     part = Histogram(np.array([11, 12], np.uint64), np.array(counts, np.int64))
     held = Histogram(part.fingerprints[part.counts > 0], part.counts[part.counts > 0])
     key = ReleaseKey(index.to_bytes(32, "little"))
-    space = alp.AlpSpace(ALPHA, bound, width, sizes)
-    parts = dict(space.project([(0, held)], seeds, key))
+    layout = alp.AlpLayout(ALPHA, bound, width, sizes)
+    parts = dict(layout.project([(0, held)], seeds, key))
     out = b""
-    for block in range(space.blocks):
-        cells = space.empty_block(block)
+    for block in range(layout.blocks):
+        cells = layout.empty_block(block)
         if block in parts:
-            space.add(cells, parts[block])
-        out += space.release_block(block, cells, key).content.tobytes()
+            layout.add(cells, parts[block])
+        out += layout.release_block(block, cells, key).content.tobytes()
     return out
 
 
@@ -222,18 +224,18 @@ def outputs_flat(x, columns, size, width, bound, flip=None):
 
 
 def test_every_block_is_noised_even_when_empty():
-    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), (128, 64))
-    for block in range(space.blocks):
-        released = space.release_block(block, space.empty_block(block), ReleaseKey(bytes(32)))
+    layout = alp.AlpLayout(ALPHA, 5, Fraction(5, 2), (128, 64))
+    for block in range(layout.blocks):
+        released = layout.release_block(block, layout.empty_block(block), ReleaseKey(bytes(32)))
         assert released.content.any()
         assert released.sums.sum() == np.bitwise_count(released.content).sum()
 
 
 def test_blocks_cover_all_columns_once():
     sizes = (64, 3 * alp.BLOCK_BITS + 64, alp.BLOCK_BITS)
-    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), sizes)
-    places = [space._column_of(block) for block in range(space.blocks)]
-    assert (space.block_lengths() * 8).tolist() == [bits for _, _, bits in places]
+    layout = alp.AlpLayout(ALPHA, 5, Fraction(5, 2), sizes)
+    places = [layout._column_of(block) for block in range(layout.blocks)]
+    assert (layout.block_lengths() * 8).tolist() == [bits for _, _, bits in places]
     for column, size in enumerate(sizes):
         mine = [(start, bits) for at, start, bits in places if at == column]
         assert sum(bits for _, bits in mine) == size
@@ -241,14 +243,14 @@ def test_blocks_cover_all_columns_once():
 
 
 def test_parts_of_a_block_merge_in_any_order():
-    space = alp.AlpSpace(ALPHA, 5, Fraction(5, 2), (256,))
+    layout = alp.AlpLayout(ALPHA, 5, Fraction(5, 2), (256,))
     parts = [np.array(offsets, np.uint32) for offsets in ([3, 200], [], [200, 7, 3])]
     held = []
     for order in (parts, parts[::-1]):
-        cells = space.empty_block(0)
+        cells = layout.empty_block(0)
         for part in order:
-            space.add(cells, (part,))
-        held.append(space.release_block(0, cells, ReleaseKey(bytes(32))).content.tolist())
+            layout.add(cells, (part,))
+        held.append(layout.release_block(0, cells, ReleaseKey(bytes(32))).content.tolist())
         assert np.flatnonzero(cells).tolist() == [3, 7, 200]
     assert held[0] == held[1]
 
@@ -257,18 +259,18 @@ def test_parts_of_a_block_merge_in_any_order():
 def test_what_is_looked_up_is_what_was_set(blocks, monkeypatch):
     """Without flips a key of level y shows its first y bits: projection and lookup agree on every place."""
     monkeypatch.setattr(alp, "BLOCK_BITS", 1024 // blocks // 64 * 64)
-    monkeypatch.setattr(alp.AlpSpace, "flip", Fraction(1, 1 << 60))
-    space = alp.AlpSpace(ALPHA, 3, Fraction(1), (1024, 512, 64))
+    monkeypatch.setattr(alp.AlpLayout, "flip", Fraction(1, 1 << 60))
+    layout = alp.AlpLayout(ALPHA, 3, Fraction(1), (1024, 512, 64))
     keys = Histogram(np.arange(40, dtype=np.uint64) << np.uint64(50), np.arange(40) % 4)
     seeds = np.arange(1, 10, dtype=np.uint64).reshape(3, 3) * np.uint64(0x9E3779B97F4A7C15)
-    parts = dict(space.project([(0, keys)], seeds, ReleaseKey(bytes(32))))
+    parts = dict(layout.project([(0, keys)], seeds, ReleaseKey(bytes(32))))
     content = []
-    for block in range(space.blocks):
-        cells = space.empty_block(block)
+    for block in range(layout.blocks):
+        cells = layout.empty_block(block)
         if block in parts:
-            space.add(cells, parts[block])
-        content.append(space.release_block(block, cells, ReleaseKey(bytes(32))).content)
-    found = space.look_up(keys.fingerprints, seeds, content.__getitem__)
+            layout.add(cells, parts[block])
+        content.append(layout.release_block(block, cells, ReleaseKey(bytes(32))).content)
+    found = layout.look_up(keys.fingerprints, seeds, content.__getitem__)
     assert all(found[i, :count].all() for i, count in enumerate(keys.counts))
     assert not found.all()
 

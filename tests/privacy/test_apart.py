@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from hushgram.contributions.bounding import Bounds, Contributions, KeyClasses
+from hushgram.contributions.keys import column_positions, draw_seeds
 from hushgram.encodings.buckets import classes
-from hushgram.exact.contributions import Apart, Bounds, Contributions
-from hushgram.exact.hashing import column_positions, draw_seeds
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import Sensitivity
 
@@ -18,8 +18,8 @@ def rows(users, keys, *, texts=False):
     return Contributions.of(users, keys, KEY, texts=texts)
 
 
-def apart(count):
-    return Apart(draw_seeds(KEY, 1)[0], count)
+def key_classes(count):
+    return KeyClasses(draw_seeds(KEY, 1)[0], count)
 
 
 @pytest.mark.parametrize("texts", [False, True])
@@ -28,7 +28,7 @@ def test_hashed_sums_of_one_user_have_the_stated_l2(texts, most, most_per_key):
     rng = np.random.default_rng(1)
     one = np.zeros(3000, np.int64)
     keys = rng.integers(0, 200, 3000)
-    held = rows(one, keys, texts=texts).bounded(Bounds(most, most_per_key, apart(16)))
+    held = rows(one, keys, texts=texts).bounded(Bounds(most, most_per_key, key_classes(16)))
     assert held.counts.sum() <= most
     for size in (16, 32, 16 * 5):  # any multiple of the classes
         places = column_positions(held.fingerprints, draw_seeds(KEY, 1)[0], size)
@@ -49,11 +49,17 @@ def test_without_classes_a_user_could_exceed_it():
 def test_parts_may_be_cut_and_merged_in_any_way():
     rng = np.random.default_rng(2)
     users, keys = rng.integers(0, 30, 4000), rng.integers(0, 300, 4000)
-    whole = rows(users, keys).bounded(Bounds(7, 2, apart(32)))
+    whole = rows(users, keys).bounded(Bounds(7, 2, key_classes(32)))
     for pieces, seed in itertools.product((2, 5, 13), range(3)):
         cut = np.random.default_rng(seed).integers(0, pieces, 4000)
-        parts = [rows(users[cut == i], keys[cut == i]).cut(Bounds(7, 2, apart(32))) for i in range(pieces)]
-        merged = Contributions.concat(parts).thinned(Bounds(7, 2, apart(32))).bounded(Bounds(7, 2, apart(32)))
+        parts = [
+            rows(users[cut == i], keys[cut == i]).prune(Bounds(7, 2, key_classes(32))) for i in range(pieces)
+        ]
+        merged = (
+            Contributions.concat(parts)
+            .prune_if_many(Bounds(7, 2, key_classes(32)))
+            .bounded(Bounds(7, 2, key_classes(32)))
+        )
         assert (merged.fingerprints == whole.fingerprints).all()
         assert (merged.counts == whole.counts).all()
 
@@ -63,11 +69,11 @@ def test_a_user_loses_few_keys_by_it():
     for most in (8, 64):
         keys = np.arange(most * 400)
         users = np.repeat(np.arange(400), most)
-        kept = rows(users, keys).bounded(Bounds(most, 1, apart(classes(most)))).counts.sum()
+        kept = rows(users, keys).bounded(Bounds(most, 1, key_classes(classes(most)))).counts.sum()
         lost.append(1 - kept / len(keys))
     assert max(lost) < 1 / 200
 
 
 def test_one_class_keeps_one_key():
-    held = rows(np.zeros(50, np.int64), np.arange(50)).bounded(Bounds(8, 8, apart(1)))
+    held = rows(np.zeros(50, np.int64), np.arange(50)).bounded(Bounds(8, 8, key_classes(1)))
     assert len(held) == 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hushgram.accounting.events import KINDS
-from hushgram.encodings import HOMES as ENCODINGS
-from hushgram.noise.noises import HOMES as NOISES
+from hushgram.encodings import ENCODINGS
+from hushgram.noise.noises import NOISES
 from hushgram.pipelines.jobs import JOBS
 from tests.privacy.audit import AUDITS, Row
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import hushgram as hg
-from hushgram.domains import KeyDomain
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
-from hushgram.exact.keys import fingerprints, hash_bytes
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import fingerprints, hash_bytes
 from hushgram.inputs import columns
+from hushgram.mechanisms.domains import KeyDomain
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.runner import run_stages
+from hushgram.pipelines.run.job_runner import run_stages
 from hushgram.sensitivity import ExactVector
-from hushgram.transforms.shuffle.batching import LocalResources
+from hushgram.transforms.shuffle.combining import LocalResources
 from tests.neighbours.eager import eagerly
 from tests.privacy import blackbox_files, blackbox_releases
 from tests.privacy.blackbox import PAGE, TEETH, TITLE, Case, audited, cases, lower_bound, write
@@ -45,7 +45,7 @@ def assert_seen(pair: Any, job: Any, path: Path, released: list[Any]) -> None:
         assert isinstance(seen, Seen)
         assert seen.plan == sketch.plan
         assert pair.watched
-        if sketch.plan.space is None:
+        if sketch.plan.layout is None:
             listed = sketch.heavy()
             told = dict(zip(listed["key"].to_pylist(), listed["value"].to_pylist(), strict=True))
             assert {key: seen.value(key) for key in pair.watched} == told
@@ -96,7 +96,7 @@ def test_a_pair_whose_exact_histogram_depends_on_the_key_must_run_whole() -> Non
 
 def cut_by_rank(rows: Contributions, *bounds: Bounds) -> Contributions:
     """Cut users to C keys, also where keys round to nothing and C is in units."""
-    held, first_of_user = rows._ordered(bounds[0].apart)
+    held, first_of_user = rows._ordered(bounds[0].key_classes)
     starts = np.flatnonzero(first_of_user)
     rank = np.arange(len(held.keys)) - np.repeat(starts, np.diff(np.append(starts, len(held.keys))))
     return held._take(np.flatnonzero(rank < max(bound.max_contributions for bound in bounds)))
@@ -119,7 +119,7 @@ def count_by_cell(cells: KeyDomain, part: Histogram) -> ExactVector:
 
 #: what was broken: the pair that shows it, how many runs per side show it, and the code
 BROKEN: dict[str, tuple[Any, int, dict[tuple[Any, str], Any]]] = {
-    "sums cut by rank": (QUARTERS, 200, {(Contributions, "cut"): cut_by_rank}),
+    "sums cut by rank": (QUARTERS, 200, {(Contributions, "prune"): cut_by_rank}),
     "records of any number of words": (WORDS, 400, {(columns, "bound_record"): every_row}),
     "cells bounded by key": (
         CELLS,

@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import draw_seeds
 from hushgram.encodings import integer_code
-from hushgram.encodings.buckets import BLOCK, BucketsSpace, classes
-from hushgram.exact.hashing import draw_seeds
-from hushgram.exact.histogram import Histogram
+from hushgram.encodings.buckets import BLOCK, BucketsLayout, classes
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import gaussian_delta
 from hushgram.sensitivity import Sensitivity
@@ -95,7 +95,7 @@ def hockey_stick(epsilon, a, b, scale):
 
 
 def test_gaussian_delta_holds_apart_and_not_where_a_users_keys_meet():
-    """The reason for `Apart`: two keys of one user in one bucket would cost more than is stated for them."""
+    """The reason for `KeyClasses`: two keys of one user in one bucket would cost more than is stated for them."""
     scale, epsilon = Fraction(2), Fraction(1, 2)
     stated = float(gaussian_delta((scale,), epsilon, Sensitivity(2, 1)))
     assert hockey_stick(0.5, (3, 4, 0), (4, 5, 0), 2.0) <= stated
@@ -109,13 +109,13 @@ def test_gaussian_delta_holds_apart_and_not_where_a_users_keys_meet():
 @pytest.mark.parametrize(("noise", "pmf"), [("laplace", laplace_pmf), ("gaussian", gaussian_pmf)])
 def test_code_draws_the_distribution_on_every_bucket(noise, pmf):
     """Empty buckets and full ones alike; noise 30 % off is rejected."""
-    space = BucketsSpace(noise, Fraction(5), 3, 256)
-    cells = space.empty_block(0)
+    layout = BucketsLayout(noise, Fraction(5), 3, 256)
+    cells = layout.empty_block(0)
     cells[7] = 40
     drawn = []
     for i in range(400):
-        block = space.release_block(0, cells, ReleaseKey(i.to_bytes(32, "little")))
-        levels = space.levels(0, block.content)
+        block = layout.release_block(0, cells, ReleaseKey(i.to_bytes(32, "little")))
+        levels = layout.levels(0, block.content)
         assert block.sums.tolist() == [levels.sum()]
         drawn.append(levels)
     seen = np.array(drawn)
@@ -137,28 +137,28 @@ def histogram(count, seed=3):
 
 
 def test_projection_is_the_exact_sum_and_merges_in_any_order():
-    space = BucketsSpace("laplace", Fraction(8), 1, BLOCK + 700)
+    layout = BucketsLayout("laplace", Fraction(8), 1, BLOCK + 700)
     seeds = draw_seeds(KEY, 1)
     whole = histogram(30_000)
-    expected = np.bincount(space.positions(whole.fingerprints, seeds), whole.counts, space.size).astype(int)
+    expected = np.bincount(layout.positions(whole.fingerprints, seeds), whole.counts, layout.size).astype(int)
     for cuts in ([], [10_000], [5, 6, 29_000]):
         parts = [whole.part(low, high) for low, high in itertools.pairwise([0, *cuts, len(whole)])]
-        cells = [space.empty_block(block) for block in range(space.blocks)]
+        cells = [layout.empty_block(block) for block in range(layout.blocks)]
         for i, part in reversed(list(enumerate(parts))):
-            for block, held in space.project([(i, part)], seeds, KEY):
-                space.add(cells[block], held)
+            for block, held in layout.project([(i, part)], seeds, KEY):
+                layout.add(cells[block], held)
         assert (np.concatenate(cells) == expected).all()
     assert [len(c) for c in cells] == [BLOCK, 700]
 
 
 def test_a_lookup_reads_its_blocks_alone():
-    space = BucketsSpace("laplace", Fraction(8), 3, 4 * BLOCK)
+    layout = BucketsLayout("laplace", Fraction(8), 3, 4 * BLOCK)
     seeds = draw_seeds(KEY, 1)
     data = histogram(5000)
-    cells = [space.empty_block(block) for block in range(4)]
-    for block, held in space.project([(0, data)], seeds, KEY):
-        space.add(cells[block], held)
-    released = [space.release_block(i, c, KEY).content for i, c in enumerate(cells)]
+    cells = [layout.empty_block(block) for block in range(4)]
+    for block, held in layout.project([(0, data)], seeds, KEY):
+        layout.add(cells[block], held)
+    released = [layout.release_block(i, c, KEY).content for i, c in enumerate(cells)]
     read = []
 
     def fetch(block):
@@ -166,30 +166,30 @@ def test_a_lookup_reads_its_blocks_alone():
         return released[block]
 
     one = data.fingerprints[:1]
-    (row,) = space.look_up(one, seeds, fetch)
+    (row,) = layout.look_up(one, seeds, fetch)
     assert read == [row[0] // BLOCK]
-    assert row[1] == space.levels(read[0], released[read[0]])[row[0] % BLOCK]
-    found = space.look_up(data.fingerprints, seeds, fetch)
+    assert row[1] == layout.levels(read[0], released[read[0]])[row[0] % BLOCK]
+    found = layout.look_up(data.fingerprints, seeds, fetch)
     assert (found[0] == row).all()
-    assert space.look_up(data.fingerprints[:0], seeds, fetch).shape == (0, 2)
+    assert layout.look_up(data.fingerprints[:0], seeds, fetch).shape == (0, 2)
     off = found[:, 1] * 3 - np.concatenate(cells)[found[:, 0]]
     assert abs(off.mean()) < 2
     assert np.median(np.abs(off)) < 12
 
 
 def test_blocks_take_less_than_a_byte_a_bucket():
-    space = BucketsSpace("laplace", Fraction(8), 1, BLOCK)
-    block = space.release_block(0, space.empty_block(0), KEY)
+    layout = BucketsLayout("laplace", Fraction(8), 1, BLOCK)
+    block = layout.release_block(0, layout.empty_block(0), KEY)
     assert len(block.content) <= 6 * BLOCK / 8
-    coarse = BucketsSpace("laplace", Fraction(8), 3, BLOCK)
+    coarse = BucketsLayout("laplace", Fraction(8), 3, BLOCK)
     assert len(coarse.release_block(0, coarse.empty_block(0), KEY).content) <= 4.5 * BLOCK / 8
 
 
 def test_huge_counts_are_clamped_and_never_fail():
-    space = BucketsSpace("laplace", Fraction(2), 1, 64)
-    cells = space.empty_block(0)
+    layout = BucketsLayout("laplace", Fraction(2), 1, 64)
+    cells = layout.empty_block(0)
     cells[3] = (1 << 62) + 5
-    levels = space.levels(0, space.release_block(0, cells, KEY).content)
+    levels = layout.levels(0, layout.release_block(0, cells, KEY).content)
     assert levels[3] == integer_code.LARGEST
 
 
@@ -199,7 +199,7 @@ def test_classes_are_a_power_of_two_that_follows_from_c():
 
 def test_blocks_have_noise_of_their_own():
     """Equal blocks, empty ones among them, must not share a stream: their noise would cancel."""
-    space = BucketsSpace("laplace", Fraction(5), 1, 3 * BLOCK)
-    blocks = [space.levels(i, space.release_block(i, space.empty_block(i), KEY).content) for i in range(3)]
+    layout = BucketsLayout("laplace", Fraction(5), 1, 3 * BLOCK)
+    blocks = [layout.levels(i, layout.release_block(i, layout.empty_block(i), KEY).content) for i in range(3)]
     assert (blocks[0] != blocks[1]).mean() > 0.5
     assert (blocks[1] != blocks[2]).mean() > 0.5

@@ -6,16 +6,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Bounds, Contributions
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.contributions import (
+from hushgram.sparse_histogram.contribution_bounds import (
     GRID,
-    MOST,
+    MAX_CHOICE,
     UserTally,
     UserTotals,
     choose,
-    privacy,
+    privacy_map,
     release_totals,
 )
 from tests.statistics import fits, laplace_pmf
@@ -24,8 +24,8 @@ KEY = ReleaseKey(bytes(range(32)))
 
 
 def tally(users, keys, most_per_key=1):
-    rows = Contributions.of(users, keys, KEY, texts=False).cut(Bounds(MOST, most_per_key))
-    return UserTally.of(rows.totals(Bounds(MOST, most_per_key)))
+    rows = Contributions.of(users, keys, KEY, texts=False).prune(Bounds(MAX_CHOICE, most_per_key))
+    return UserTally.of(rows.totals(Bounds(MAX_CHOICE, most_per_key)))
 
 
 def test_one_user_changes_one_number_by_one():
@@ -53,9 +53,9 @@ def test_totals_are_distinct_keys_and_no_more_than_the_most():
     users = np.repeat([1, 2, 3], [5, 3, 3000])
     keys = np.concatenate([[1, 1, 2, 3, 3], [7, 7, 7], np.arange(3000)])
     rows = Contributions.of(users, keys, KEY, texts=False)
-    assert sorted(rows.totals(Bounds(MOST, 1)).tolist()) == [1, 3, 3000]
-    assert sorted(rows.totals(Bounds(MOST, 2)).tolist()) == [2, 5, 3000]
-    cells = UserTally.of(rows.totals(Bounds(MOST, 1))).users
+    assert sorted(rows.totals(Bounds(MAX_CHOICE, 1)).tolist()) == [1, 3, 3000]
+    assert sorted(rows.totals(Bounds(MAX_CHOICE, 2)).tolist()) == [2, 5, 3000]
+    cells = UserTally.of(rows.totals(Bounds(MAX_CHOICE, 1))).users
     assert cells[0] == cells[2] == cells[-1] == 1
     assert cells.sum() == 3
     parts = UserTally.of(np.array([1, 2])) + UserTally.zero() + UserTally.of(np.array([9]))
@@ -67,7 +67,7 @@ def test_every_cell_has_the_stated_noise():
     for i in range(400):
         released = release_totals(UserTally.zero(), Fraction(1, 10), ReleaseKey(i.to_bytes(32, "little")))
         assert released.scale == 10
-        assert privacy(released.scale) == Fraction(1, 10)
+        assert privacy_map(released.scale) == Fraction(1, 10)
         seen += released.users
     assert fits(seen, {z: laplace_pmf(10.0, z) for z in range(-300, 301)})
     assert not fits(seen, {z: laplace_pmf(13.0, z) for z in range(-300, 301)})
@@ -79,7 +79,7 @@ def totals_of(sample):
 
 
 def test_what_is_lost_is_what_the_cut_takes_from_a_common_key():
-    sample = np.minimum(np.random.default_rng(1).pareto(1.2, 40_000).astype(int) + 1, MOST)
+    sample = np.minimum(np.random.default_rng(1).pareto(1.2, 40_000).astype(int) + 1, MAX_CHOICE)
     totals = totals_of(sample)
     for chosen in (8, 32, 128):
         exact = np.maximum(1 - chosen / sample, 0).sum()
@@ -90,8 +90,8 @@ def test_the_share_of_records_is_near_the_truth():
     sample = np.random.default_rng(2).pareto(1.5, 400_000).astype(int) + 1
     for chosen in (4, 16, 64):
         exact = 1 - np.minimum(sample, chosen).sum() / sample.sum()
-        assert totals_of(sample).cut_share(chosen) == pytest.approx(exact, abs=0.08)
-    assert totals_of(np.ones(100, int)).cut_share(1) == 0
+        assert totals_of(sample).dropped_share(chosen) == pytest.approx(exact, abs=0.08)
+    assert totals_of(np.ones(100, int)).dropped_share(1) == 0
 
 
 def test_the_choice_weighs_noise_against_the_cut():
@@ -106,7 +106,7 @@ def test_the_choice_weighs_noise_against_the_cut():
 
 def test_text_comes_back_and_nonsense_is_refused():
     totals = UserTotals(tuple(range(len(GRID))), Fraction(20))
-    assert UserTotals.from_text(totals.as_text()) == totals
+    assert UserTotals.from_dict(totals.to_dict()) == totals
     for change in ({"users": [1]}, {"scale": "0"}, {"at_most": [1, 2]}, {"users": [0.5] * len(GRID)}):
         with pytest.raises(ParameterError):
-            UserTotals.from_text({**totals.as_text(), **change})
+            UserTotals.from_dict({**totals.to_dict(), **change})

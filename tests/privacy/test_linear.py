@@ -7,8 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushgram.mechanisms.randomized_response.mechanism import (
+    RandomizedResponseParams,
+    answer,
+    privacy_map,
+    randomize,
+)
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.randomized_response.mechanism import RandomizedResponseParams, answer, privacy_map, randomize
 from tests.statistics import fits
 
 KEY = ReleaseKey(bytes(range(32)))

@@ -12,18 +12,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.accounting.zcdp import rho_for, zcdp_delta
-from hushgram.noise.entropy import ReleaseKey
-from hushgram.pmw import (
+from benchmarks.selection_laws import exponential, permute_and_flip
+from hushgram.mechanisms import selection
+from hushgram.mechanisms.pmw import (
     GRID,
     MEASURED,
     OfflineParams,
     OfflinePMW,
     Workload,
 )
-from hushgram.pmw import offline as offline_module
-from hushgram.pmw.hypothesis import Hypothesis
-from hushgram.selection import exponential, permute_and_flip
+from hushgram.mechanisms.pmw import mechanism as pmw_module
+from hushgram.mechanisms.pmw.hypothesis import Hypothesis
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.zcdp import rho_for, zcdp_delta
 from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -37,11 +38,11 @@ def learnt(params, told):
     for at, value in told:
         guess = h.estimate(QUERIES)
         sign = 1 if value > guess[at] else -1
-        h.learn(QUERIES.rows(at, at + 1)[0], value, replay=params.replay, rate=0.0, sign=sign)
+        h.learn(QUERIES.grid[at].astype(np.int64), value, replay=params.replay, rate=0.0, sign=sign)
     return h.estimate(QUERIES)
 
 
-def probability(params, x, transcript, guesses, law=permute_and_flip.distribution, rate=None, scale=None):
+def probability(params, x, transcript, guesses, law=permute_and_flip, rate=None, scale=None):
     exact = QUERIES.exact(np.array(x))
     rate, scale = float(rate or params.rate), float(scale or params.scale)
     left, out = [0, 1, 2], 1.0
@@ -91,8 +92,8 @@ def test_the_code_puts_errors_rate_and_scale_of_the_model_to_the_samplers(monkey
         return np.array([values[len(asked) - 1] - exact[[2, 0][len(asked) - 1]]])
 
     exact = QUERIES.exact(np.array([3, 1]))
-    monkeypatch.setattr(permute_and_flip, "pick", pick)
-    monkeypatch.setattr(offline_module, "discrete_laplace", noise)
+    monkeypatch.setitem(selection.MECHANISMS, "permute_and_flip", pick)
+    monkeypatch.setattr(pmw_module, "discrete_laplace", noise)
     pmw = OfflinePMW(exact_counts(np.array([3, 1])), params, KEY)
     answers = pmw.answer(QUERIES)
     first, second = learnt(params, ()), learnt(params, ((2, values[0]),))
@@ -142,8 +143,8 @@ def test_one_round_with_delta_is_below_it_and_its_broken_twin():
             for c, d in ((a + 1, b), (a, b + 1)):
                 for x, y in (((a, b), (c, d)), ((c, d), (a, b))):
                     f, g = QUERIES.exact(np.array(x)), QUERIES.exact(np.array(y))
-                    p = exponential.distribution(np.abs(f - guess).tolist(), rate)
-                    q = exponential.distribution(np.abs(g - guess).tolist(), rate)
+                    p = exponential(np.abs(f - guess).tolist(), rate)
+                    q = exponential(np.abs(g - guess).tolist(), rate)
                     total = 0.0
                     for i in range(3):
                         z = np.linspace(-12 * scale, 12 * scale, 20_001)

@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushgram.mechanisms.pmw import HALTED, MEASURED, OnlinePMW, PmwParams, Workload
+from hushgram.mechanisms.pmw import hypothesis as hypothesis_module
+from hushgram.mechanisms.pmw import mechanism as pmw_module
+from hushgram.mechanisms.pmw import workload as workload_module
+from hushgram.mechanisms.pmw.hypothesis import Hypothesis
 from hushgram.noise.entropy import InteractiveKey
-from hushgram.pmw import HALTED, MEASURED, OnlinePMW, PmwParams, Workload
-from hushgram.pmw import hypothesis as hypothesis_module
-from hushgram.pmw import mechanism as pmw_module
-from hushgram.pmw import workload as workload_module
-from hushgram.pmw.hypothesis import Hypothesis
 from tests.exact_counts import exact_counts
 from tests.privacy.svt_exact import Finite, Laplace
 

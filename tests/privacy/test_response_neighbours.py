@@ -28,10 +28,10 @@ from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats import parquet as parquet_format
 from hushgram.inputs.formats.log import LogOptions
+from hushgram.mechanisms.randomized_response import rows
+from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams
+from hushgram.mechanisms.randomized_response.rows import Rows
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.randomized_response import rows
-from hushgram.randomized_response.mechanism import RandomizedResponseParams
-from hushgram.randomized_response.rows import Rows
 from hushgram.transforms import randomize_responses
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret
 
@@ -251,7 +251,7 @@ def test_a_pattern_and_a_folder_cannot_tell_a_secret():
     line, secret = b"7 yes\n", {"ids": (), "columns": ("id", "ill"), "secrets": ("ill",)}
     pattern = LogOptions(pattern="^(?P<id>[0-9]+) (?P<ill>yes)$")
     with pytest.raises(
-        InputError, match="'ill' is secret, and whether a line matches a pattern could tell it"
+        InputError, match="'ill' is secret, and whether a line matches a pattern could reveal it"
     ):
         plan_inputs(
             [InputFile("a.log", 6)], Source(options=(pattern,), **secret), lambda _: pa.BufferReader(line)

@@ -7,30 +7,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hushgram.accounting.runs import composed_delta
-from hushgram.accounting.zcdp import bounded_range_epsilon, rho_for, zcdp_delta
+from benchmarks.selection_laws import DISTRIBUTIONS, exponential, noisy_max, permute_and_flip
+from hushgram.accounting.composition import composed_delta
 from hushgram.errors import ParameterError
+from hushgram.mechanisms.selection import MECHANISMS, SelectionParams, choose, privacy_map, top
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.selection import (
-    MECHANISMS,
-    SelectionParams,
-    choose,
-    exponential,
-    noisy_max,
-    permute_and_flip,
-    privacy_map,
-    top,
-)
+from hushgram.noise.zcdp import bounded_range_epsilon, rho_for, zcdp_delta
 from tests.exact_counts import exact_counts
 from tests.statistics import fits
 
 KEY = ReleaseKey(bytes(range(32)))
 SCORES = [[5, 5], [0, 3, 1], [2, 0, 2, 1], [7, 0, 6, 6, 3]]
-DISTRIBUTION = {
-    "permute_and_flip": permute_and_flip.distribution,
-    "exponential": exponential.distribution,
-    "noisy_max": noisy_max.distribution,
-}
 
 
 def by_permutations(scores, rate):
@@ -62,13 +49,13 @@ def by_noise(scores, rate, reach=60):
 @pytest.mark.parametrize("rate", [0.1, 1.0, 3.0])
 def test_closed_form_of_permute_and_flip(scores, rate):
     expected = pytest.approx(by_permutations(scores, rate), rel=1e-12)
-    assert permute_and_flip.distribution(scores, rate) == expected
+    assert permute_and_flip(scores, rate) == expected
 
 
 @pytest.mark.parametrize("scores", [[0, 0], [2, 0], [0, 3]])
 def test_closed_form_of_noisy_max(scores):
-    assert noisy_max.distribution(scores, 1.0) == pytest.approx(by_noise(scores, 1.0), rel=1e-9)
-    assert math.isclose(sum(noisy_max.distribution([4, 0, 3, 3], 0.3)), 1, rel_tol=1e-9)
+    assert noisy_max(scores, 1.0) == pytest.approx(by_noise(scores, 1.0), rel=1e-9)
+    assert math.isclose(sum(noisy_max([4, 0, 3, 3], 0.3)), 1, rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("scores", SCORES)
@@ -78,7 +65,7 @@ def test_draws_have_the_closed_form(scores, monotone, mechanism):
     params = SelectionParams("0.8", sensitivity=2, monotone=monotone, mechanism=mechanism)
     source = KEY.source(f"draws {scores} {monotone} {mechanism}")
     draws = [choose(np.array(scores), params, source) for _ in range(4000)]
-    assert fits(draws, dict(enumerate(DISTRIBUTION[mechanism](scores, float(params.rate)))))
+    assert fits(draws, dict(enumerate(DISTRIBUTIONS[mechanism](scores, float(params.rate)))))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -86,9 +73,9 @@ def test_power_a_rate_or_a_mechanism_that_is_off_is_seen(mechanism):
     scores, params = [2, 0, 2, 1, -3], SelectionParams(1, monotone=True, mechanism=mechanism)
     source = KEY.source(f"power {mechanism}")
     draws = [choose(np.array(scores), params, source) for _ in range(20_000)]
-    right = DISTRIBUTION[mechanism]
+    right = DISTRIBUTIONS[mechanism]
     assert fits(draws, dict(enumerate(right(scores, 1.0))))
-    others = [law(scores, 1.0) for name, law in DISTRIBUTION.items() if name != mechanism]
+    others = [law(scores, 1.0) for name, law in DISTRIBUTIONS.items() if name != mechanism]
     for wrong in (right(scores, 1.3), right(scores, 0.7), *others):
         assert not fits(draws, dict(enumerate(wrong)))
 
@@ -97,8 +84,8 @@ def test_scores_may_be_fractions():
     params, scores = SelectionParams(2, mechanism="exponential"), [Fraction(1, 2), Fraction(4, 3), 1]
     source = KEY.source("fractions")
     draws = [choose(scores, params, source) for _ in range(4000)]
-    assert fits(draws, dict(enumerate(exponential.distribution([float(s) for s in scores], 1.0))))
-    assert exponential.choose(scores, epsilon=2, source=KEY.source("one")) in range(3)
+    assert fits(draws, dict(enumerate(exponential([float(s) for s in scores], 1.0))))
+    assert choose(scores, params) in range(3)
     with pytest.raises(ParameterError, match="common denominator"):
         choose([Fraction(1, 2**31), 1], params, source)
 
@@ -122,7 +109,7 @@ SMALL = list(itertools.product(range(3), repeat=3))
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_loss_is_epsilon_for_monotone_scores(mechanism):
     params = SelectionParams(1, monotone=True, mechanism=mechanism)
-    loss = worst(DISTRIBUTION[mechanism], float(params.rate), UP)
+    loss = worst(DISTRIBUTIONS[mechanism], float(params.rate), UP)
     assert 0.6 < loss <= 1 + 1e-9
     assert privacy_map(params, 1) == 1
 
@@ -130,14 +117,14 @@ def test_loss_is_epsilon_for_monotone_scores(mechanism):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_loss_is_epsilon_for_any_scores_and_this_is_the_default(mechanism):
     params = SelectionParams(1, mechanism=mechanism)
-    assert 0.6 < worst(DISTRIBUTION[mechanism], float(params.rate), BOTH) <= 1 + 1e-9
+    assert 0.6 < worst(DISTRIBUTIONS[mechanism], float(params.rate), BOTH) <= 1 + 1e-9
     assert privacy_map(params, 1) == 1
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_broken_twin_monotone_rate_on_scores_that_move_both_ways(mechanism):
     rate = float(SelectionParams(1, monotone=True, mechanism=mechanism).rate)
-    assert worst(DISTRIBUTION[mechanism], rate, BOTH) > 1.2
+    assert worst(DISTRIBUTIONS[mechanism], rate, BOTH) > 1.2
 
 
 @pytest.mark.parametrize("said", ["no", "yes", 1, 0, None, np.bool_(True)])
@@ -186,7 +173,7 @@ def test_peeling_has_the_product_distribution(mechanism):
         int(a) * 10 + int(b)
         for a, b in (top(exact_counts(np.array(scores)), params, source) for _ in range(5000))
     ]
-    exact = peeled(DISTRIBUTION[mechanism], scores, float(params.rate), 2)
+    exact = peeled(DISTRIBUTIONS[mechanism], scores, float(params.rate), 2)
     assert fits(draws, {a * 10 + b: p for (a, b), p in exact.items()})
 
 
@@ -223,7 +210,7 @@ def delta_at(law, epsilon, moves=UP):
 
 @pytest.mark.parametrize("mechanism", ["permute_and_flip", "exponential"])
 def test_peeling_loss_and_its_broken_twin(mechanism):
-    law = DISTRIBUTION[mechanism]
+    law = DISTRIBUTIONS[mechanism]
     rate = float(SelectionParams(1, count=2, monotone=True, mechanism=mechanism).rate)
     assert pure_loss(lambda s: peeled(law, s, rate, 2)) <= 1 + 1e-12
     assert pure_loss(lambda s: peeled(law, s, 2 * rate, 2)) > 1.2  # epsilon spent anew in each round
@@ -247,7 +234,7 @@ def test_one_draw_of_noisy_max_loses_epsilon_and_its_broken_twin(monotone, steps
 @pytest.mark.parametrize("count", [2, 3])
 def test_delta_of_many_choices_is_below_what_is_stated_and_its_broken_twin(mechanism, count):
     params = SelectionParams("1/2", delta="0.01", count=count, monotone=True, mechanism=mechanism)
-    law, rate = DISTRIBUTION[mechanism], float(params.rate)
+    law, rate = DISTRIBUTIONS[mechanism], float(params.rate)
     assert params.round_epsilon > Fraction(1, 2) / count  # delta buys something
     assert delta_at(lambda s: peeled(law, s, rate, count), 0.5) <= 0.01
     assert delta_at(lambda s: peeled(law, s, 3 * rate, count), 0.5) > 0.01
@@ -268,8 +255,8 @@ def test_exponential_choices_have_the_renyi_divergence_of_bounded_range():
         return worst
 
     for order in (1.01, 1.5, 2.0, 4.0, 16.0):
-        assert renyi(exponential.distribution, order) <= order / 8 + 1e-9
-    assert any(renyi(permute_and_flip.distribution, order) > order / 8 for order in (1.01, 1.5, 2.0))
+        assert renyi(exponential, order) <= order / 8 + 1e-9
+    assert any(renyi(permute_and_flip, order) > order / 8 for order in (1.01, 1.5, 2.0))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("0.1", "1e-9"), ("5", "1e-3")])
@@ -300,6 +287,6 @@ def test_expected_error_permute_and_flip_is_best_at_one_choice():
         gaps = [max(scores) - s for s in scores]
         errors = {
             name: sum(p * g for p, g in zip(law(scores, rate), gaps, strict=True))
-            for name, law in DISTRIBUTION.items()
+            for name, law in DISTRIBUTIONS.items()
         }
         assert errors["permute_and_flip"] <= errors["exponential"] + 1e-12

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.histogram import Histogram
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.sizing import PROFILE_GRID, Survey, of_sizes, privacy, release_sizes
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Survey, of_sizes, privacy_map, release_sizes
 from tests.statistics import fits, laplace_pmf
 
 
@@ -64,7 +64,7 @@ def test_noise_has_the_stated_scale():
     for i in range(300):
         sizes = release_sizes(tally, epsilon, most, ReleaseKey(i.to_bytes(32, "little")))
         assert sizes.scale == Fraction(12)
-        assert privacy(sizes.scale, most) == epsilon
+        assert privacy_map(sizes.scale, most) == epsilon
         assert sizes.keys == sizes.profile[0]
         seen += [sizes.records - 33, *(np.array(sizes.profile) - tally.profile).tolist()]
     assert fits(seen, {z: laplace_pmf(12.0, z) for z in range(-400, 401)})

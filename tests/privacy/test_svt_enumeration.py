@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from hushgram.svt import ABOVE, BELOW, Sparse, SvtParams
+from hushgram.mechanisms.svt import ABOVE, BELOW, Sparse, SvtParams
 from tests.privacy.svt_exact import (
     BOTTOM,
     HALT,

@@ -7,13 +7,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.clipping import ClipParams, Tally, count_cells, to_units
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
+from hushgram.mechanisms.clipping import ClipParams, ClipTally, count_cells, to_units
+from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.mechanisms.svt.queries import check_stream, parse_query, sensitivity
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
-from hushgram.svt.exact_answers import QueryPlan, pack_records, unpack_records
-from hushgram.svt.queries import check_stream, parse_query, sensitivity
 
 KEY = ReleaseKey(bytes(range(32)))
 SCHEMA = pa.schema([("user", pa.string()), ("url", pa.string()), ("n", pa.int64())])
@@ -91,7 +91,7 @@ VALUES = st.lists(st.tuples(st.sampled_from("uvw"), st.integers(-5, 300)), max_s
 
 def tally(rows, params):
     if not rows:
-        return Tally.of_vector(
+        return ClipTally.of_vector(
             ExactVector(np.zeros(3 * (len(params.bounds) + 1), np.int64), CONSTANT), params
         )
     schema = pa.schema([("v", pa.int64())])
@@ -101,7 +101,7 @@ def tally(rows, params):
         Bounds(most, most)
     )
     units = to_units(unpack_records(held.texts, schema).column(0).combine_chunks(), params)
-    return Tally.of_vector(count_cells(units, held.counts, params, held.sensitivity), params)
+    return ClipTally.of_vector(count_cells(units, held.counts, params, held.sensitivity), params)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,13 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
-from hushgram.exact.weights import GRAINS, Grid, units
+from hushgram.contributions.bounding import BoundingSpec, Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.sums import GRAINS, Grid, round_grains
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import make_public_plan
-from hushgram.sparse_histogram.steps import count_records
 from tests.statistics import laplace_pmf
 
 VALUES = (0.25, 0.5, 1.0, 3.0)
@@ -40,7 +39,7 @@ def histogram(rows, key):
 def rounded_too_late(rows, key):
     """The breach: bounded as reals, and rounded afterwards."""
     held = contributions(rows, key).bounded(Bounds(MOST * GRAINS, PER_KEY * GRAINS))
-    return held.in_units(key)
+    return held.rounded(key)
 
 
 def distance(one: Histogram, other: Histogram):
@@ -94,7 +93,11 @@ def test_one_record_moves_one_sum_by_no_more_than_its_bound():
                     keys, values = zip(*rows, strict=True) if rows else ((), ())
                     column = pa.array(values, pa.float64())
                     names = pa.array(keys, pa.string())
-                    return count_records(names, (column, GRID), key, texts=False).in_units(key)
+                    return (
+                        BoundingSpec(None, "k", key, (), False, (("v", GRID),))
+                        .histogram(names, [column])
+                        .rounded(key)
+                    )
 
                 moved = distance(sums([*held, ("k", value)]), sums(held))
                 assert moved[0] <= min(math.ceil(value), PER_KEY)
@@ -104,7 +107,7 @@ def test_fresh_rounding_would_move_every_sum():
     """Why a draw is a function of user and key: with a draw for each run, others' sums would move too."""
     grains = np.full(50, GRAINS // 2)
     draws = [np.random.default_rng(seed).integers(0, 1 << 63, 50).astype(np.uint64) for seed in (1, 2)]
-    assert int(np.abs(units(grains, draws[0]) - units(grains, draws[1])).sum()) > MOST
+    assert int(np.abs(round_grains(grains, draws[0]) - round_grains(grains, draws[1])).sum()) > MOST
 
 
 def worst_loss(epsilon):
@@ -132,6 +135,6 @@ def test_the_loss_of_noise_on_units_is_at_most_epsilon(epsilon):
 
 def test_bounds_are_counted_in_units():
     """C and max_value in units are the sensitivity, and the noise of a public list is C/ε of them."""
-    params = ReleaseParams(epsilon="1/2", max_contributions=3, max_value=1, unit="1/4")
+    params = ReleaseParams(epsilon="1/2", max_contributions=3, max_value=1, granularity="1/4")
     assert (params.sensitivity.max_contributions, params.sensitivity.max_per_key) == (12, 4)
     assert make_public_plan(params, 5).scale == 24

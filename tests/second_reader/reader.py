@@ -70,7 +70,7 @@ class SecondReader:
         self.heavy: dict[Any, int] = {
             (f if k is None else k): v for f, k, v in zip(heavy["fingerprint"], keys, values, strict=True)
         }
-        self.encoding, self.space = plan["encoding"], plan["space"]
+        self.encoding, self.layout = plan["encoding"], plan["layout"]
         self._blocks = self._indexed_blocks() if self.encoding else []
         self.sums = body["sums"]
         self.seeds = [[int(seed, 16) for seed in three] for three in body["seeds"]]
@@ -105,7 +105,7 @@ class SecondReader:
 
     def _bits(self, number: int) -> list[int]:
         out, first = [], 0
-        for column, size in enumerate(self.space["column_sizes"]):
+        for column, size in enumerate(self.layout["column_sizes"]):
             place = self._position(number, column, size)
             block = self._blocks[first + place // _BLOCK_BITS]
             at = place % _BLOCK_BITS
@@ -114,7 +114,7 @@ class SecondReader:
         return out
 
     def _bucket(self, number: int) -> list[int]:
-        size = self.space["buckets"]
+        size = self.layout["buckets"]
         place = self._position(number, 0, size)
         block = place // _BLOCK_BUCKETS
         count = min(_BLOCK_BUCKETS, size - block * _BLOCK_BUCKETS)
@@ -122,7 +122,7 @@ class SecondReader:
 
     def levels(self) -> list[int]:
         """All buckets."""
-        left, out = self.space["buckets"], []
+        left, out = self.layout["buckets"], []
         for block in self._blocks:
             out += _numbers(block, min(_BLOCK_BUCKETS, left))
             left -= _BLOCK_BUCKETS

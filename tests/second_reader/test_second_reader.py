@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 import hushgram as hg
-from hushgram.exact.keys import encode, hash_bytes
+from hushgram.contributions.keys import encode, hash_bytes
 from tests.second_reader.reader import SecondReader, murmur
 from tests.second_reader.zstd import decompress
 
@@ -43,7 +43,27 @@ def test_golden_sketches(path: Path) -> None:
 
 
 def test_there_are_golden_sketches() -> None:
-    assert len(GOLDEN) >= 3
+    plans = [SecondReader(path).plan for path in GOLDEN]
+    kinds = {(plan["kind"], plan["encoding"]) for plan in plans}
+    assert kinds >= {
+        ("pure", "alp-1"), ("text", "alp-1"), ("weighted", "buckets-1"), ("weighted", None), ("pure", None)
+    }  # fmt: skip
+
+
+def test_what_a_weighted_sketch_says_of_its_selection() -> None:
+    """The numbers of FORMAT.md: weights in units of `weight`, one or two rounds, and counts of any value."""
+    for path in GOLDEN:
+        plan, second = SecondReader(path).plan, SecondReader(path)
+        assert ("weighted_selection" in plan) == (plan["kind"] == "weighted")
+        if plan["kind"] != "weighted":
+            continue
+        stated = plan["weighted_selection"]
+        assert stated["weight"] == 4096
+        assert len(stated["rounds"]) == plan["params"]["selection_rounds"]
+        assert (stated["hopeless"] == 0) == (len(stated["rounds"]) == 1)
+        assert all(each["threshold"] > 0 for each in stated["rounds"])
+        assert all(isinstance(key, bytes) for key in second.heavy)
+        assert second.heavy
 
 
 def random_sketch(seed: int, path: Path) -> None:
@@ -51,18 +71,19 @@ def random_sketch(seed: int, path: Path) -> None:
     rows = rng.choice([0, 1, 20, 400])
     users = [f"u{rng.randint(0, 40)}" for _ in range(rows)]
     keys = [f"/{int(rng.paretovariate(0.7)) % 60}" for _ in range(rows)]
-    delta, encoding = rng.choice(["0", "1e-3", "1e-6"]), rng.choice(["alp", "buckets"])
+    delta, encoding = rng.choice(["0", "1e-3", "1e-6"]), rng.choice(["alp", "buckets", "none"])
     most = rng.choice([1, 2, 5])
     asked: dict[str, Any] = {"delta": delta, "max_contributions": most, "encoding": encoding}
     if delta != "0":
         asked["noise"] = rng.choice(["auto", "laplace", "gaussian"])
+        asked["max_keys_selection"] = rng.choice([1, 8, 30])
     more: dict[str, Any] = {}
     if rng.random() < 0.25:  # sums of values
-        asked |= {"unit": "0.25", "max_value": 1}
+        asked |= {"granularity": "0.25", "max_value": 1}
         more["values"] = np.array([rng.choice([0.0, 0.1, 0.25, 1.0, 3.5]) for _ in range(rows)], np.float64)
     params = hg.ReleaseParams(epsilon=rng.choice(["0.3", "1", "7"]), **asked)
     if rng.random() < 0.15:
-        public = hg.ReleaseParams(epsilon="1", max_contributions=most)
+        public = hg.ReleaseParams(epsilon="1", delta=rng.choice([0, "1e-6"]), max_contributions=most)
         hg.release_public(users, keys, [f"/{i}" for i in range(30)], public, path)
     else:
         hg.release(users if rng.random() < 0.8 else None, keys, params, path, **more)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from numpy.typing import NDArray
 
 from hushgram import ReleaseKey, ReleaseParams
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.sparse_histogram.sizing import Survey
+from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -45,9 +48,14 @@ def bounded(table: pa.Table, chosen: ReleaseParams) -> Histogram:
     return rows.bounded(Bounds(chosen.max_contributions, chosen.max_per_key))
 
 
+def spec(chosen: ReleaseParams, **more: Any) -> ReleaseSpec:
+    """The specification of a release whose stages draw under `KEY` itself."""
+    return replace(ReleaseSpec.of(chosen, user="user", key="url", **more), release_key=KEY)
+
+
 def planned(histogram: Histogram, chosen: ReleaseParams) -> PlannedRelease:
     """The library's plan for this histogram."""
-    return plan_release(Survey.of(enumerate(histogram.shards())), chosen, KEY)
+    return plan_release(Survey.of(enumerate(histogram.shards())), spec(chosen))
 
 
 def pieces(table: pa.Table, sizes: Sequence[int]) -> list[pa.RecordBatch]:
@@ -74,6 +82,25 @@ def same(one: Histogram, other: Histogram) -> None:
 def contents(path: str | Path) -> dict[str, bytes]:
     """Every file of a sketch."""
     return {file.name: file.read_bytes() for file in sorted(Path(path).iterdir())}
+
+
+def release_by_command(folder: Path, table: pa.Table, privacy: str) -> tuple[str, Path]:
+    """What ``hushgram release --check`` says of a config with this group `privacy`, and the sketch of a run of it."""
+    from click.testing import CliRunner
+
+    from hushgram.pipelines.cli import cli
+
+    pq.write_table(table, folder / "views.parquet")
+    config, target = folder / "release.yaml", folder / "command.sketch"
+    config.write_text(
+        f"release: toys\ninput: {{path: {folder}/views.parquet, user: user, key: url}}\n"
+        f"privacy: {privacy}\nsizes: {{records: 2000, keys: 400}}\noutput: {{path: {target}}}\n"
+    )
+    checked = CliRunner().invoke(cli, ["release", str(config), "--check"], catch_exceptions=False)
+    assert (checked.exit_code, target.exists()) == (0, False), checked.output
+    run = CliRunner().invoke(cli, ["release", str(config), "--quiet"], catch_exceptions=False)
+    assert run.exit_code == 0, run.output
+    return checked.output, target
 
 
 # In this process by name: a function that is pickled keeps the module, not a copy of its lists.

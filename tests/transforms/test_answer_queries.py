@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.histogram import Histogram
+from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records
+from hushgram.mechanisms.svt.queries import check_stream, parse_query
 from hushgram.sensitivity import CONSTANT, Sensitivity, exact
-from hushgram.svt.exact_answers import QueryPlan, pack_records
-from hushgram.svt.queries import check_stream, parse_query
-from hushgram.transforms.answer_queries import RECORD, AnswerQueries, PackRecords
-from hushgram.transforms.shuffle.vectors import SumVectors
+from hushgram.transforms.shuffle.combining import SumVectors
+from hushgram.transforms.sparse_vector import RECORD, AnswerQueries, PackRecords
 
 SCHEMA = pa.schema([("user", pa.string()), ("url", pa.string()), ("n", pa.int64())])
 FIELDS = [

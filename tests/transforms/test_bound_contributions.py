@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
+from hushgram.contributions.bounding import BoundingSpec, Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.transforms import bound_contributions as bounding
-from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers, CountRecords
-from hushgram.transforms.shuffle.batching import LocalResources
-from hushgram.transforms.shuffle.columns import Fields
+from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers
+from hushgram.transforms.shuffle import combining
+from hushgram.transforms.shuffle.combining import LocalResources
 from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
 
 CHOSEN = params()
 MOST, EACH = CHOSEN.max_contributions, CHOSEN.max_per_key
+
+
+def spec(texts: bool = False) -> BoundingSpec:
+    return BoundingSpec("user", "url", KEY, (Bounds(MOST, EACH),), texts)
 
 
 def parts_of(table: pa.Table, sizes: list[int], texts: bool = False) -> list[Contributions]:
@@ -38,9 +42,9 @@ def test_any_cut_order_and_tree_of_merges_gives_the_library(
     table = records(400, users=15, seed=len(sizes))
     parts = parts_of(table, sizes, texts)
     parts = parts[turn % len(parts) :] + parts[: turn % len(parts)]
-    fn = BoundUsers(Bounds(MOST, EACH), texts=texts)
+    fn = BoundUsers(spec(texts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounding, "_ROWS_PENDING", pending)
+        patch.setattr(combining, "MAX_PENDING", pending)
         held = [fn.create_accumulator(), fn.create_accumulator()]
         for i, part in enumerate(parts):
             held[i % 2] = fn.add_input(held[i % 2], part)
@@ -52,7 +56,7 @@ def test_no_user_counts_more_than_the_bounds_and_the_check_can_fail() -> None:
     """The sum over parts that were bounded one by one exceeds the bounds: the mistake of bounding too late."""
     table = pa.table({"user": ["ann"] * 300, "url": [f"/{i % 30}" for i in range(300)]})
     parts = parts_of(table, [100, 100])
-    fn = BoundUsers(Bounds(MOST, EACH), texts=False)
+    fn = BoundUsers(spec())
     whole = fn.extract_output(
         fn.merge_accumulators([fn.add_input(fn.create_accumulator(), part) for part in parts])
     )
@@ -63,28 +67,19 @@ def test_no_user_counts_more_than_the_bounds_and_the_check_can_fail() -> None:
 
 
 def test_a_huge_user_is_held_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounding, "_ROWS_PENDING", 1000)
-    fn = BoundUsers(Bounds(MOST, EACH), texts=False)
+    monkeypatch.setattr(combining, "MAX_PENDING", 1000)
+    fn = BoundUsers(spec())
     held, max_contributions = fn.create_accumulator(), 0
     for batch in range(50):
         keys = np.arange(batch * 500, batch * 500 + 500)
         held = fn.add_input(held, Contributions.of(["heavy"] * 500, keys, KEY, texts=False))
-        max_contributions = max(max_contributions, held.kept + held.pending)
+        max_contributions = max(max_contributions, held.merged + held.pending)
     assert max_contributions <= 2000
     assert fn.extract_output(held).counts.sum() == MOST
 
 
 def test_a_batch_of_one_user_sends_one_users_keys() -> None:
-    fn = bounding._CutUsers(
-        Fields("user", "url"),
-        (None,),
-        KEY,
-        (Bounds(MOST, EACH),),
-        texts=False,
-        shards=4,
-        public_keys=None,
-        local=LocalResources(),
-    )
+    fn = bounding._PruneBatches(spec(), 4, LocalResources())
     fn.setup()
     fn.start_bundle()
     table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
@@ -96,11 +91,11 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
 def test_batches_that_hardly_shrink_are_sent_as_they_are() -> None:
     """A cut that would leave out little is left to the other side of the shuffle."""
     rows = Contributions.of(np.arange(1000), np.arange(1000), KEY, texts=False)
-    assert rows.thinned(Bounds(4, 1)) is rows
+    assert rows.prune_if_many(Bounds(4, 1)) is rows
     assert (
         len(
             Contributions.of(np.arange(1000) % 10, np.arange(1000), KEY, texts=False)
-            .thinned(Bounds(4, 1))
+            .prune_if_many(Bounds(4, 1))
             .keys
         )
         == 40
@@ -112,7 +107,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
     table = records()
     chosen = params("1e-6" if texts else "0")
     local = LocalResources(threads, str(tmp_path) if spilled else None)
-    stage = BoundContributions("user", "url", KEY, Bounds(MOST, EACH), texts=texts, shards=3, local=local)
+    stage = BoundContributions(spec(texts), 3, local)
     found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
     assert len(found) == 3
     same(Histogram.merge(found), bounded(table, chosen))
@@ -121,16 +116,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
 
 def test_small_batches_travel_together() -> None:
     """A thousand batches of three rows are one piece of work, not a thousand."""
-    fn = bounding._CutUsers(
-        Fields("user", "url"),
-        (None,),
-        KEY,
-        (Bounds(MOST, EACH),),
-        texts=False,
-        shards=2,
-        public_keys=None,
-        local=LocalResources(),
-    )
+    fn = bounding._PruneBatches(spec(), 2, LocalResources())
     fn.setup()
     fn.start_bundle()
     for batch in itertools.islice(records(3000).to_batches(max_chunksize=3), 1000):
@@ -140,6 +126,6 @@ def test_small_batches_travel_together() -> None:
 
 @pytest.mark.parametrize("texts", [False, True])
 def test_records_without_users_count_one_each(texts: bool) -> None:
-    table = records(800)
-    found = collect(lambda p: p | beam.Create(pieces(table, [300])) | CountRecords("url", texts=texts))
+    table, counted = records(800), BoundingSpec(None, "url", KEY, (Bounds(1, 1),), texts)
+    found = collect(lambda p: p | beam.Create(pieces(table, [300])) | BoundContributions(counted))
     same(Histogram.merge(found), Histogram.of_column(table["url"], texts=texts))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.exact.histogram import Histogram
-from hushgram.transforms import merge_histograms as histogram
+from hushgram.contributions.histogram import Histogram
 from hushgram.transforms.merge_histograms import MergeHistograms, SumHistograms
+from hushgram.transforms.shuffle import combining
 from tests.transforms.releases import collect, pieces, records, same
 
 TABLE = records(1200)
@@ -25,7 +25,7 @@ def parts(texts: bool, sizes: list[int]) -> list[Histogram]:
 def test_any_cut_and_tree_of_merges_gives_the_sum(sizes: list[int], texts: bool, pending: int) -> None:
     fn = SumHistograms(texts=texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(histogram, "_KEYS_PENDING", pending)
+        patch.setattr(combining, "MAX_PENDING", pending)
         held = [fn.create_accumulator(), fn.create_accumulator()]
         for i, part in enumerate(reversed(parts(texts, sizes))):
             held[i % 2] = fn.add_input(held[i % 2], part)

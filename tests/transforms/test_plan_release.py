@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 
 from hushgram import ReleaseKey
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Histogram
 from hushgram.sparse_histogram import steps
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
-from hushgram.transforms.plan_release import PlanFromSurveys, PlanRelease
-from hushgram.transforms.shuffle.sharding import noise_parts, split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
+from hushgram.transforms.plan_release import PlanRelease, ReleaseTotal
+from hushgram.transforms.shuffle.combining import noise_parts, split_groups
+from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records, spec
 
 CHOSEN = params()
 HISTOGRAM = bounded(records(), CHOSEN)
+
+
+def no_survey() -> Survey:
+    return Survey.of([])
 
 
 def groups_of(histogram: Histogram, groups: int) -> dict[int, Histogram]:
@@ -30,7 +34,7 @@ def groups_of(histogram: Histogram, groups: int) -> dict[int, Histogram]:
 
 @pytest.mark.parametrize("groups", [1, 4, 256])
 def test_surveys_add_up_in_any_order(groups: int) -> None:
-    fn = PlanFromSurveys(CHOSEN, KEY)
+    fn = ReleaseTotal(no_survey, plan_release, spec(CHOSEN))
     surveys = [Survey.of(noise_parts(g, groups, part)) for g, part in groups_of(HISTOGRAM, groups).items()]
     for order in (surveys, surveys[::-1]):
         one, two = fn.create_accumulator(), fn.create_accumulator()
@@ -38,7 +42,9 @@ def test_surveys_add_up_in_any_order(groups: int) -> None:
             one, two = (fn.add_input(one, survey), two) if i % 3 else (one, fn.add_input(two, survey))
         found = fn.extract_output(fn.merge_accumulators([two, one]))
         assert found == planned(HISTOGRAM, CHOSEN)
-    other = PlanFromSurveys(CHOSEN, ReleaseKey(bytes(32)))
+    other = ReleaseTotal(
+        no_survey, plan_release, dataclasses.replace(spec(CHOSEN), release_key=ReleaseKey(bytes(32)))
+    )
     assert other.extract_output(fn.merge_accumulators(surveys)) != planned(HISTOGRAM, CHOSEN)
 
 
@@ -46,16 +52,16 @@ def test_a_survey_that_lacks_a_shard_is_no_barrier() -> None:
     shards = list(enumerate(HISTOGRAM.shards()))
     for wrong in (shards[:-1], [*shards, shards[0]], [*shards[:-1], shards[0]]):
         with pytest.raises(AssertionError, match="256 noise shards once"):
-            plan_release(Survey.of(wrong), CHOSEN, KEY)
+            plan_release(Survey.of(wrong), spec(CHOSEN))
 
 
 @pytest.mark.parametrize("sizes", [{}, SMALL])
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_the_stage_gives_the_librarys_plan(sizes: dict[str, int], delta: str) -> None:
-    chosen = params(delta, **sizes)
+    chosen = params(delta, key_selection="threshold", **sizes)
     histogram = bounded(records(), chosen)
     made = beam.Create(list(groups_of(histogram, 4).items())).with_output_types(tuple[int, Histogram])
-    found = collect(lambda p: p | made | PlanRelease(chosen, KEY, groups=4))
+    found = collect(lambda p: p | made | PlanRelease(spec(chosen), 4))
     assert found == [planned(histogram, chosen)]
     if sizes:
         assert (found[0].plan.sizes.records, found[0].plan.sizes.scale) == (2000, 0)
@@ -83,12 +89,12 @@ def draws(histogram: Histogram, delta: str, sizes: dict[str, int]) -> tuple[Plan
 
     from hushgram.release_in_memory import encoded_blocks
 
-    chosen = params(delta, **sizes)
+    chosen = params(delta, key_selection="threshold", **sizes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entropy.ReleaseKey, "source", spy)
         ready = planned(histogram, chosen)
         for i, part in enumerate(histogram.shards()):
-            steps.heavy_of_shard(i, part, ready, KEY)
+            steps.select_keys(i, part, ready, KEY)
         list(encoded_blocks(histogram.shards(), ready, KEY))
     return ready, seen
 

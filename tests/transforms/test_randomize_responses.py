@@ -11,8 +11,8 @@ import pytest
 from hushgram.errors import ParameterError
 from hushgram.inputs import Source
 from hushgram.inputs.conditions import parse
+from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret, randomize_batch
 from hushgram.transforms.read_records import plan_records
 

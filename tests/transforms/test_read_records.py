@@ -16,11 +16,11 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Limits, Source
-from hushgram.pipelines.progress import read_counters, run_pipeline
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.progress import read_counters, run_pipeline
 from hushgram.transforms.read_records import (
     ReadRecords,
-    WriteBadRecords,
+    WriteRejectedRecords,
     match_files,
     open_file,
     plan_records,
@@ -64,7 +64,7 @@ def test_each_format_gives_the_same_records(folder: Path, name: str) -> None:
     counters = run(plan_records([str(folder / name)], SOURCE), RECORDS)
     assert counters["rows"] == 4
     assert counters["bytes"] <= (folder / name).stat().st_size
-    assert "bad" not in counters
+    assert "rejected" not in counters
 
 
 def test_worker_processes_read_all_of_it(folder: Path) -> None:
@@ -73,26 +73,26 @@ def test_worker_processes_read_all_of_it(folder: Path) -> None:
     assert run(plan, RECORDS * 3, workers=2)["rows"] == 12
 
 
-def test_bad_records_are_counted_and_written_where_asked(tmp_path: Path) -> None:
+def test_rejected_records_are_counted_and_written_where_asked(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"user,key\n1,/a\n,/b\n2\n3,\xff\n")
-    plan = plan_records([str(tmp_path / "a.csv")], Source(ids=("user", "key"), keep_bad=True))
+    plan = plan_records([str(tmp_path / "a.csv")], Source(ids=("user", "key"), keep_rejected=True))
     options = pipeline_options()
     pipeline = new_pipeline(options)
     read = pipeline | ReadRecords(plan, Limits(Fraction(3, 4)))
     assert_that(read.records | beam.FlatMap(to_pairs), equal_to([("1", "/a")]))
-    read.bad | WriteBadRecords(str(tmp_path / "bad.jsonl"))
+    read.rejected | WriteRejectedRecords(str(tmp_path / "rejected.jsonl"))
     counters = read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
-    assert counters["bad"] == 3
-    assert counters["bad: 1 fields instead of 2"] == counters["bad: user is null"] == 1
-    written = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert counters["rejected"] == 3
+    assert counters["rejected: 1 fields instead of 2"] == counters["rejected: user is null"] == 1
+    written = [json.loads(line) for line in (tmp_path / "rejected.jsonl").read_text().splitlines()]
     assert sorted(row["record"] for row in written) == ["2", "3,\\xff", '{"user": null, "key": "/b"}']
 
 
-def test_too_many_bad_records_fail_the_pipeline_with_a_place(tmp_path: Path) -> None:
+def test_too_many_rejected_records_fail_the_pipeline_with_a_place(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"user": 1, "key": "/a"}\n' * 15 + b"{}\n")
     plan = plan_records([str(tmp_path / "a.jsonl")], SOURCE)
     with pytest.raises(
-        InputError, match=r"a\.jsonl, line 16 \(byte 375\): user is null; more than input\.max_bad"
+        InputError, match=r"a\.jsonl, line 16 \(byte 375\): user is null; more than input\.max_rejected"
     ):
         run(plan, [("1", "/a")] * 15)
     (tmp_path / "b.csv").write_text("user,key\n")

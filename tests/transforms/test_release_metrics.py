@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from hushgram import Metric, ReleaseParams, release_in_memory, release_metrics
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.sums import Grid
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.weights import Grid
 from hushgram.transforms import ReleaseMetrics
 from tests.transforms.releases import KEY, collect, contents, pieces, records
 
@@ -23,7 +23,7 @@ TABLE = records(400, users=30).append_column("bytes", pa.array(DRAW.integers(0, 
 SIZES = {"expected_records": 2000, "expected_keys": 400}
 VISITS = Metric(ReleaseParams(epsilon="1/2", max_contributions=4, **SIZES))
 BYTES = Metric(
-    ReleaseParams(epsilon="1/2", max_contributions=4000, max_value=1000, unit=50, **SIZES), "bytes"
+    ReleaseParams(epsilon="1/2", max_contributions=4000, max_value=1000, granularity=50, **SIZES), "bytes"
 )
 AUTO = Metric(ReleaseParams(epsilon="1/2", max_contributions="auto"))
 
@@ -34,7 +34,7 @@ AUTO = Metric(ReleaseParams(epsilon="1/2", max_contributions="auto"))
 )
 def test_the_librarys_bytes(metrics: dict[str, Metric], user: str | None, tmp_path: Path) -> None:
     if user is None:
-        record = ReleaseParams(epsilon="1/2", max_contributions=1000, max_value=1000, unit=50, **SIZES)
+        record = ReleaseParams(epsilon="1/2", max_contributions=1000, max_value=1000, granularity=50, **SIZES)
         metrics = {"visits": VISITS, "bytes": Metric(record, "bytes")}
     release_metrics(
         TABLE, metrics=metrics, path=tmp_path / "a", user=user, key="url", release_key=KEY, name="both"
@@ -73,7 +73,7 @@ def test_names_and_parameters_go_together(tmp_path: Path) -> None:
     for metrics, words in (
         ({}, "at least one"),
         ({"../up": VISITS}, "lower-case"),
-        ({"bytes": Metric(VISITS.params, "bytes")}, "max_value and unit"),
+        ({"bytes": Metric(VISITS.params, "bytes")}, "max_value and granularity"),
         ({"bytes": Metric(BYTES.params)}, "a column of values"),
         ({"one": VISITS, "two": text}, "delta must be 0 for all"),
     ):

@@ -16,7 +16,7 @@ from apache_beam.transforms.window import FixedWindows
 from hushgram import ReleaseKey, ReleaseParams
 from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.release_in_memory import release
-from hushgram.sparse_histogram.contributions import GRID
+from hushgram.sparse_histogram.contribution_bounds import GRID
 from hushgram.transforms import ReleaseSparseHistogram
 from tests.transforms.releases import KEY, SMALL, collect, contents, params, pieces, records
 
@@ -84,7 +84,7 @@ def test_the_key_is_in_no_text_of_the_pipeline(tmp_path: Path) -> None:
         shown += transform.unique_name + str(transform.display_data) + str(transform.annotations)
     shown += str(pipeline.options.get_all_options())
     assert "max_contributions" in shown
-    for release_key in (KEY, step._release_key):
+    for release_key in (KEY, step._spec.release_key):
         raw = bytes.fromhex(release_key.hex())
         assert release_key.hex() not in shown
         assert repr(raw)[2:20] not in shown
@@ -102,7 +102,7 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize(
     "choice", [{}, {"max_contributions": "auto"}, {"public_keys": ["/a"]}, {"user": None}]
 )
-def test_too_many_bad_records_are_refused_before_anything_is_published(
+def test_too_many_rejected_records_are_refused_before_anything_is_published(
     form: str, choice: dict[str, Any], tmp_path: Path
 ) -> None:
     choice = {"user": "user", **choice}
@@ -111,7 +111,7 @@ def test_too_many_bad_records_are_refused_before_anything_is_published(
     records = FORMS[form]([{"user": f"u{i}", "url": "/a"} for i in range(50)] + [bad] * 3)
     path = tmp_path / "a"
     expected = (
-        r"the records: (user|url) is null; more than max_bad_share \(0.05\) of the records would be set aside"
+        r"the records: (user|url) is null; more than max_rejected_share \(0.05\) of the records would be"
     )
     with pytest.raises(InputError, match=expected), beam.Pipeline(runner="FnApiRunner") as p:
         p | beam.Create(records) | ReleaseSparseHistogram(chosen, key="url", path=path, **choice)
@@ -120,14 +120,14 @@ def test_too_many_bad_records_are_refused_before_anything_is_published(
         (
             p
             | beam.Create(records)
-            | ReleaseSparseHistogram(chosen, key="url", path=path, max_bad_share="0.06", **choice)
+            | ReleaseSparseHistogram(chosen, key="url", path=path, max_rejected_share="0.06", **choice)
         )
     assert path.exists()
 
 
 def test_a_fresh_key_each_time(tmp_path: Path) -> None:
     make = lambda: ReleaseSparseHistogram(CHOSEN, user="user", key="url", path=tmp_path / "a")  # noqa: E731
-    assert make()._release_key != make()._release_key
+    assert make()._spec.release_key != make()._spec.release_key
 
 
 def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("")
     with pytest.raises(OutputError, match="exists already"):
         ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "b")
-    with pytest.raises(ParameterError, match="max_bad_share must be from 0 to 1, got 5"):
-        ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", max_bad_share=5)
+    with pytest.raises(ParameterError, match="max_rejected_share must be from 0 to 1, got 5"):
+        ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", max_rejected_share=5)
     with pytest.raises(ParameterError, match="levels"):
         ReleaseSparseHistogram(params(epsilon="0.1", alpha="0.01"), key="url", path=tmp_path / "a")
 
@@ -146,8 +146,8 @@ def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
     other = ReleaseParams(epsilon="1", max_contributions=4)
     one = ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", release_key=KEY)
     two = ReleaseSparseHistogram(other, key="url", path=tmp_path / "a", release_key=KEY)
-    assert isinstance(one._release_key, ReleaseKey)
-    assert one._release_key != two._release_key
+    assert isinstance(one._spec.release_key, ReleaseKey)
+    assert one._spec.release_key != two._spec.release_key
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tm
     plan = by_library.plan
     assert plan.totals is not None
     assert plan.params.max_contributions in GRID
-    assert {part.name: part.epsilon for part in plan.guarantee().parts}["contributions"] == Fraction(1, 10)
+    assert {part.kind: part.epsilon for part in plan.guarantee().parts}["contributions"] == Fraction(1, 10)
     assert by_library.guarantee.epsilon == 2
 
 
@@ -192,3 +192,18 @@ def test_a_bound_cannot_be_chosen_without_users(tmp_path: Path) -> None:
         ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "a", public_keys=["/a"])
     with pytest.raises(ParameterError, match="needs users"):
         release(None, TABLE["url"], chosen)
+
+
+def test_public_keys_with_gaussian_noise_are_the_librarys(tmp_path: Path) -> None:
+    from hushgram import release_public
+
+    chosen = params("1e-6", max_contributions=40, max_per_key=1)
+    listed = sorted(set(TABLE["url"].to_pylist()))[:30]
+    sketch = release_public(TABLE["user"], TABLE["url"], listed, chosen, path=tmp_path / "a", release_key=KEY)
+    assert sketch.plan.noise_name == "gaussian"
+    step = ReleaseSparseHistogram(
+        chosen, user="user", key="url", path=tmp_path / "b", public_keys=listed, release_key=KEY
+    )
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create(pieces(TABLE, [7, 120])) | step
+    assert contents(tmp_path / "b") == contents(tmp_path / "a")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import apache_beam as beam
 import pytest
 
-from hushgram.exact.histogram import Histogram
-from hushgram.sparse_histogram.steps import PlannedRelease, heavy_of_shard
-from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.release_threshold import ReleaseThreshold
-from hushgram.transforms.shuffle.sharding import split_groups
+from hushgram.contributions.histogram import Histogram
+from hushgram.key_selection.threshold import Heavy
+from hushgram.sparse_histogram.steps import PlannedRelease, select_keys
+from hushgram.transforms.select_keys import SelectKeys
+from hushgram.transforms.shuffle.combining import split_groups
 from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
 
 
 def library(histogram: Histogram, plan: PlannedRelease) -> Heavy:
-    return Heavy.concat([heavy_of_shard(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
+    return Heavy.concat([select_keys(i, part, plan, KEY) for i, part in enumerate(histogram.shards())])
 
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 8, False), ("1e-6", 4, False), ("0", 2, True)])
@@ -30,7 +30,7 @@ def test_the_stage_gives_the_librarys_rows(delta: str, groups: int, empty: bool)
     def build(p: beam.Pipeline) -> beam.PCollection:
         made = p | "Shards" >> beam.Create(list(shards.items())).with_output_types(tuple[int, Histogram])
         side = p | "Plan" >> beam.Create([plan]).with_output_types(PlannedRelease)
-        return made | ReleaseThreshold(side, KEY, groups=groups)
+        return made | SelectKeys(KEY, side, groups)
 
     found = sorted(collect(build), key=lambda pair: pair[0])
     assert [group for group, _ in found] == list(range(groups))

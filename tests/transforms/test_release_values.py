@@ -22,7 +22,7 @@ CHOSEN: dict[str, Any] = {
     "epsilon": "2",
     "max_contributions": 4000,
     "max_value": 1000,
-    "unit": "62.5",
+    "granularity": "62.5",
     "expected_records": 2000,
     "expected_keys": 400,
 }
@@ -85,7 +85,7 @@ def test_answers_are_in_the_terms_of_the_values(tmp_path: Path) -> None:
     n = 40_000
     users, keys = np.arange(n), np.where(np.arange(n) < 20_000, "big", "small")
     values = np.where(np.arange(n) < 20_000, 700.0, 50.0)
-    chosen = ReleaseParams(epsilon="1", max_contributions=1000, max_value=1000, unit="62.5")
+    chosen = ReleaseParams(epsilon="1", max_contributions=1000, max_value=1000, granularity="62.5")
     sketch = release(users, keys, chosen, values=values, release_key=KEY)
     found = sketch.estimate(["big", "small", "none"])
     estimates = found["estimate"].to_pylist()
@@ -99,12 +99,12 @@ def test_answers_are_in_the_terms_of_the_values(tmp_path: Path) -> None:
     heavy = sketch.heavy(keys=["big", "small"]).to_pylist()
     assert {row["key"] for row in heavy} >= {"big", "small"}
     assert max(row["value"] for row in heavy) == pytest.approx(14e6, rel=0.01)
-    assert "sum of" in sketch.resolution().sentence()
+    assert "sum of" in sketch.detection_limit().sentence()
     assert "at most 1000 in all and 1000 for one key" in sketch.guarantee.sentence()
 
 
 def test_real_counts(tmp_path: Path) -> None:
-    chosen = ReleaseParams(epsilon="1", max_contributions=10, max_value=10, unit="0.5")
+    chosen = ReleaseParams(epsilon="1", max_contributions=10, max_value=10, granularity="0.5")
     keys = [f"k{i}" for i in range(1000)]
     counts = np.full(1000, 5000.25)
     sketch = release_histogram(keys, counts, chosen, release_key=KEY)
@@ -121,13 +121,13 @@ def test_real_counts(tmp_path: Path) -> None:
 
 def test_values_and_their_bounds_go_together(tmp_path: Path) -> None:
     counted, added = ReleaseParams(epsilon="1", max_contributions=4), ReleaseParams(**CHOSEN)
-    with pytest.raises(ParameterError, match="max_value and unit"):
+    with pytest.raises(ParameterError, match="max_value and granularity"):
         release(TABLE["user"], TABLE["url"], counted, values=TABLE["bytes"])
     with pytest.raises(ParameterError, match="column of values"):
         release(TABLE["user"], TABLE["url"], added)
     with pytest.raises(ParameterError, match="column of values"):
         ReleaseSparseHistogram(added, user="user", key="url", path=tmp_path / "a")
-    fine = ReleaseParams(epsilon="1", max_contributions=10_000, max_value=10_000, unit=1)
+    fine = ReleaseParams(epsilon="1", max_contributions=10_000, max_value=10_000, granularity=1)
     with pytest.raises(ParameterError, match="without users"):
         release(None, TABLE["url"], fine, values=TABLE["bytes"])
     frame = release(TABLE, user="user", key="url", values="bytes", params=added, release_key=KEY)

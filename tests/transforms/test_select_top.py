@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from hushgram.domains import KeyDomain
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.exact.histogram import Histogram
+from hushgram.mechanisms.domains import KeyDomain
+from hushgram.mechanisms.selection import SelectionParams
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.selection import SelectionParams
 from hushgram.transforms.count_domain import CountDomain
-from hushgram.transforms.select_top import MostFrequent, _choose
+from hushgram.transforms.release_domain import SelectTop, _choose
 from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -32,14 +32,14 @@ def test_picks_the_most_frequent_listed_keys_however_the_data_are_cut(pieces):
     params = SelectionParams(2, count=3)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         counts = pipeline | beam.Create(parts(pieces)) | CountDomain(KeyDomain.of(LISTED))
-        chosen = counts | MostFrequent(LISTED, params, release_key=KEY, unit="record")
+        chosen = counts | SelectTop(LISTED, params, release_key=KEY, unit="record")
         assert_that(chosen, equal_to([["b", "d", "a"]]))
 
 
 def test_no_data_at_all_still_chooses():
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         empty = pipeline | beam.Create([], reshuffle=False) | CountDomain(KeyDomain.of(LISTED))
-        chosen = empty | MostFrequent(LISTED, SelectionParams(1, count=2), release_key=KEY)
+        chosen = empty | SelectTop(LISTED, SelectionParams(1, count=2), release_key=KEY)
         assert_that(chosen | beam.Map(len), equal_to([2]))
 
 
@@ -61,7 +61,7 @@ def test_counts_of_records_are_refused_where_users_are_protected():
     def run():
         with beam.Pipeline(runner="FnApiRunner") as pipeline:
             counts = pipeline | beam.Create(parts(2)) | CountDomain(KeyDomain.of(LISTED))
-            _ = counts | MostFrequent(LISTED, SelectionParams(2), release_key=KEY)
+            _ = counts | SelectTop(LISTED, SelectionParams(2), release_key=KEY)
 
     with pytest.raises(ParameterError, match="at most 1 per record, but the noise is calibrated for"):
         run()
@@ -69,6 +69,6 @@ def test_counts_of_records_are_refused_where_users_are_protected():
 
 def test_mistakes_show_when_the_pipeline_is_built():
     with pytest.raises(ParameterError, match="count must be at most the 5 keys, got 6"):
-        MostFrequent(LISTED, SelectionParams(1, count=6))
+        SelectTop(LISTED, SelectionParams(1, count=6))
     with pytest.raises(ParameterError, match="listed twice"):
-        MostFrequent(["a", "a"], SelectionParams(1))
+        SelectTop(["a", "a"], SelectionParams(1))

@@ -14,9 +14,9 @@ from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that
 
 from hushgram.errors import ParameterError
+from hushgram.mechanisms.svt import ABOVE, BELOW, HALTED, SvtParams, run_batch
+from hushgram.mechanisms.svt.online import advance, begin
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest
-from hushgram.svt import ABOVE, BELOW, HALTED, SvtParams, run_batch
-from hushgram.svt.online import advance, begin
 from hushgram.transforms.sparse_vector import SparseVector
 from tests.exact_counts import exact_counts
 

@@ -16,26 +16,24 @@ import pyarrow as pa
 import pytest
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
-from hushgram.clipping import ClipParams
-from hushgram.domains import KeyDomain
+from hushgram.contributions.bounding import BoundingSpec, Bounds
+from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.exact.contributions import Bounds
-from hushgram.exact.histogram import Histogram
+from hushgram.mechanisms.clipping import ClipParams
+from hushgram.mechanisms.domains import KeyDomain
+from hushgram.mechanisms.pmw.mechanism import PmwParams
+from hushgram.mechanisms.pmw.synthetic import LinearQuery
+from hushgram.mechanisms.selection import SelectionParams
+from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records
+from hushgram.mechanisms.svt.params import SvtParams
+from hushgram.mechanisms.svt.queries import check_stream, parse_query
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey
-from hushgram.pmw.mechanism import PmwParams
-from hushgram.pmw.synthetic import LinearQuery
-from hushgram.selection import SelectionParams
-from hushgram.svt.exact_answers import QueryPlan, pack_records
-from hushgram.svt.params import SvtParams
-from hushgram.svt.queries import check_stream, parse_query
-from hushgram.transforms.answer_linear_queries import AnswerLinear
-from hushgram.transforms.answer_queries import AnswerQueries
-from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.bound_contributions import BoundContributions
 from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.release_clipped import ReleaseClipped
-from hushgram.transforms.select_top import MostFrequent
-from hushgram.transforms.sparse_vector import SparseVector
+from hushgram.transforms.release_domain import AnswerLinear, SelectTop
+from hushgram.transforms.sparse_vector import AnswerQueries, SparseVector
 from tests.exact_counts import exact_counts
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -77,10 +75,14 @@ def total(parts):
 STAGES = {
     "bound": (
         VIEWS,
-        BoundContributions("user", "url", KEY, Bounds(3, 2), texts=False, shards=3),
+        BoundContributions(BoundingSpec("user", "url", KEY, (Bounds(3, 2),), texts=False), 3),
         total,
     ),
-    "count records": (VIEWS, CountRecords("url", texts=False), total),
+    "count records": (
+        VIEWS,
+        BoundContributions(BoundingSpec(None, "url", KEY, (Bounds(1, 1),), texts=False)),
+        total,
+    ),
     "merge": (
         histograms(),
         MergeHistograms(2, texts=False),
@@ -109,7 +111,7 @@ STAGES = {
     ),
     "top": (
         vectors(),
-        MostFrequent(KEYS, SelectionParams("0.001", count=3), release_key=KEY),
+        SelectTop(KEYS, SelectionParams("0.001", count=3), release_key=KEY),
         list,
     ),
     "sparse vector": (

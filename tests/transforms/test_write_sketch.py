@@ -10,19 +10,19 @@ import apache_beam as beam
 import pytest
 
 from hushgram import Sketch
+from hushgram.contributions.histogram import Histogram
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
-from hushgram.exact.histogram import Histogram
+from hushgram.key_selection.threshold import Heavy
 from hushgram.processes import Owner
 from hushgram.publishing import work_name
 from hushgram.release_in_memory import encoded_blocks
-from hushgram.sketch import manifest, storage, writer
+from hushgram.sketch import manifest, storage
 from hushgram.sparse_histogram.plan import Plan
-from hushgram.sparse_histogram.steps import heavy_of_shard, seeds_of
-from hushgram.sparse_histogram.threshold import Heavy
+from hushgram.sparse_histogram.steps import seeds_of, select_keys
 from hushgram.transforms import write_sketch as sketch_sink
 from hushgram.transforms.write_sketch import Target, WriteSketch, discard_work
-from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, planned, records
+from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, planned, records, spec
 from tests.transforms.stores import StoreFileSystem
 
 CHOSEN = params(**SMALL)
@@ -30,7 +30,7 @@ PLANNED = planned(bounded(records(), CHOSEN), CHOSEN)
 PLAN = PLANNED.plan
 SEEDS = seeds_of(PLAN, KEY)
 SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
-HEAVY = [heavy_of_shard(i, part, PLANNED, KEY) for i, part in enumerate(SHARDS)]
+HEAVY = [select_keys(i, part, PLANNED, KEY) for i, part in enumerate(SHARDS)]
 BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLANNED, KEY))
 
 
@@ -43,16 +43,16 @@ def write(target: Target, name: str = "urls") -> list[str]:
             "blocks": p | "B" >> beam.Create(bits).with_output_types(EncodedBlock),
             "plan": p | "P" >> beam.Create([PLAN]).with_output_types(Plan),
         }
-        return parts | WriteSketch(target, KEY, name)
+        return parts | WriteSketch(spec(CHOSEN, name=name), target)
 
     return collect(build)
 
 
 @pytest.mark.parametrize("place", ["new", "empty directory"])
 def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (manifest, writer, storage, sketch_sink):  # several files of bits
+    for module in (manifest, storage, storage, sketch_sink):  # several files of bits
         monkeypatch.setattr(module, "BLOCKS_PER_FILE", 2)
-    expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
+    expected = storage.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
     if place == "empty directory":
         (tmp_path / "job").mkdir()
     target = Target.of(str(tmp_path / "job"))
@@ -64,7 +64,7 @@ def test_files_are_those_of_the_library(place: str, tmp_path: Path, monkeypatch:
 
 
 def test_on_an_object_store_the_manifest_is_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = writer.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
+    expected = storage.write_sketch(tmp_path / "library", PLAN, SEEDS, Heavy.concat(HEAVY), BLOCKS, "urls")
     (tmp_path / "store").mkdir()
     monkeypatch.setattr(StoreFileSystem, "root", str(tmp_path / "store"))
     monkeypatch.setattr(StoreFileSystem, "created", [])
@@ -105,7 +105,7 @@ def test_the_hidden_directory_is_the_runs_own_and_goes_with_a_dead_run(tmp_path:
 
 
 def publisher(target: Target, name: str = "urls") -> Any:
-    return sketch_sink._Publish(target, KEY, name)
+    return sketch_sink._Publish(spec(CHOSEN, name=name), target)
 
 
 def files_of(target: Target) -> list[Any]:

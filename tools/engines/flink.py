@@ -144,7 +144,7 @@ class FlinkCluster:
 
     @property
     def address(self) -> str:
-        """What --flink_master takes."""
+        """Return the value for --flink_master."""
         return f"localhost:{self._rest}"
 
     @property

@@ -284,7 +284,7 @@ def _scratch() -> Iterator[Path]:
 
 
 def _run(command: list[str], what: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What a command printed; EnginesUnavailable where it fails."""
+    """Return what a command printed; raise EnginesUnavailable if it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=STEP_SECONDS, env=env, cwd=cwd, check=False

@@ -49,7 +49,7 @@ class WorkerPools:
                 [
                     str(python),
                     "-m",
-                    "hushgram.pipelines.worker_pool",
+                    "hushgram.pipelines.run.worker_pool",
                     f"--host={pool_address(k)}",
                     f"--port={self._port}",
                 ],

@@ -1,1 +1,1 @@
-"""What stages share: batches, coders, combining, sharding, and spill files on one machine."""
+"""Shared by stages: records as batches, coders and spill files, shards and combining."""

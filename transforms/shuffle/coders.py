@@ -1,4 +1,4 @@
-"""Shard batches as bytes: arrays side by side, no pickle.
+"""Shard batches as bytes: arrays side by side, no pickle; in memory, or spilled to files of one machine.
 
 A batch crosses the shuffle as its numpy buffers, one after another, behind a header that says how long each
 is. Reading copies nothing: arrays are views of the bytes that came in. Counts travel in the narrowest integer
@@ -11,7 +11,12 @@ them.
 from __future__ import annotations
 
 import json
+import os
 import struct
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,17 +24,19 @@ import pyarrow as pa
 from apache_beam import coders
 from numpy.typing import NDArray
 
-from hushgram.exact.contributions import Contributions
-from hushgram.exact.histogram import Histogram, KeyTable, text_buffers
-from hushgram.sensitivity import UNITS, Sensitivity
+from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.histogram import Histogram, KeyTable, text_buffers
+from hushgram.encodings import CellPart, EncodedBlock
+from hushgram.errors import OutputError
+from hushgram.key_selection.threshold import Heavy
+from hushgram.sensitivity import PRIVACY_UNITS, Sensitivity
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
-from hushgram.sparse_histogram.threshold import Heavy
 
 __all__ = [
-    "ArraysCoder", "ContributionsCoder", "HeavyCoder", "HistogramCoder", "PlanCoder", "PlannedReleaseCoder",
-    "SurveyCoder", "pack_arrays", "pack_buffers", "unpack_arrays",
+    "ArraysCoder", "BlockPart", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch", "SurveyCoder",
+    "pack_arrays", "pack_buffers", "register", "unpack_arrays",
 ]  # fmt: skip
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
@@ -41,7 +48,7 @@ Array = NDArray[Any]
 
 
 def pack_buffers(arrays: list[Array]) -> list[Any]:
-    """Arrays of the types above as buffers to be written one after another, each aligned to eight bytes."""
+    """Return arrays of the types above as buffers to be written one after another, each aligned to eight bytes."""
     head = [_COUNT.pack(len(arrays))]
     body: list[Any] = []
     for array in arrays:
@@ -53,12 +60,12 @@ def pack_buffers(arrays: list[Array]) -> list[Any]:
 
 
 def pack_arrays(arrays: list[Array]) -> bytes:
-    """The same as one string of bytes."""
+    """Return the arrays as one string of bytes."""
     return b"".join(pack_buffers(arrays))
 
 
 def unpack_arrays(content: bytes) -> list[Array]:
-    """What `pack_arrays` packed, as read-only views."""
+    """Return the arrays that `pack_arrays` packed, as read-only views."""
     (count,) = _COUNT.unpack_from(content)
     at = _COUNT.size + count * _ENTRY.size
     out: list[Array] = []
@@ -71,7 +78,7 @@ def unpack_arrays(content: bytes) -> list[Array]:
 
 
 def _narrow(values: Array) -> Array:
-    """In the narrowest unsigned type; empty where all are 1."""
+    """Return values in the narrowest unsigned type; an empty array where all are 1."""
     if not len(values):
         return values.astype("<u1")
     least, most = int(values.min()), int(values.max())
@@ -100,13 +107,13 @@ def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
 
 
 def _pack_bounds(value: Sensitivity) -> Array:
-    numbers = (value.max_contributions, value.max_per_key, UNITS.index(value.unit), value.monotone)
-    return np.array([*numbers, value.classes], "<u8")
+    numbers = (value.max_contributions, value.max_per_key, PRIVACY_UNITS.index(value.unit), value.monotone)
+    return np.array([*numbers, value.classes, value.l2_bound or 0, value.l0_bound or 0], "<u8")
 
 
 def _unpack_bounds(packed: Array) -> Sensitivity:
-    most, per_key, unit, monotone, classes = packed.tolist()
-    return Sensitivity(most, per_key, UNITS[unit], bool(monotone), classes)
+    most, per_key, unit, monotone, classes, l2, l0 = packed.tolist()
+    return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, l2 or None, l0 or None)
 
 
 class _KindCoder(coders.Coder):
@@ -201,8 +208,8 @@ class SurveyCoder(ArraysCoder):
     def from_arrays(self, arrays: list[Array]) -> Survey:
         bounds, records, profile, shards, digests = arrays
         each = (row.tobytes() for row in digests.reshape(len(shards), -1))
-        held = tuple(zip(shards.tolist(), each, strict=True))
-        return Survey(int(records[0]), profile, held, _unpack_bounds(bounds))
+        numbered = tuple(zip(shards.tolist(), each, strict=True))
+        return Survey(int(records[0]), profile, numbered, _unpack_bounds(bounds))
 
 
 class PlanCoder(_KindCoder):
@@ -211,10 +218,16 @@ class PlanCoder(_KindCoder):
     kind = Plan
 
     def encode(self, value: Plan) -> bytes:
-        return json.dumps(value.as_text(), sort_keys=True).encode()
+        return json.dumps(value.to_dict(), sort_keys=True).encode()
 
     def decode(self, encoded: bytes) -> Plan:
-        return Plan.from_text(json.loads(encoded))
+        return _decoded_plan(encoded)
+
+
+@lru_cache(maxsize=8)
+def _decoded_plan(encoded: bytes) -> Plan:
+    """Return a plan, parsed and checked once per process however many stages take it."""
+    return Plan.from_dict(json.loads(encoded))
 
 
 class PlannedReleaseCoder(_KindCoder):
@@ -233,7 +246,112 @@ def _index(values: Array) -> Array:
     return values.astype("<u4") if not len(values) or values.max() < 1 << 32 else values
 
 
-for _coder in (
-    ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder,
-):  # fmt: skip
-    coders.registry.register_coder(_coder.kind, _coder)
+@dataclass(frozen=True)
+class BlockPart:
+    """What one group adds to a block; no arrays where it adds nothing. Exact and private."""
+
+    arrays: CellPart
+
+
+class BlockPartCoder(ArraysCoder):
+    """The arrays, one after another."""
+
+    kind = BlockPart
+
+    def to_arrays(self, value: BlockPart) -> list[Any]:
+        return list(value.arrays)
+
+    def from_arrays(self, arrays: list[Any]) -> BlockPart:
+        return BlockPart(tuple(arrays))
+
+
+class EncodedBlockCoder(ArraysCoder):
+    """Number, bytes and sums."""
+
+    kind = EncodedBlock
+
+    def to_arrays(self, value: EncodedBlock) -> list[Any]:
+        return [np.array([value.index], "<i8"), value.content, value.sums]
+
+    def from_arrays(self, arrays: list[Any]) -> EncodedBlock:
+        return EncodedBlock(int(arrays[0][0]), arrays[1], arrays[2])
+
+
+def register(*every: type[_KindCoder]) -> None:
+    """Let type hints of these coders' classes choose them."""
+    for coder in every:
+        coders.registry.register_coder(coder.kind, coder)
+
+
+register(
+    ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder, BlockPartCoder,
+    EncodedBlockCoder,
+)  # fmt: skip
+
+
+# --- batches on disk ----------------------------------------------------------------------------------------------
+#
+# Beam's local runner keeps every element in memory and copies it several times on its way through a shuffle. Where all
+# workers share a machine, batches are appended to files of a private temporary directory (mode 0700, removed at the
+# end) instead, and a `SpilledBatch` is shuffled. A bundle that is computed again writes new ones.
+
+
+@dataclass(frozen=True)
+class SpilledBatch:
+    """The place of a batch: path, offset and length."""
+
+    path: str
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return its bytes."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            pieces, at = [], 0
+            while at < self.size and (piece := os.pread(handle, self.size - at, self.offset + at)):
+                pieces.append(piece)
+                at += len(piece)
+        finally:
+            os.close(handle)
+        if at != self.size:
+            raise OutputError(
+                f"temporary file {self.path} was cut short; nothing was released, run the job again"
+            )
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class SpillWriter:
+    """Appends batches to a file of its own in ``directory``."""
+
+    def __init__(self, directory: str) -> None:
+        try:
+            self._handle, self._path = tempfile.mkstemp(prefix="spill-", dir=directory)
+        except OSError as error:
+            raise _cannot(directory, error) from None
+        self._end = 0
+
+    def put(self, buffers: Sequence[Any]) -> SpilledBatch:
+        """Write the buffers one after another."""
+        size = sum(len(buffer) for buffer in buffers)
+        try:
+            written = os.writev(self._handle, buffers)
+            if written != size:  # a signal, or more than the system takes at once
+                rest = memoryview(b"".join(buffers))
+                while written < size:
+                    written += os.write(self._handle, rest[written:])
+        except OSError as error:
+            raise _cannot(os.path.dirname(self._path), error) from None
+        batch = SpilledBatch(self._path, self._end, size)
+        self._end += size
+        return batch
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
+def _cannot(directory: str, error: OSError) -> OutputError:
+    return OutputError(
+        f"temporary directory {directory} cannot be written: {error.strerror}; set TMPDIR to another place"
+    )

@@ -1,23 +1,185 @@
-"""Group shards and combine each as it streams in.
+"""Shards of a shuffle, and how they are combined: groups, sums, digests, one window, and the check of what was read.
+
+A group of the shuffle is a range of whole noise shards: the number of groups follows the size of the input and has no
+effect on the result; the `NOISE_SHARDS` are fixed, since noise must not depend on the runner.
 
 Beam's own CombinePerKey puts a table of accumulators before the shuffle that is bounded in keys, not in bytes
-(apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole
-input. Here the stages combine before the shuffle by themselves, within a number of rows, and after it a
-group's values are taken in one by one, so that the CombineFn can compact and nothing holds more than a shard.
+(apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole input. Here
+the stages combine before the shuffle by themselves, within a number of rows, and after it a group's values are taken in
+one by one, so that the CombineFn can compact and nothing holds more than a shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
+import numpy as np
+from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, Sessions
 from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.transforms.shuffle.batching import OrderedPool
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
+from hushgram.errors import ParameterError
+from hushgram.inputs import Check, RecordCounts
+from hushgram.noise.entropy import digest
+from hushgram.sensitivity import CONSTANT, ExactVector
+from hushgram.sparse_histogram.sizing import Survey
+from hushgram.transforms.files import open_file
 
-__all__ = ["CombineShards"]
+__all__ = [
+    "CheckTallies", "CombineParts", "CombineShards", "DigestAll", "DigestShards", "LocalResources", "OneWindow",
+    "OrderedPool", "Shards", "SumParts", "SumVectors", "in_global_window", "noise_parts", "shards_for",
+    "split_groups",
+]  # fmt: skip
+
+#: Rows that wait to be merged.
+MAX_PENDING = 1 << 21
+# One shard of users for so many bytes of input keeps a shard near half a million rows.
+_BYTES_PER_SHARD = 8 << 20
+_MIN_SHARDS, _MAX_SHARDS = 4, 4096
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shards of the shuffles: of users, and groups of noise shards (a power of two up to 256)."""
+
+    users: int = 16
+    groups: int = 16
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.users <= 1 << 16:
+            raise ParameterError(f"Shards: users must be from 1 to 65536, got {self.users}")
+        if not 1 <= self.groups <= NOISE_SHARDS or NOISE_SHARDS % self.groups:
+            raise ParameterError(
+                f"Shards: groups must be a power of two from 1 to {NOISE_SHARDS}, got {self.groups}"
+            )
+
+
+def shards_for(input_bytes: int | None, users: int | None = None) -> Shards:
+    """Return shards for an input of this many bytes (None: not known), or for ``users`` shards as asked for."""
+    if users is None:
+        size = 128 << 20 if input_bytes is None else input_bytes
+        users = min(max(-(-size // _BYTES_PER_SHARD), _MIN_SHARDS), _MAX_SHARDS)
+    groups = 1 << (min(users, NOISE_SHARDS).bit_length() - 1)
+    return Shards(users, groups)
+
+
+def split_groups(histogram: Histogram, groups: int) -> Iterator[tuple[int, Histogram]]:
+    """Yield the groups that are not empty, each with its part."""
+    shift = np.uint64(64 - (groups.bit_length() - 1))
+    top = histogram.fingerprints >> shift if groups > 1 else np.zeros(len(histogram), np.uint64)
+    ends = np.searchsorted(top, np.arange(groups + 1, dtype=np.uint64))
+    for group, (low, high) in enumerate(pairwise(ends)):
+        if high > low:
+            yield group, histogram.part(int(low), int(high))
+
+
+def noise_parts(group: int, groups: int, histogram: Histogram) -> Iterator[tuple[int, Histogram]]:
+    """Yield the noise shards of a complete group, empty ones included."""
+    each = NOISE_SHARDS // groups
+    shards = np.arange(group * each, (group + 1) * each + 1, dtype=np.uint64)
+    ends = np.searchsorted(histogram.fingerprints >> np.uint64(56), shards)
+    for shard, low, high in zip(shards[:-1], ends[:-1], ends[1:], strict=True):
+        yield int(shard), histogram.part(int(low), int(high))
+
+
+@dataclass(frozen=True)
+class LocalResources:
+    """What a job may use where all workers share one machine. None of it has an effect on the result.
+
+    ``threads`` work on batches beside the one that reads them; ``spill`` is a private directory for batches
+    that are shuffled by reference.
+    """
+
+    threads: int = 1
+    spill: str | None = None
+
+
+class OrderedPool:
+    """Calls ``work`` on what is given, ``threads`` at a time, and hands results back in order.
+
+    With one thread the work is done at once and in the caller's thread.
+    """
+
+    def __init__(self, work: Callable[[Any], Any], threads: int) -> None:
+        self._work, self._threads = work, threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._waiting: deque[Future[Any]] = deque()
+
+    def give(self, item: Any) -> Iterator[Any]:
+        """Take one item; yield what is ready, waiting only where too much is under way."""
+        if self._pool is None:
+            yield self._work(item)
+            return
+        self._waiting.append(self._pool.submit(self._work, item))
+        while len(self._waiting) > self._threads:
+            yield self._waiting.popleft().result()
+
+    def rest(self) -> Iterator[Any]:
+        """Yield everything that is under way."""
+        while self._waiting:
+            yield self._waiting.popleft().result()
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+class CombineParts(beam.CombineFn):
+    """Combines parts in bounded memory: they are merged when their rows have grown by `MAX_PENDING` and have doubled.
+
+    A subclass says how parts are merged and what comes out. Merging is associative, and order has no effect.
+    """
+
+    def load(self, element: Any) -> Any:
+        """Return the part that an element stands for."""
+        return element
+
+    def merge(self, parts: list[Any]) -> Any:
+        """Return the parts as one."""
+        raise NotImplementedError
+
+    def finish(self, parts: list[Any]) -> Any:
+        """Return the result of all parts."""
+        raise NotImplementedError
+
+    def create_accumulator(self) -> _Parts:
+        return _Parts()
+
+    def add_input(self, found: _Parts, element: Any) -> _Parts:
+        part = self.load(element)
+        if len(part) or not found.parts:
+            found.parts.append(part)
+            found.pending += len(part)
+        return self.compact(found) if found.pending > max(MAX_PENDING, found.merged) else found
+
+    def merge_accumulators(self, accumulators: Iterable[_Parts]) -> _Parts:
+        out = _Parts()
+        for found in accumulators:
+            for part in found.parts:
+                out = self.add_input(out, part)
+        return out
+
+    def compact(self, found: _Parts) -> _Parts:
+        if found.parts:
+            found.parts = [self.merge(found.parts)]
+            found.merged, found.pending = len(found.parts[0]), 0
+        return found
+
+    def extract_output(self, found: _Parts) -> Any:
+        return self.finish(found.parts)
+
+
+class _Parts:
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.merged = self.pending = 0
 
 
 class CombineShards(beam.PTransform):
@@ -48,18 +210,165 @@ class _Combine(beam.DoFn):
 
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
-        held = self._fn.create_accumulator()
+        found = self._fn.create_accumulator()
         for part in parts:
-            held = self._fn.add_input(held, part)
-        yield from self._pool.give((shard, held))
+            found = self._fn.add_input(found, part)
+        yield from self._pool.give((shard, found))
 
     def finish_bundle(self) -> Iterator[Any]:
         try:
             for result in self._pool.rest():
-                yield WindowedValue(result, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+                yield in_global_window(result)
         finally:
             self._pool.close()
 
     def _finish(self, item: tuple[int, Any]) -> tuple[int, Any]:
-        shard, held = item
-        return shard, self._fn.extract_output(held)
+        shard, found = item
+        return shard, self._fn.extract_output(found)
+
+
+def in_global_window(element: Any) -> WindowedValue:
+    """Return an element of `finish_bundle`, which must say its window."""
+    return WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+
+class SumParts(beam.PTransform):
+    """Exact vectors of ``size`` counters, in any windows → their sum: one element, also where there are none."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+
+    def expand(self, parts: Any) -> Any:
+        return parts | "Together" >> OneWindow() | "Sum" >> beam.CombineGlobally(SumVectors(self._size))
+
+
+class SumVectors(beam.CombineFn):
+    """Sum of vectors of one length; zeros where there is nothing."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def create_accumulator(self) -> ExactVector:
+        return ExactVector(np.zeros(self._size, dtype=np.int64), CONSTANT)
+
+    def add_input(self, total: ExactVector, vector: ExactVector) -> ExactVector:
+        return total + vector
+
+    def merge_accumulators(self, totals: Iterable[ExactVector]) -> ExactVector:
+        total = self.create_accumulator()
+        for one in totals:
+            total = total + one
+        return total
+
+    def extract_output(self, total: ExactVector) -> ExactVector:
+        return total
+
+
+class DigestShards(beam.PTransform):
+    """(group, Histogram) of all groups → one digest of all noise shards; exact and private."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def expand(self, shards: Any) -> Any:
+        survey = beam.Map(_survey, self._groups).with_output_types(Survey)
+        return (
+            shards
+            | "Survey" >> survey
+            | "Digest" >> beam.CombineGlobally(_DigestSurveys()).without_defaults()
+        )
+
+
+def _survey(shard: tuple[int, Histogram], groups: int) -> Survey:
+    return Survey.of(noise_parts(shard[0], groups, shard[1]))
+
+
+class _DigestSurveys(beam.CombineFn):
+    def create_accumulator(self) -> Survey:
+        return Survey.of([])
+
+    def add_input(self, total: Survey, part: Survey) -> Survey:
+        return total + part
+
+    def merge_accumulators(self, totals: Iterable[Survey]) -> Survey:
+        return sum(totals, Survey.of([]))
+
+    def extract_output(self, total: Survey) -> bytes:
+        return total.data_digest()
+
+
+class DigestAll(beam.PTransform):
+    """Digests of parts, in any order → one digest of them all; exact and private."""
+
+    def expand(self, digests: Any) -> Any:
+        return digests | "Gather" >> beam.combiners.ToList() | "Digest" >> beam.Map(_digest_sorted)
+
+
+def _digest_sorted(digests: list[bytes]) -> bytes:
+    return digest(*sorted(digests))
+
+
+# One window for everything: a release has no windows.
+#
+# A mechanism that ran once for each window would spend its ε in each of them, bounds on a user's contributions
+# would hold in each of them alone, and equal windows would get equal noise. So every stage that adds up or
+# draws noise puts its input into the global window first, whatever windows and triggers it came with. Windows
+# that overlap are refused: Beam repeats an element for each of its windows, and one record would count twice.
+
+#: Window functions that give every element exactly one window.
+_DISJOINT = (GlobalWindows, FixedWindows, Sessions)
+
+
+class OneWindow(beam.PTransform):
+    """The same elements in the global window, with the default trigger."""
+
+    def expand(self, elements: Any) -> Any:
+        windows = elements.windowing.windowfn
+        if not isinstance(windows, _DISJOINT):
+            raise ParameterError(
+                f"{self.label}: the input is in {type(windows).__name__}, where a record may count several "
+                "times; release from data that are not in overlapping windows"
+            )
+        whole = elements | "AllTime" >> beam.WindowInto(GlobalWindows())
+        whole.element_type = elements.element_type
+        return whole
+
+
+class CheckTallies(beam.PTransform):
+    """Tallies of parts → one element once all of them are within the limits; an `InputError` where they are not.
+
+    What is published waits for that element. It says nothing else.
+    """
+
+    def __init__(self, check: Check) -> None:
+        super().__init__()
+        self._check = check
+
+    def expand(self, tallies: Any) -> Any:
+        whole = tallies | "AddUp" >> beam.CombineGlobally(_AddUp())
+        return whole | "Check" >> beam.Map(_checked, self._check).with_output_types(bool)
+
+
+class _AddUp(beam.CombineFn):
+    def create_accumulator(self) -> RecordCounts:
+        return RecordCounts()
+
+    def add_input(self, whole: RecordCounts, part: RecordCounts) -> RecordCounts:
+        whole.add(part.rows, part.rejected, part.places)
+        return whole
+
+    def merge_accumulators(self, parts: Iterable[RecordCounts]) -> RecordCounts:
+        whole = RecordCounts()
+        for part in parts:
+            self.add_input(whole, part)
+        return whole
+
+    def extract_output(self, whole: RecordCounts) -> RecordCounts:
+        return whole
+
+
+def _checked(tally: RecordCounts, check: Check) -> bool:
+    check(tally, open_file)
+    return True

@@ -1,4 +1,4 @@
-"""What an input format is: one module with these parts, and one line in the registry (`hushgram.inputs.formats`).
+"""The parts of an input format: one module per format with these parts, and one line in `hushgram.inputs.formats`.
 
 Names, endings and options of the config, error texts and the tables of the docs follow from here.
 """
@@ -11,14 +11,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Source, WorkItem
+from hushgram.inputs.blocks import BOM, HEAD_BYTES, Block
+from hushgram.inputs.columns import keep_good
+from hushgram.inputs.source import (
+    Chunk,
+    InputFile,
+    InputPlan,
+    Opener,
+    Places,
+    Rejects,
+    Source,
+    WorkItem,
+)
 
-__all__ = ["FilePlan", "Format"]
+__all__ = ["FilePlan", "Format", "Parsed", "chunks_of", "halves", "plan_lines"]
+
+#: columns of plan.raw, and where their rows begin
+Parsed = tuple[list[pa.Array], Places]
 
 
 @dataclass
 class FilePlan:
-    """What the opening of one file told: its columns, the types of the needed ones, and its pieces of work.
+    """One file, opened: its columns, the types of the needed ones, and its work items.
 
     A needed column without a type is text.
     """
@@ -34,8 +48,8 @@ class FilePlan:
 class Format:
     """A kind of file.
 
-    `plan` opens a file on the driver, checks what can be checked, and cuts it into pieces; `read` reads a
-    piece on a worker. `options` is a frozen dataclass that checks itself (ParameterError "field problem") and
+    `plan` opens a file on the driver, checks what can be checked, and cuts it into work items; `read` reads an
+    item on a worker. `options` is a frozen dataclass that checks itself (ParameterError "field problem") and
     whose fields have a default and metadata {"about": …}. They are the group `input.NAME` of a config, or
     stand in `input` itself where `flat`; options given there choose the format.
     """
@@ -50,5 +64,51 @@ class Format:
     flat: bool = False
 
     def chosen_by(self, source: Source) -> bool:
-        """Whether options were given that only this format has."""
+        """Return whether options were given that only this format has."""
         return self.flat and any(isinstance(given, self.options or ()) for given in source.options)
+
+
+# --- formats of lines ---------------------------------------------------------------------------------------
+
+
+def plan_lines(
+    file: InputFile,
+    format: str,
+    compression: str | None,
+    source: Source,
+    *,
+    head: bytes,
+    columns: Sequence[str],
+    types: dict[str, pa.DataType],
+    whole: bool = False,
+    header: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
+) -> FilePlan:
+    """Cut a file of lines into byte ranges; one range where it is compressed, or must be read `whole`."""
+    if not head.strip() and len(head) < HEAD_BYTES - len(BOM):  # that was all of it
+        return FilePlan(columns, types, empty=True)
+    step = max(file.size, 1) if whole or compression is not None else source.item_bytes
+    ranges = ((start, min(start + step, file.size)) for start in range(0, file.size, step))
+    items = [
+        WorkItem(file.path, format, compression, start, stop, stop - start, header=header, numbers=numbers)
+        for start, stop in ranges
+    ]
+    return FilePlan(columns, types, items)
+
+
+def chunks_of(
+    blocks: Iterator[Block], parse: Callable[[Block], Iterator[Parsed]], plan: InputPlan, rejects: Rejects
+) -> Iterator[Chunk]:
+    """Yield the accepted records of each block, which `parse` gives in parts of decoded text."""
+    for block in blocks:
+        parts = [keep_good(arrays, plan, rejects, places, decoded=True) for arrays, places in parse(block)]
+        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else plan.empty
+        yield Chunk(batch, block.size, *rejects.take())
+
+
+def halves(block: Block, least: int) -> tuple[Block, Block] | None:
+    """Return the two halves of a block, cut at a newline; None where it is small or one line."""
+    middle = block.data.find(b"\n", len(block.data) // 2, -1) + 1  # the last newline parts nothing
+    if len(block.data) <= least or not middle:
+        return None
+    return Block(block.offset, block.data[:middle], 0), Block(block.offset + middle, block.data[middle:], 0)

@@ -1,9 +1,16 @@
-"""JSON lines: one object a line (`json_lines` has the rule), parsed by pyarrow in blocks where it reads the same.
+"""JSON lines: one object per line, parsed by pyarrow in blocks where it reads the same.
 
-A field inside of another object is named by its way, as in ``request.url``. An identifier
-may be text, a whole number, true or false; it travels as text. So does any other column, unless its use tells that it
-holds numbers or booleans: a number is text as it is written. A missing field and ``null`` are the
-same: no value. JSON text holds no raw newline, so a file may be cut at any of them.
+**What a record is** follows from its line alone. A line is a record if it is UTF-8 and holds one JSON object (RFC 8259,
+to any depth of nesting and any length of numbers) and nothing else but blanks and a byte-order mark before it, and none
+of the fields that are read occurs twice in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers,
+since many programs write them. Fields that are not read may hold anything that is JSON. A secret field
+(`Source.secrets`) has no say in that: where one is read, strings may hold bytes that are not UTF-8, and a secret that
+occurs twice is missing.
+
+A field inside of another object is named by its path, as in ``request.url``. An identifier may be text, a whole number,
+true or false; it travels as text. So does any other column, unless its use tells that it holds numbers or booleans: a
+number is text as it is written. A missing field and ``null`` are the same: no value. JSON text holds no raw newline, so
+a file may be cut at any of them.
 
 **The fast path reads what the rule reads.** pyarrow skips over newlines as over blanks. So a block is given to it only
 if every line begins with { and ends with } and holds no NUL, and its result is taken only if it has as many rows as the
@@ -18,7 +25,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
@@ -28,26 +34,14 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 from numpy.typing import NDArray
 
+from hushgram.contributions.keys import to_id
 from hushgram.errors import InputError
-from hushgram.exact.identifiers import to_id
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
-from hushgram.inputs.columns import Places, Texts, is_utf8, keep_good
-from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.columns import Texts, is_utf8
+from hushgram.inputs.formats.format import FilePlan, Format, Parsed, chunks_of, halves, plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem
 
-__all__ = ["FORMAT", "NESTED", "Float", "Int", "NoRecord", "load", "parse"]
-
-
-# One line of JSON: whether it is a record, and the values of its fields. The rule looks at the line alone.
-#
-# A line is a record if it is UTF-8 and holds one JSON object (RFC 8259, to any depth of nesting and any length of
-# numbers) and nothing else but blanks and a byte-order mark before it, and none of the fields that are read occurs
-# twice in it. NaN, Inf and Infinity, with or without a minus, are taken for numbers, since many programs write them.
-# Fields that are not read may hold anything that is JSON.
-#
-# A secret field (`Source.secrets`) has no say in that: where one is read, strings may hold bytes that are not UTF-8,
-# and a secret that occurs twice is missing.
+__all__ = ["FORMAT", "Float", "Int", "NoRecord", "load", "parse"]
 
 
 class Int(str):
@@ -63,10 +57,10 @@ class Float(str):
 
 
 class NoRecord(ValueError):
-    """Why a line is no record."""
+    """Raised for a line that is not a record; the message is the reason."""
 
 
-#: stands for an object or a list
+# Stands for an object or a list.
 NESTED = object()
 
 _STRING = r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
@@ -87,10 +81,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_int=Int, parse_floa
 
 
 def load(line: bytes, names: Collection[str], secrets: Collection[str] = ()) -> dict[str, Any]:
-    """The fields `names` of the object on a line, as far as they are there; `NoRecord` where there is none.
-
-    A name with dots is a way through objects: ``request.url``.
-    """
+    """Return the fields `names` of the object on a line, as far as they are there; `NoRecord` if it is not one."""
     fields = parse(line, "surrogateescape" if secrets else "strict")
     found: dict[str, Any] = {}
     for name in names:
@@ -102,11 +93,18 @@ def load(line: bytes, names: Collection[str], secrets: Collection[str] = ()) -> 
 
 
 def parse(line: bytes, errors: str = "strict") -> list[tuple[str, Any]]:
-    """The fields of the object on a line, repeated ones too."""
+    """Return the fields of the object on a line, repeated ones too."""
     try:
-        return _fields(line.decode("utf-8", errors))
+        text = line.decode("utf-8", errors)
     except UnicodeDecodeError:
         raise NoRecord("line is not UTF-8") from None
+    try:
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return _walk(text)  # too deep for it, or a spelling of infinity that it does not know
+    if not isinstance(value, _Object):
+        raise NoRecord("not a JSON object")
+    return value
 
 
 def _field(record: list[tuple[str, Any]], part: str, name: str, secret: bool) -> Any:
@@ -118,19 +116,8 @@ def _field(record: list[tuple[str, Any]], part: str, name: str, secret: bool) ->
     return values[0] if values else None
 
 
-def _fields(text: str) -> list[tuple[str, Any]]:
-    """The fields of the object that `text` is."""
-    try:
-        value = _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return _walk(text)  # too deep for it, or a spelling of infinity that it does not know
-    if not isinstance(value, _Object):
-        raise NoRecord("not a JSON object")
-    return value
-
-
 def _walk(text: str) -> list[tuple[str, Any]]:
-    """The same by one pass over the tokens with a stack, so that no depth is too deep."""
+    """Parse an object by one pass over its tokens with a stack, so that no depth is too deep."""
     stack: list[list[Any]] = []  # the objects and lists that are open
     names: list[str] = []  # the field of each of them that is being read
     whole: list[Any] = []
@@ -189,7 +176,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     head = read_head(file.path, compression, opener)
     if head.lstrip(_BLANKS + b"\n").startswith(b"["):
         raise InputError(
-            f"{file.path}: is a JSON array; write one object a line, as jq -c '.[]' does, or use another format"
+            f"{file.path}: is a JSON array; write one object per line, as jq -c '.[]' does, or use another format"
         )
     columns, numbers = _seen(head, source)
     types = {name: kind for name, kind in source.kinds.items() if name in columns}
@@ -199,7 +186,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
 
 
 def _seen(head: bytes, source: Source) -> tuple[list[str], tuple[str, ...]]:
-    """(fields seen, those of the needed ones that hold whole numbers) at the beginning of the file."""
+    """Return (fields seen, needed fields that hold whole numbers) at the beginning of the file."""
     seen: dict[str, None] = {}
     kinds: dict[str, set[type]] = {}
     for line in head.split(b"\n")[:_HEAD_LINES]:
@@ -213,59 +200,45 @@ def _seen(head: bytes, source: Source) -> tuple[list[str], tuple[str, ...]]:
         for name, value in record.items():
             if value is not None or name in seen:
                 kinds.setdefault(name, set()).add(type(value))
-    columns = list(
-        dict.fromkeys((*seen, *kinds, *source.secrets))
-    )  # a secret may be missing from all of them
+    # a secret may be missing from all of them
+    columns = list(dict.fromkeys((*seen, *kinds, *source.secrets)))
     return columns, tuple(name for name, found in kinds.items() if found - {type(None)} == {Int})
 
 
-@dataclass
-class _Guess:
-    """Which texts are written as numbers, as far as seen: a matter of speed alone."""
-
-    kinds: dict[str, pa.DataType]
+# Texts that are written as numbers, as far as seen: a matter of speed alone.
+_Guess = dict[str, pa.DataType]
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
-    """Batches of the item's lines."""
-    rejects = Rejects(item.path, plan.source.keep_bad)
-    guess = _Guess(dict.fromkeys(item.numbers, pa.int64()))
-    for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
-        parts = [
-            keep_good(arrays, plan, rejects, places, decoded=True)
-            for arrays, places in _parse(block, plan, rejects, guess, 7)
-        ]
-        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else plan.empty
-        yield Chunk(batch, block.size, *rejects.take())
+    """Read an item."""
+    rejects = Rejects(item.path, plan.source.keep_rejected)
+    guess: _Guess = dict.fromkeys(item.numbers, pa.int64())
+    blocks = line_blocks(item, opener, plan.source.block_bytes, rejects)
+    yield from chunks_of(blocks, lambda block: _parse(block, plan, rejects, guess, 7), plan, rejects)
 
 
-def _parse(
-    block: Block, plan: InputPlan, rejects: Rejects, guess: _Guess, others: int
-) -> Iterator[tuple[list[pa.Array], Places]]:
-    """(columns in the order of the schema, where the lines begin) of the block, in parts.
-
-    `others`: how many other guesses to try.
-    """
+def _parse(block: Block, plan: InputPlan, rejects: Rejects, guess: _Guess, others: int) -> Iterator[Parsed]:
+    """Parse a block of lines, in parts; `others` is how many other guesses to try."""
     if not block.data.strip(b"\r\n"):
         return
     arrays = _by_arrow(block.data, plan, guess, others)
-    middle = block.data.find(b"\n", len(block.data) // 2, -1) + 1  # the last newline parts nothing
     if arrays is not None:
         yield arrays, lambda: _places(block)
-    elif len(block.data) <= _SLOW_BYTES or not middle:
+        return
+    parts = halves(block, _SLOW_BYTES)
+    if parts is None:
         yield _line_by_line(block, plan, rejects)
-    else:
-        yield from _parse(Block(block.offset, block.data[:middle], 0), plan, rejects, guess, 0)
-        yield from _parse(Block(block.offset + middle, block.data[middle:], 0), plan, rejects, guess, 0)
+    for part in parts or ():
+        yield from _parse(part, plan, rejects, guess, 0)
 
 
 def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[pa.Array] | None:
-    """The columns by pyarrow, or None."""
+    """Parse lines by pyarrow; None where it refuses, or may read something else."""
     lines = _objects(data)
     if lines is None or not is_utf8(data):
         return None
     texts = _written_as_text(plan)
-    first = tuple(guess.kinds.get(name, pa.string()) for name in texts)
+    first = tuple(guess.get(name, pa.string()) for name in texts)
     rest = (kinds for kinds in product((pa.string(), pa.int64()), repeat=len(texts)) if kinds != first)
     for kinds in (first, *islice(rest, others)):
         chosen = dict(zip(texts, kinds, strict=True))
@@ -280,7 +253,7 @@ def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[
             if "changed from" not in str(problem):
                 return None
             continue
-        guess.kinds.update(chosen)
+        guess.update(chosen)
         if table.num_rows != lines:
             return None
         return [to_id(_column(table, f.name), f.type) for f in plan.raw]
@@ -288,7 +261,7 @@ def _by_arrow(data: bytes, plan: InputPlan, guess: _Guess, others: int) -> list[
 
 
 def _nested(fields: dict[str, pa.DataType]) -> pa.Schema | None:
-    """A schema in which names with dots are fields of structs; None where one name is a part of another's way."""
+    """Return a schema in which names with dots are fields of structs; None if one name is part of another's path."""
     tree: dict[str, Any] = {}
     for name, kind in fields.items():
         *way, last = name.split(".")
@@ -317,7 +290,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _objects(data: bytes) -> int | None:
-    """How many lines there are, if each of them begins with { and ends with }; None if not."""
+    """Return the number of lines, if each of them begins with { and ends with }; None if not."""
     if b"\0" in data or not data.startswith(b"{"):
         return None
     raw = np.frombuffer(data, np.uint8)
@@ -333,12 +306,12 @@ def _objects(data: bytes) -> int | None:
 
 
 def _places(block: Block) -> NDArray[np.int64]:
-    """Where lines begin, in a block without empty ones."""
+    """Return where lines begin, in a block without empty ones."""
     ends = np.flatnonzero(np.frombuffer(block.data, np.uint8) == 10) + 1
     return np.append(0, ends).astype(np.int64) + block.offset
 
 
-def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list[pa.Array], Places]:
+def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> Parsed:
     texts = Texts(plan)
     names, ids, written = plan.raw.names, plan.source.texts, _written_as_text(plan)
     at = block.offset
@@ -352,30 +325,21 @@ def _line_by_line(block: Block, plan: InputPlan, rejects: Rejects) -> tuple[list
             for name in ids:
                 if isinstance(record.get(name), Float):
                     raise NoRecord(f"{name} is a number with a fraction")
-            texts.add([_value(name, record.get(name), name in written, plan) for name in names], here, line)
+            secrets = plan.source.secrets
+            texts.add([_text(name, record.get(name), name in written, secrets) for name in names], here, line)
         except NoRecord as problem:
             rejects.add(str(problem), here, line)
-    return texts.arrays(rejects), texts.places
+    return texts.arrays(rejects)
 
 
 def _written_as_text(plan: InputPlan) -> list[str]:
-    """The columns in which a whole number is its text."""
+    """Return the columns in which a whole number is its text."""
     return [f.name for f in plan.raw if f.name in plan.source.texts or pa.types.is_string(f.type)]
 
 
-def _value(name: str, value: Any, whole: bool, plan: InputPlan) -> bytes | None:
-    """A value as its text; where it has none, `NoRecord`, but a secret is missing."""
-    try:
-        return _text(name, value, whole)
-    except NoRecord:
-        if name in plan.source.secrets:
-            return None
-        raise
-
-
-def _text(name: str, value: Any, whole: bool) -> bytes | None:
-    """A value as its text; `NoRecord` where it has none."""
-    if value is None:
+def _text(name: str, value: Any, whole: bool, secrets: Collection[str]) -> bytes | None:
+    """Return a value as its text; where it has none, `NoRecord`, but a secret is missing."""
+    if value is None or (value is NESTED and name in secrets):
         return None
     if isinstance(value, bool):
         return b"true" if value else b"false"
@@ -384,6 +348,8 @@ def _text(name: str, value: Any, whole: bool) -> bytes | None:
     try:
         text: bytes = value.encode()
     except UnicodeEncodeError:
+        if name in secrets:
+            return None
         raise NoRecord(f"{name} is not UTF-8") from None
     return b"0" if isinstance(value, Int) and text == b"-0" and whole else text
 

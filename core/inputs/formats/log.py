@@ -1,13 +1,13 @@
 r"""Log lines: a regular expression with named groups makes columns of them.
 
 The expression is RE2's (linear time, whatever the line), searched in each line; ``^`` and ``$`` anchor it. A
-line that does not match is set aside. Presets (`PRESETS`) are expressions for the logs of web servers.
+line that does not match is rejected. Presets (`PRESETS`) are expressions for the logs of web servers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Texts, keep_good, valid_text
-from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.formats.format import FilePlan, Format, Parsed, plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
-__all__ = [
-    "FORMAT", "PRESETS", "LogOptions", "group_of", "groups_of", "preset_columns", "preset_patterns",
-    "preset_types",
-]  # fmt: skip
+__all__ = ["FORMAT", "PRESETS", "LogOptions", "preset_columns", "preset_patterns"]
 
 
 # Formats of web servers' logs: their columns, and the expressions that find them in a line.
@@ -71,7 +67,7 @@ PRESETS = (*_SERVERS, "w3c")
 
 
 def preset_columns(preset: str, path: str, head: bytes) -> tuple[str, ...]:
-    """The columns of a file; those of `w3c` from the beginning of it."""
+    """Return the columns of a file; those of `w3c` from its beginning."""
     if preset in _SERVERS:
         return _SERVERS[preset][0]
     found = re.search(rb"^#Fields:[ \t]*([^\r\n]*)", head, re.MULTILINE)
@@ -82,33 +78,22 @@ def preset_columns(preset: str, path: str, head: bytes) -> tuple[str, ...]:
     return tuple(found.group(1).decode("utf-8", "replace").split())
 
 
-def preset_types(preset: str) -> dict[str, pa.DataType]:
-    """Types of columns that hold numbers."""
-    return {"status": pa.int64(), "bytes": pa.int64()} if preset in _SERVERS else {}
-
-
 def preset_patterns(preset: str, columns: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-    """The expressions to try on a line, one after the other; only what `names` needs is captured."""
+    """Return the expressions to try on a line, one after the other; only what `names` needs is captured."""
     if preset not in _SERVERS:
-        fields = (rf"(?P<{group_of(name)}>\S+)" if name in names else r"\S+" for name in columns)
+        fields = (rf"(?P<{_group_of(name)}>\S+)" if name in names else r"\S+" for name in columns)
         return ["^" + " ".join(fields) + "$"]
     _, before, tailed, behind = _SERVERS[preset]
     tail = _PLAIN_TAIL if tailed and {"referer", "agent"} & set(names) else ""
     general = _LINE + (f"(?:{_TAIL})?" if tailed else "")
     plain = (f"(?P<ip>{client})" + _PLAIN_LINE + tail for client in (_NAME, _IPV6))
     patterns = ("^" + before + pattern + behind for pattern in (*plain, general))
-    return [_only(pattern, columns, names) for pattern in patterns]
+    unused = re.compile(r"\(\?P<(?:" + "|".join(set(columns) - set(names)) + ")>")
+    return [unused.sub("(?:", pattern) for pattern in patterns]
 
 
-def _only(pattern: str, columns: tuple[str, ...], names: tuple[str, ...]) -> str:
-    for name in columns:
-        if name not in names:
-            pattern = pattern.replace(f"(?P<{name}>", "(?:")
-    return pattern
-
-
-def group_of(name: str) -> str:
-    """The name of a group for a column such as cs(User-Agent)."""
+def _group_of(name: str) -> str:
+    """Return the name of a group for a column such as cs(User-Agent)."""
     return re.sub(r"\W", "_", name)
 
 
@@ -130,16 +115,8 @@ class LogOptions:
             raise ParameterError("format log needs preset: access-log, or a pattern with named groups")
 
 
-def _patterns(source: Source, columns: tuple[str, ...]) -> list[str]:
-    """The expressions to try on each line, one after the other."""
-    options = source.option(LogOptions)
-    if options.preset is not None:
-        return preset_patterns(options.preset, columns, source.names)
-    return [str(options.pattern)]
-
-
-def groups_of(pattern: str) -> list[str]:
-    """The named groups, checked by the engine that will run the expression."""
+def _groups_of(pattern: str) -> list[str]:
+    """Return the named groups of an expression, checked by the engine that will run it."""
     try:
         kind = pc.extract_regex(pa.array([], pa.string()), pattern=pattern).type
     except (pa.ArrowInvalid, pa.ArrowKeyError) as problem:
@@ -155,15 +132,17 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     options = source.option(LogOptions)
     if source.secrets:
         raise InputError(
-            f"{file.path}: column {source.secrets[0]!r} is secret, and whether a line matches a pattern could tell it; "
-            "write the records as CSV, JSON lines or Parquet first"
+            f"{file.path}: column {source.secrets[0]!r} is secret, and whether a line matches a pattern could "
+            "reveal it; write the records as CSV, JSON lines or Parquet first"
         )
     head = read_head(file.path, compression, opener)
     types: dict[str, pa.DataType] = {}
     if options.preset is None:
-        columns = tuple(groups_of(str(options.pattern)))
+        columns = tuple(_groups_of(str(options.pattern)))
     else:
-        columns, types = preset_columns(options.preset, file.path, head), preset_types(options.preset)
+        columns = preset_columns(options.preset, file.path, head)
+        if options.preset in _SERVERS:
+            types = {"status": pa.int64(), "bytes": pa.int64()}
     types = {name: kind for name, kind in (types | source.kinds).items() if name not in source.texts}
     return plan_lines(
         file, "log", compression, source, head=head, columns=columns, types=types, header=columns
@@ -171,18 +150,21 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
-    """Batches of the item's lines."""
-    rejects = Rejects(item.path, plan.source.keep_bad)
-    patterns = _patterns(plan.source, item.header)
-    directives = plan.source.option(LogOptions).preset == "w3c"
+    """Read an item."""
+    rejects = Rejects(item.path, plan.source.keep_rejected)
+    options = plan.source.option(LogOptions)
+    if options.preset is None:
+        patterns = [str(options.pattern)]
+    else:
+        patterns = preset_patterns(options.preset, item.header, plan.source.names)
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
         lines, places = _split(block)
-        if directives:
+        if options.preset == "w3c":  # directives are not records
             records = pc.invert(pc.starts_with(lines, "#"))
             lines, places = lines.filter(records), places[records.to_numpy(zero_copy_only=False)]
         good = valid_text(lines)
         if good is not None:
-            _set_aside(lines, places, ~good, "line is not UTF-8", rejects)
+            rejects.add_rows("line is not UTF-8", np.flatnonzero(~good), places, _bytes_of(lines))
             lines, places = lines.filter(pa.array(good)), places[good]
         parts, kept = [], []
         for pattern in patterns:
@@ -192,14 +174,14 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
             parts.append(found.filter(matched))
             kept.append(places[rows])
             lines, places = lines.filter(pc.invert(matched)), places[~rows]
-        _set_aside(lines, places, np.ones(len(lines), bool), "line does not match", rejects)
+        rejects.add_rows("line does not match", np.arange(len(lines)), places, _bytes_of(lines))
         arrays = [_column(parts, field.name, plan.source) for field in plan.raw]
-        arrays, places = _typed(arrays, np.concatenate(kept), plan, rejects)
-        yield Chunk(keep_good(arrays, plan, rejects, places, decoded=True), block.size, *rejects.take())
+        typed, starts = _typed(arrays, np.concatenate(kept), plan, rejects)
+        yield Chunk(keep_good(typed, plan, rejects, starts, decoded=True), block.size, *rejects.take())
 
 
 def _split(block: Block) -> tuple[pa.Array, NDArray[np.int64]]:
-    """(lines without their ends, where they begin), without blank ones; by numpy, no Python object a line."""
+    """Return (lines without their ends, where they begin), without blank ones; no Python object per line."""
     data = block.data
     if BOM in data:  # at the beginning of a line it is no part of it (places behind it are less exact then)
         data = data.removeprefix(BOM).replace(b"\n" + BOM, b"\n")
@@ -213,29 +195,20 @@ def _split(block: Block) -> tuple[pa.Array, NDArray[np.int64]]:
     return lines.filter(full), offsets[:-1][full.to_numpy(zero_copy_only=False)] + block.offset
 
 
-def _set_aside(
-    lines: pa.Array, places: NDArray[np.int64], rows: NDArray[np.bool_], reason: str, rejects: Rejects
-) -> None:
-    where = np.flatnonzero(rows)
-    shown = where[: rejects.room(reason)]
-    for row in shown:
-        rejects.add(reason, int(places[row]), lines[int(row)].cast(pa.binary()).as_py())
-    if len(where) > len(shown):
-        rejects.add(reason, int(places[where[0]]), count=len(where) - len(shown))
+def _bytes_of(lines: pa.Array) -> Callable[[int], bytes]:
+    return lambda row: bytes(lines[row].cast(pa.binary()).as_py())
 
 
 def _column(parts: list[pa.StructArray], name: str, source: Source) -> pa.Array:
-    column = pa.concat_arrays([part.field(group_of(name)) for part in parts])
+    column = pa.concat_arrays([part.field(_group_of(name)) for part in parts])
     none = pc.equal(column, "")
     if source.option(LogOptions).preset is not None:
         none = pc.or_(none, pc.equal(column, "-"))
     return pc.if_else(none, pa.scalar(None, pa.string()), column)
 
 
-def _typed(
-    arrays: list[pa.Array], places: NDArray[np.int64], plan: InputPlan, rejects: Rejects
-) -> tuple[list[pa.Array], NDArray[np.int64]]:
-    """The columns in the types of the plan; a line with a number that is too large for its type is set aside."""
+def _typed(arrays: list[pa.Array], places: NDArray[np.int64], plan: InputPlan, rejects: Rejects) -> Parsed:
+    """Convert columns to the types of the plan; a line with a number that is too large for its type is rejected."""
     try:
         return [column.cast(f.type) for column, f in zip(arrays, plan.raw, strict=True)], places
     except pa.ArrowInvalid:
@@ -243,7 +216,7 @@ def _typed(
         rows = zip(*(column.cast(pa.binary()).to_pylist() for column in arrays), strict=True)
         for place, row in zip(places, rows, strict=True):
             texts.add(list(row), int(place), b" ".join(value or b"-" for value in row))
-        return texts.arrays(rejects), texts.places
+        return texts.arrays(rejects)
 
 
 FORMAT = Format("log", (".log",), _plan, _read, pieces="file and byte ranges", options=LogOptions, flat=True)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hushgram.contributions.keys import to_id
 from hushgram.errors import InputError
-from hushgram.exact.identifiers import to_id
 from hushgram.inputs.columns import keep_good
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
@@ -20,12 +20,12 @@ __all__ = ["FORMAT"]
 _BATCH_ROWS = 1 << 18
 _BATCH_BYTES = 64 << 20
 _FEW_ROWS = 64
-# What pyarrow raises on damaged files: names that are no UTF-8 are a ValueError, sizes that are none an OverflowError.
+# What pyarrow raises on damaged files: ValueError for names that are not UTF-8, OverflowError for sizes.
 _DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, MemoryError)
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
-    """Schema, work items and rows from the footer alone."""
+    """Return schema, work items and rows from the footer alone."""
     try:
         with opener(file.path) as raw:
             footer = pq.ParquetFile(raw)
@@ -54,7 +54,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """The type of a column, or of a field of a struct, as in request.url; None where there is none."""
+    """Return the type of a column, or of a field of a struct, as in request.url; None where there is none."""
     if name in schema.names:
         return schema.field(name).type
     first, *path = name.split(".")
@@ -74,8 +74,8 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
-    """Batches of the item's row groups."""
-    rejects = Rejects(item.path, plan.source.keep_bad)
+    """Read the row groups of an item."""
+    rejects = Rejects(item.path, plan.source.keep_rejected)
     names = plan.raw.names
     try:
         with opener(item.path) as raw:
@@ -91,7 +91,7 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
 
 
 def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
-    """Rows of a batch: 2^18, fewer where rows are so wide that the batch would be large.
+    """Return the rows of a batch: 2^18, fewer where rows are so wide that the batch would be large.
 
     The sizes of single columns in the footer must not be asked for: pyarrow ends the process where they are damaged.
     """
@@ -105,7 +105,7 @@ def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
 
 
 def _chunks(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Iterator[Chunk]:
-    """The good records of a batch: in halves where it cannot be converted whole, down to the record that cannot be."""
+    """Yield the accepted records of a batch, in halves where it cannot be converted, down to the record that cannot."""
     trial = Rejects(rejects.path, rejects.keep)
     try:
         arrays = [to_id(_column(batch, field.name), field.type) for field in plan.raw]

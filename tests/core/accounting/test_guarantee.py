@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hushgram.accounting import Event, Guarantee, Part
+from hushgram.accounting import Event, Guarantee
 from hushgram.errors import ParameterError
 
-ONE = (Part("laplace", Fraction(1)),)
-MIXED = (Part("size", Fraction(1, 50)), Part("threshold", Fraction(49, 50), Fraction(1, 10**6)))
+ONE = (Event("laplace", Fraction(1)),)
+MIXED = (Event("size", Fraction(1, 50)), Event("threshold", Fraction(49, 50), Fraction(1, 10**6)))
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_parts_add_up() -> None:
     events = [Event("threshold", "0.5", "1e-6"), Event("alp", "0.25"), Event("laplace", "0.25", "1e-6")]
     guarantee = Guarantee.of(events, unit="user")
     assert (guarantee.epsilon, guarantee.delta) == (Fraction(1), Fraction(2, 10**6))
-    assert [part.name for part in guarantee.parts] == ["threshold", "alp", "laplace"]
+    assert [part.kind for part in guarantee.parts] == ["threshold", "alp", "laplace"]
 
 
 def test_meaning_says_what_delta_is() -> None:
     assert Guarantee(MIXED).meaning() == (
         "Whether any one user is in the data or not changes the probability of any output by a factor of at most "
-        "e^1, but for a probability of 0.000001."
+        "e^1, except with probability 0.000001."
     )
     assert "what the secret bits" in Guarantee(ONE, "record", "secret bits changed").meaning().lower()
 

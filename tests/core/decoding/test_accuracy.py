@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import hushgram as hg
-from hushgram.decoding import AlpEvidence, Decoder
+from hushgram.decoding import AlpLikelihood, Decoder
 
 from .worlds import World, simulate, zipf
 
@@ -164,8 +164,8 @@ def test_no_sum_exceeds_what_the_release_says() -> None:
 def test_wrong_loads_are_noticed() -> None:
     """The broken twin: a decoder that takes the columns for empty misses the bounds above."""
     world = simulate(COUNTS)
-    honest, sizes = world.evidence, world.evidence.sizes
-    empty = AlpEvidence(
+    honest, sizes = world.likelihood, world.likelihood.sizes
+    empty = AlpLikelihood(
         world.released, flip=honest.flip, width=honest.width, sizes=sizes, ones=(sizes * 0.2).astype(np.int64)
     )
     broken = Decoder(world.released, empty)

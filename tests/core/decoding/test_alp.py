@@ -1,18 +1,18 @@
-"""ALP's evidence and the list against sums over all outcomes and against the definitions, written out."""
+"""ALP's likelihood and the list against sums over all outcomes and against the definitions, written out."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from hushgram.decoding.alp import AlpEvidence, pack_bits
+from hushgram.decoding.alp import AlpLikelihood, pack_bits
 
 from .worlds import made, patterns
 
 COUNTS = np.arange(0.0, 60.0)
 
 
-def brute(alp: AlpEvidence, bits: np.ndarray, y: int) -> float:
+def brute(alp: AlpLikelihood, bits: np.ndarray, y: int) -> float:
     """P(pattern | y), one column at a time."""
     product = 1.0
     for level, bit in enumerate(bits):
@@ -52,7 +52,7 @@ def test_rounding_is_unbiased_and_stops_at_the_bound() -> None:
 
 @pytest.mark.parametrize("cells", [2.0**20, None])
 def test_values_and_not_listed_add_up_to_one(cells: float | None) -> None:
-    alp = made(cells=cells)
+    alp = made(domain_size=cells)
     values = np.arange(18.0, 200.0)
     assert alp.released.value(values, COUNTS).sum(axis=0) + alp.released.hidden(COUNTS) == pytest.approx(
         np.ones(60)

@@ -1,4 +1,4 @@
-"""Evidence of noisy buckets: likelihoods against the definition, and answers on simulated releases of known counts."""
+"""Likelihood of noisy buckets against the definition, and answers on simulated releases of known counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushgram.decoding import BucketEvidence, Decoder, Released
+from hushgram.decoding import BucketLikelihood, Decoder, ReleasedNumbers
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import noise_of
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
@@ -24,14 +24,14 @@ RANGES = ((0, 0), (1, 10), (11, 40), (41, 100), (101, 10**9))
 
 @dataclass
 class World:
-    evidence: BucketEvidence
+    likelihood: BucketLikelihood
     found: np.ndarray
     values: np.ndarray
     listed: np.ndarray
 
     @property
     def decoder(self) -> Decoder:
-        return Decoder(self.evidence.released, self.evidence)
+        return Decoder(self.likelihood.released, self.likelihood)
 
     def lookups(self, chosen: Any = slice(None)) -> tuple[Any, Any, Any]:
         return self.found[chosen], self.values[chosen], self.listed[chosen]
@@ -54,28 +54,30 @@ def simulate(noise: str, contributions: int, pure: bool, share: float = 1.0, see
     size, step = 2 * KEYS, int(scale / 4) * 2 + 1
     cells = 2.0**28 if pure else None
     allowed = 0.03 * KEYS / cells if cells else 1e-6
-    bound = next(t for t in range(1, 10**6) if law.tail(np.array([float(t)]))[0] <= allowed)
+    threshold = next(t for t in range(1, 10**6) if law.tail(np.array([float(t)]))[0] <= allowed)
     place = rng.integers(0, size, len(COUNTS))
     levels = np.bincount(place, COUNTS, minlength=size).astype(np.int64) + draw(rng, noise, scale, size)
     levels = (levels + step // 2) // step
     noisy = COUNTS + draw(rng, noise, scale, len(COUNTS))
-    listed = (noisy >= bound) & (pure | (COUNTS > 0))
+    listed = (noisy >= threshold) & (pure | (COUNTS > 0))
     false = rng.poisson(allowed * cells) if cells else 0
-    zeros = bound + rng.geometric(1.0 - math.exp(-1.0 / scale), false) - 1  # Laplace noise beyond the bound
+    zeros = (
+        threshold + rng.geometric(1.0 - math.exp(-1.0 / scale), false) - 1
+    )  # Laplace noise beyond the bound
     real = listed & (COUNTS > 0)
     profile = np.array([np.count_nonzero(t <= COUNTS) for t in PROFILE_GRID], np.float64)
-    released = Released(
-        bound=bound,
+    released = ReleasedNumbers(
+        threshold=threshold,
         noise=law,
         listed=np.append(noisy[real], zeros[:false]),
-        cells=cells,
+        domain_size=cells,
         records=float(COUNTS.sum()),
         profile_at=np.array(PROFILE_GRID),
         profile=profile + laplace(rng, 100.0 * contributions, len(profile)),
         profile_noise=100.0 * contributions,
         keys=float(KEYS),
     )
-    evidence = BucketEvidence(
+    likelihood = BucketLikelihood(
         released,
         noise=law,
         step=step,
@@ -84,7 +86,7 @@ def simulate(noise: str, contributions: int, pure: bool, share: float = 1.0, see
         sample=levels[: int(size * share)],
         total=int(levels.sum()),
     )
-    return World(evidence, np.stack([place, levels[place]], axis=1), np.where(listed, noisy, 0), listed)
+    return World(likelihood, np.stack([place, levels[place]], axis=1), np.where(listed, noisy, 0), listed)
 
 
 CASES = [("laplace", 1, True), ("laplace", 8, True), ("laplace", 8, False), ("gaussian", 8, False)]
@@ -110,7 +112,7 @@ def test_the_unbiased_estimate_is_unbiased_and_knows_its_variance(case: Any, sha
     world = simulate(*case, share)
     decoder = world.decoder
     lookups = decoder._lookups(*world.lookups())
-    estimate, variance = world.evidence.unbiased(lookups.symbols, lookups.values, lookups.listed)
+    estimate, variance = world.likelihood.unbiased(lookups.symbols, lookups.values, lookups.listed)
     for least, most in RANGES:
         rows = within(least, most)
         error = (estimate - COUNTS)[rows]
@@ -122,7 +124,7 @@ def test_the_unbiased_estimate_is_unbiased_and_knows_its_variance(case: Any, sha
 def test_a_listed_key_is_read_twice(case: Any) -> None:
     """Far above the threshold the error is less than that of the list alone, and intervals hold."""
     world = simulate(*case)
-    rows = np.flatnonzero(world.listed & (3 * world.evidence.released.bound < COUNTS))
+    rows = np.flatnonzero(world.listed & (3 * world.likelihood.released.threshold < COUNTS))
     estimate, low, high = world.decoder.estimate(*world.lookups(rows))
     error = np.mean((estimate - COUNTS[rows]) ** 2)
     assert error < 0.9 * np.mean((world.values[rows] - COUNTS[rows]) ** 2)
@@ -148,10 +150,10 @@ def test_likelihoods_are_those_of_background_and_count() -> None:
     symbols = world.decoder._lookups(*world.lookups()).symbols[rows]
     alone = symbols[symbols % 2 == 0]
     seen, number = np.unique(alone, return_counts=True)
-    chance = world.evidence.factors(seen, np.array([1.0]))[0][:, 0]
+    chance = world.likelihood.factors(seen, np.array([1.0]))[0][:, 0]
     often = number >= 200
     assert number[often] / len(alone) == pytest.approx(chance[often], rel=0.25)
-    assert world.evidence.factors(world.evidence.every_symbol(), np.array([0.0, 5.0]))[0].sum(
+    assert world.likelihood.factors(world.likelihood.every_symbol(), np.array([0.0, 5.0]))[0].sum(
         axis=0
     ) == pytest.approx([1.0, 1.0], abs=1e-3)
 
@@ -159,15 +161,15 @@ def test_likelihoods_are_those_of_background_and_count() -> None:
 def test_classes_are_partitions() -> None:
     world = simulate("laplace", 8, True)
     counts = np.array([0.0, 3.0, 60.0])
-    evidence, values = world.evidence, np.array([evidence_bound(world), evidence_bound(world) + 50.0])
-    assert evidence.hidden_classes(counts).sum(axis=1) == pytest.approx(np.ones(3))
-    assert evidence.listed_classes(counts, values).sum(axis=2) == pytest.approx(np.ones((3, 2)))
+    likelihood, values = world.likelihood, np.array([threshold_of(world), threshold_of(world) + 50.0])
+    assert likelihood.hidden_classes(counts).sum(axis=1) == pytest.approx(np.ones(3))
+    assert likelihood.listed_classes(counts, values).sum(axis=2) == pytest.approx(np.ones((3, 2)))
     lookups = world.decoder._lookups(*world.lookups())
-    assert evidence.hidden_class(lookups.symbols).max() < evidence.hidden_classes(counts).shape[1]
+    assert likelihood.hidden_class(lookups.symbols).max() < likelihood.hidden_classes(counts).shape[1]
 
 
-def evidence_bound(world: World) -> float:
-    return float(world.evidence.released.bound)
+def threshold_of(world: World) -> float:
+    return float(world.likelihood.released.threshold)
 
 
 def test_real_keys_are_told_from_empty_cells() -> None:
@@ -176,7 +178,7 @@ def test_real_keys_are_told_from_empty_cells() -> None:
     real = world.decoder.real(*world.lookups(rows))
     shown = real >= 0.95
     assert np.mean(COUNTS[rows][shown] > 0) > 0.93
-    assert shown.sum() > 0.8 * np.count_nonzero(world.evidence.released.bound < COUNTS)
+    assert shown.sum() > 0.8 * np.count_nonzero(world.likelihood.released.threshold < COUNTS)
 
 
 def test_what_another_sketch_found_is_refused() -> None:
@@ -184,9 +186,9 @@ def test_what_another_sketch_found_is_refused() -> None:
     with pytest.raises(ParameterError, match="look all of them up in the same sketch"):
         world.decoder.estimate(np.array([[10**9, 0]]), [0], [False])
     with pytest.raises(ParameterError, match="step is wrong"):
-        BucketEvidence(
-            world.evidence.released,
-            noise=world.evidence.noise,
+        BucketLikelihood(
+            world.likelihood.released,
+            noise=world.likelihood.noise,
             step=2,
             size=9,
             places=[],
@@ -197,11 +199,11 @@ def test_what_another_sketch_found_is_refused() -> None:
 
 @pytest.mark.parametrize("empty", [0, 1])
 def test_few_buckets_and_no_list(empty: int) -> None:
-    released = Released(
-        bound=30, noise=noise_of("laplace").law(4.0), listed=[31] * empty, cells=2.0**16, records=5.0,
+    released = ReleasedNumbers(
+        threshold=30, noise=noise_of("laplace").law(4.0), listed=[31] * empty, domain_size=2.0**16, records=5.0,
         profile_at=[], profile=[], profile_noise=0.0, keys=3.0,
     )  # fmt: skip
-    evidence = BucketEvidence(
+    likelihood = BucketLikelihood(
         released,
         noise=noise_of("laplace").law(4.0),
         step=1,
@@ -210,7 +212,7 @@ def test_few_buckets_and_no_list(empty: int) -> None:
         sample=[0] * 64,
         total=0,
     )
-    decoder = Decoder(released, evidence)
+    decoder = Decoder(released, likelihood)
     found = np.array([[3, 2], [5, 40], [6, -(10**9)], [7, 10**9]])
     for estimator in ("posterior", "argmax", "unbiased"):
         answer = decoder.estimate(found, [31, 0, 0, 0], [True, False, False, False], estimator=estimator)

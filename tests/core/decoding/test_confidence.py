@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushgram.decoding import AlpEvidence
+from hushgram.decoding import AlpLikelihood
 from hushgram.decoding.alp import Patterns, pack_bits
 from hushgram.decoding.confidence import Confidence, OutcomeTable
 from hushgram.decoding.posterior import Outcomes, Posterior
@@ -19,14 +19,14 @@ from hushgram.noise.laws import GaussianLaw, LaplaceLaw
 from .worlds import made, patterns
 
 
-def coverage(alp: AlpEvidence, intervals: Any, counts: np.ndarray, span: int = 200) -> np.ndarray:
+def coverage(alp: AlpLikelihood, intervals: Any, counts: np.ndarray, span: int = 200) -> np.ndarray:
     """P(interval holds x | x), summed over every pattern and every value."""
     words = pack_bits(patterns(alp.levels))
     bits = alp.rounding(counts) @ np.exp(alp.log_patterns(words)).T
     low, high = intervals(Outcomes(words, np.full(len(words), -1)))
     held = (low <= counts[:, None]) & (counts[:, None] <= high)
     total = (bits * held).sum(axis=1) * alp.released.hidden(counts)
-    for value in range(alp.released.bound, alp.released.bound + span):
+    for value in range(alp.released.threshold, alp.released.threshold + span):
         low, high = intervals(Outcomes(words, np.full(len(words), value)))
         held = (low <= counts[:, None]) & (counts[:, None] <= high)
         total += (bits * held).sum(axis=1) * alp.released.value(np.array([float(value)]), counts)[0]
@@ -48,7 +48,7 @@ COLUMNS = {
 def test_every_count_is_held_at_least_at_the_level(
     columns: str, level: float, zero: bool, cells: float | None
 ) -> None:
-    alp = made(**COLUMNS[columns], cells=cells)
+    alp = made(**COLUMNS[columns], domain_size=cells)
     table = Confidence(alp.released, alp, fit_prior(alp.released, alp), level, zero)
     counts = np.arange(0.0 if zero else 1.0, 120.0)
     held = coverage(alp, table.interval, counts)
@@ -58,7 +58,7 @@ def test_every_count_is_held_at_least_at_the_level(
 
 def test_coarse_counts_keep_the_level() -> None:
     """With noise of 40 counts, candidate counts and values are taken together in steps of five."""
-    alp = made(bound=300, noise=40.0, width=90.0, listed=[310, 350, 4000])
+    alp = made(threshold=300, noise=40.0, width=90.0, listed=[310, 350, 4000])
     table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, zero=False)
     held = coverage(alp, table.interval, np.arange(1.0, 900.0, 2.0), span=1200)
     assert held.min() >= 0.95 - 2e-3
@@ -96,14 +96,14 @@ def test_credible_intervals_would_not_pass() -> None:
 # Intervals of keys that were chosen by looking -------------------------------------------------------------------
 
 
-def misses(alp: AlpEvidence, table: Confidence, counts: np.ndarray, span: int = 400) -> tuple[Any, Any]:
+def misses(alp: AlpLikelihood, table: Confidence, counts: np.ndarray, span: int = 400) -> tuple[Any, Any]:
     """P(interval misses x | x) of keys that are not listed and of listed ones; summed as such, so no digit is lost."""
     words = pack_bits(patterns(alp.levels))
     bits = alp.rounding(counts) @ np.exp(alp.log_patterns(words)).T
     low, high = table.interval(Outcomes(words, np.full(len(words), -1)))
     outside = (low > counts[:, None]) | (counts[:, None] > high)
     hidden, listed = (bits * outside).sum(axis=1) * alp.released.hidden(counts), np.zeros(len(counts))
-    for value in range(alp.released.bound, alp.released.bound + span):
+    for value in range(alp.released.threshold, alp.released.threshold + span):
         low, high = table.interval(Outcomes(words, np.full(len(words), value)))
         outside = (low > counts[:, None]) | (counts[:, None] > high)
         listed += (bits * outside).sum(axis=1) * alp.released.value(np.array([float(value)]), counts)[0]
@@ -113,7 +113,7 @@ def misses(alp: AlpEvidence, table: Confidence, counts: np.ndarray, span: int = 
 @pytest.mark.parametrize("among", [20, 10**4, 10**7, 10**10])
 @pytest.mark.parametrize("cells", [None, 2.0**60])
 def test_among_many_every_count_is_missed_by_at_most_its_share(among: int, cells: float | None) -> None:
-    alp = made(cells=cells)
+    alp = made(domain_size=cells)
     table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True, among)
     counts = np.arange(0.0, 200.0)
     assert np.all(np.add(*misses(alp, table, counts)) <= 0.05 / among * (1.0 + 1e-6))
@@ -123,9 +123,9 @@ def test_among_many_every_count_is_missed_by_at_most_its_share(among: int, cells
 @pytest.mark.parametrize("among", [1, 1_000, 10**8])
 def test_coarse_counts_keep_their_share_whatever_the_noise(law: Any, among: int) -> None:
     """Counts and values are taken together in steps of five, over which thin Gaussian tails change most."""
-    coarse = made(bound=300, noise=40.0, width=90.0, listed=[310, 350, 4000], cells=None)
+    coarse = made(threshold=300, noise=40.0, width=90.0, listed=[310, 350, 4000], domain_size=None)
     released = replace(coarse.released, noise=law)
-    alp = AlpEvidence(released, flip=0.2, width=90.0, sizes=coarse.sizes, ones=coarse.ones)
+    alp = AlpLikelihood(released, flip=0.2, width=90.0, sizes=coarse.sizes, ones=coarse.ones)
     table = Confidence(released, alp, fit_prior(released, alp), 0.95, True, among)
     counts = np.arange(0.0, 1500.0, 7.0)
     assert np.all(np.add(*misses(alp, table, counts, span=3_000)) <= 0.05 / among * 1.04)
@@ -135,7 +135,7 @@ def test_coarse_counts_keep_their_share_whatever_the_noise(law: Any, among: int)
 @pytest.mark.parametrize("cells", [None, 2.0**20])
 def test_intervals_of_listed_keys_hold_at_once(number: int, cells: float | None) -> None:
     """By the two bounds of the proof: given that the count is listed, or in any case."""
-    alp = made(cells=cells)
+    alp = made(domain_size=cells)
     table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True, number, listed=True)
     counts = np.arange(0.0 if cells else 1.0, 200.0)
     shares = 1.0 - alp.released.hidden(counts)
@@ -162,5 +162,5 @@ def test_outcomes_of_unlikely_counts_keep_their_digits(law: Any) -> None:
     exact = law.pmf(table.cuts[:-1, None, None] + wide - counts[:, None]).sum(axis=2).T
     assert exact[exact > 0].min() < 1e-14
     assert ranges[:, :-1] == pytest.approx(exact, rel=1e-6, abs=1e-30)
-    below = [math.fsum(law.pmf(np.arange(-400.0, released.bound) - x)) for x in counts]
+    below = [math.fsum(law.pmf(np.arange(-400.0, released.threshold) - x)) for x in counts]
     assert released.hidden(counts) == pytest.approx(below, rel=1e-6)

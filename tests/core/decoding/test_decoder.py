@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushgram.decoding import AlpEvidence
+from hushgram.decoding import AlpLikelihood
 from hushgram.errors import ParameterError
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
@@ -20,13 +20,13 @@ from .worlds import decoder as decoder_of
 
 
 @st.composite
-def releases(draw: Any) -> tuple[AlpEvidence, np.ndarray, np.ndarray, np.ndarray]:
+def releases(draw: Any) -> tuple[AlpLikelihood, np.ndarray, np.ndarray, np.ndarray]:
     """Any release at all, however hostile its noise, and some lookups."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     levels = draw(st.sampled_from([0, 1, 3, 6, 15, 16, 40]))
     sizes = rng.integers(1, 10 ** draw(st.integers(1, 6)), levels)
-    bound = draw(st.sampled_from([1, 2, 27, 500, 10**6]))
+    threshold = draw(st.sampled_from([1, 2, 27, 500, 10**6]))
     grid = np.array(PROFILE_GRID)[: draw(st.sampled_from([0, 1, 5, len(PROFILE_GRID)]))]
     alp = assembled(
         {
@@ -34,10 +34,10 @@ def releases(draw: Any) -> tuple[AlpEvidence, np.ndarray, np.ndarray, np.ndarray
             "width": draw(st.sampled_from([0.01, 4.7, 1e4])),
             "sizes": sizes,
             "ones": (rng.random(levels) * (sizes + 1)).astype(np.int64),
-            "bound": bound,
+            "threshold": threshold,
             "noise": draw(st.sampled_from([0.01, 2.0, 16.0, 3e4, 1e9])),
-            "listed": bound + rng.integers(0, 10 ** draw(st.integers(0, 12)), draw(st.integers(0, 30))),
-            "cells": draw(st.sampled_from([None, 1.0, 2.0**40, 2.0**64])),
+            "listed": threshold + rng.integers(0, 10 ** draw(st.integers(0, 12)), draw(st.integers(0, 30))),
+            "domain_size": draw(st.sampled_from([None, 1.0, 2.0**40, 2.0**64])),
             "records": draw(st.sampled_from([-1e3, 0.0, 1.0, 1e6, 1e12])),
             "profile_at": grid,
             "profile": rng.normal(0.0, 10.0 ** draw(st.integers(0, 9)), len(grid)),
@@ -47,7 +47,9 @@ def releases(draw: Any) -> tuple[AlpEvidence, np.ndarray, np.ndarray, np.ndarray
     )
     count = draw(st.integers(0, 20))
     listed = rng.random(count) < 0.5
-    values = np.where(listed, bound + rng.integers(0, 10**12, count) // 10 ** rng.integers(0, 13, count), -7)
+    values = np.where(
+        listed, threshold + rng.integers(0, 10**12, count) // 10 ** rng.integers(0, 13, count), -7
+    )
     return alp, rng.integers(0, 2, (count, levels)), values, listed
 
 
@@ -142,7 +144,7 @@ def test_lookups_of_another_sketch_are_refused() -> None:
         ("flip", 0.5),
         ("width", 0.0),
         ("noise", float("inf")),
-        ("bound", 0),
+        ("threshold", 0),
         ("ones", [1, 2, 3]),
         ("ones", [2000, 0, 0, 0]),
         ("sizes", [0, 700, 500, 400]),

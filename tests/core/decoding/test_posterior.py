@@ -15,7 +15,7 @@ from .worlds import made, patterns
 
 def by_hand(posterior: Posterior, bits: np.ndarray, value: int) -> np.ndarray:
     """Posterior weights of the atoms, one outcome at a time."""
-    alp, weight = posterior.evidence, np.zeros(len(posterior.at))
+    alp, weight = posterior.likelihood, np.zeros(len(posterior.at))
     for index, (x, mass) in enumerate(zip(posterior.at, posterior.mass, strict=True)):
         one = np.array([x])
         likely = alp.rounding(one)[0] @ np.exp(alp.log_patterns(pack_bits(bits[None, :]))[0])
@@ -31,7 +31,7 @@ def by_hand(posterior: Posterior, bits: np.ndarray, value: int) -> np.ndarray:
 @pytest.mark.parametrize("cells", [2.0**20, None])
 @pytest.mark.parametrize("present", [1.0, 0.4])
 def test_moments_and_intervals_follow_bayes_rule(present: float, cells: float | None) -> None:
-    alp = made(cells=cells)
+    alp = made(domain_size=cells)
     posterior = Posterior(alp.released, alp, fit_prior(alp.released, alp), present)
     rows = patterns(4)[[0, 3, 5, 15]]
     for value in (-1, 18, 24, 45):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushgram.decoding.decoder import normal_range, positive_range
+from hushgram.decoding.totals import normal_range, positive_range
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95, 0.99])

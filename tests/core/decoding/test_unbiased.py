@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushgram.decoding.alp import AlpEvidence, argmax_levels, pack_bits
+from hushgram.decoding.alp import AlpLikelihood, argmax_levels, pack_bits
 
 from .worlds import decoder, made, patterns
 
@@ -35,29 +35,29 @@ def test_argmax_of_packed_words_and_of_listed_keys() -> None:
 
 
 def expectation(
-    alp: AlpEvidence, counts: np.ndarray, kink: bool = True
+    alp: AlpLikelihood, counts: np.ndarray, kink: bool = True
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """E, Var and E of the estimated variance of the unbiased estimate for each count, over all outcomes."""
     released = alp.released
     words = pack_bits(patterns(alp.levels))
-    values = np.arange(released.bound, released.bound + 400)
+    values = np.arange(released.threshold, released.threshold + 400)
     word = np.concatenate([words, np.repeat(words, len(values))])
     value = np.concatenate([np.zeros(len(words), np.int64), np.tile(values, len(words))])
     listed = np.concatenate([np.zeros(len(words), bool), np.ones(len(words) * len(values), bool)])
     estimate, spread = alp.unbiased(word, value, listed)
     if not kink:
-        estimate[listed & (value == released.bound)] += alp.released.noise.variance / 2.0
+        estimate[listed & (value == released.threshold)] += alp.released.noise.variance / 2.0
     bits = alp.rounding(counts) @ np.exp(alp.log_patterns(words)).T  # (X, patterns)
     loose = bits * alp.released.hidden(counts)[:, None]
-    bound = bits[:, :, None] * alp.released.value(values.astype(float), counts).T[:, None, :]
-    chance = np.concatenate([loose, bound.reshape(len(counts), -1)], axis=1)
+    threshold = bits[:, :, None] * alp.released.value(values.astype(float), counts).T[:, None, :]
+    chance = np.concatenate([loose, threshold.reshape(len(counts), -1)], axis=1)
     mean = chance @ estimate
     return mean, chance @ estimate**2 - mean**2, chance @ spread
 
 
-@pytest.mark.parametrize(("bound", "width"), [(18, 5.0), (20, 5.0), (7, 2.3)])
-def test_the_unbiased_estimate_is_unbiased_for_every_count(bound: int, width: float) -> None:
-    alp = made(bound=bound, width=width, listed=[])
+@pytest.mark.parametrize(("threshold", "width"), [(18, 5.0), (20, 5.0), (7, 2.3)])
+def test_the_unbiased_estimate_is_unbiased_for_every_count(threshold: int, width: float) -> None:
+    alp = made(threshold=threshold, width=width, listed=[])
     counts = np.arange(0.0, 60.0)
     mean, variance, stated = expectation(alp, counts)
     assert mean == pytest.approx(counts, abs=0.002 * 2.0)

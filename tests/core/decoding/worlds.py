@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding import AlpEvidence, Decoder, Released
+from hushgram.decoding import AlpLikelihood, Decoder, ReleasedNumbers
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 
-def made(**changes: Any) -> AlpEvidence:
+def made(**changes: Any) -> AlpLikelihood:
     """A release of a few numbers; by default four columns, pure DP, no profile. Its list is in ``.released``."""
     numbers: dict[str, Any] = {
         "flip": 0.2,
         "width": 5.0,
         "sizes": [1000, 700, 500, 400],
         "ones": [500, 300, 170, 100],
-        "bound": 18,
+        "threshold": 18,
         "noise": 2.0,
         "listed": [18, 19, 25, 40, 400],
-        "cells": 2.0**20,
+        "domain_size": 2.0**20,
         "records": 3000.0,
         "profile_at": [],
         "profile": [],
@@ -34,14 +34,14 @@ def made(**changes: Any) -> AlpEvidence:
     return assembled({**numbers, **changes})
 
 
-def assembled(numbers: dict[str, Any]) -> AlpEvidence:
+def assembled(numbers: dict[str, Any]) -> AlpLikelihood:
     """The numbers of both parts in one."""
     columns = {name: numbers.pop(name) for name in ("flip", "width", "sizes", "ones")}
     noise = LaplaceLaw(numbers.pop("noise"))
-    return AlpEvidence(Released(noise=noise, **numbers), **columns)
+    return AlpLikelihood(ReleasedNumbers(noise=noise, **numbers), **columns)
 
 
-def decoder(alp: AlpEvidence) -> Decoder:
+def decoder(alp: AlpLikelihood) -> Decoder:
     """Of one release."""
     return Decoder(alp.released, alp)
 
@@ -51,18 +51,18 @@ class World:
     """A simulated release of known counts: what each key's lookup finds."""
 
     counts: NDArray[np.int64]
-    evidence: AlpEvidence
+    likelihood: AlpLikelihood
     bits: NDArray[np.uint8]
     values: NDArray[np.int64]
     listed: NDArray[np.bool_]
 
     @property
     def decoder(self) -> Decoder:
-        return decoder(self.evidence)
+        return decoder(self.likelihood)
 
     @property
-    def released(self) -> Released:
-        return self.evidence.released
+    def released(self) -> ReleasedNumbers:
+        return self.likelihood.released
 
     def lookups(self, chosen: Any = slice(None)) -> tuple[Any, Any, Any]:
         return self.bits[chosen], self.values[chosen], self.listed[chosen]
@@ -92,9 +92,9 @@ def simulate(
     ratio = math.exp(-1.0 / noise)
     cells = 2.0 ** math.ceil(math.log2(1e4 * keys)) if pure else None
     allowed = 0.03 * keys / cells if cells else 1e-6
-    bound = math.ceil(math.log(allowed * (1 + ratio)) / math.log(ratio))
-    levels = math.ceil(bound / width)
-    scaled = np.minimum(counts, bound) / width
+    threshold = math.ceil(math.log(allowed * (1 + ratio)) / math.log(ratio))
+    levels = math.ceil(threshold / width)
+    scaled = np.minimum(counts, threshold) / width
     y = np.floor(scaled + rng.random(len(counts))).astype(np.int64)
     reach = np.array([max(np.count_nonzero(y > level), 1) for level in range(levels)])
     sizes = np.maximum(np.sqrt(reach) / np.sqrt(reach).sum() * bits_per_key * keys, 64).astype(np.int64)
@@ -107,19 +107,19 @@ def simulate(
         column ^= rng.random(size) < 0.2
         bits[:, level], ones[level] = column[at], column.sum()
     values = counts + laplace(rng, noise, len(counts))
-    listed = (values >= bound) & (pure | (counts > 0))
+    listed = (values >= threshold) & (pure | (counts > 0))
     false = rng.poisson(allowed * cells) if cells else 0
-    zeros = bound + rng.geometric(1.0 - ratio, false) - 1
-    evidence = assembled(
+    zeros = threshold + rng.geometric(1.0 - ratio, false) - 1
+    likelihood = assembled(
         {
             "flip": 0.2,
             "width": width,
             "sizes": sizes,
             "ones": ones,
-            "bound": bound,
+            "threshold": threshold,
             "noise": noise,
             "listed": np.concatenate([values[listed & (counts > 0)], zeros]),
-            "cells": cells,
+            "domain_size": cells,
             "records": float(counts.sum() + laplace(rng, sizes_noise, 1)[0]),
             "profile_at": grid,
             "profile": exact + laplace(rng, sizes_noise, len(grid)),
@@ -127,7 +127,7 @@ def simulate(
             "keys": float(keys),
         }
     )
-    return World(counts, evidence, bits, np.where(listed, values, 0), listed)
+    return World(counts, likelihood, bits, np.where(listed, values, 0), listed)
 
 
 def zipf(keys: int, records: float, exponent: float = 1.1) -> NDArray[np.int64]:

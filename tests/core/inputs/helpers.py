@@ -46,7 +46,7 @@ def plan_of(paths: list[Path] | Path, **options: Any) -> InputPlan:
 
 
 def read_all(plan: InputPlan) -> tuple[list[dict[str, Any]], dict[str, int], list[dict[str, Any]]]:
-    """(rows sorted by their text, rejected by reason, records set aside)."""
+    """(rows sorted by their text, rejected by reason, rejected records)."""
     rows: list[dict[str, Any]] = []
     rejected: dict[str, int] = {}
     bad: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ def read_all(plan: InputPlan) -> tuple[list[dict[str, Any]], dict[str, int], lis
             size += chunk.size
             for reason, count in chunk.rejected.items():
                 rejected[reason] = rejected.get(reason, 0) + count
-            bad += chunk.bad.to_pylist() if chunk.bad is not None else []
+            bad += chunk.rejected_records.to_pylist() if chunk.rejected_records is not None else []
     assert abs(size - plan.bytes) <= len(plan.items)  # progress reaches its end
     return sorted(rows, key=repr), rejected, bad
 

@@ -33,8 +33,8 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ("content", "message"),
     [
         (None, "cannot be opened: No such file"),
-        (b"", "holds no keys; write one key a line"),
-        (b"\xef\xbb\xbf\r\n", "holds no keys; write one key a line"),
+        (b"", "has no keys; write one key per line"),
+        (b"\xef\xbb\xbf\r\n", "has no keys; write one key per line"),
         (b"a\nb\na\n", "lists 'a' twice; list each key once"),
         ("a\nb\n".encode("utf-16"), "is UTF-16 text; convert it to UTF-8"),
         (b"a\n\xff\n", "is not UTF-8 text; convert it to UTF-8"),

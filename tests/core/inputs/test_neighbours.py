@@ -30,17 +30,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.keys import as_column, canonical, decoded, one_array
+from hushgram.contributions.sums import Grid, wrong_values
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.identifiers import decoded, one_array
-from hushgram.exact.keys import as_column, canonical
-from hushgram.exact.weights import Grid, wrong_values
 from hushgram.inputs import InputFile, blocks, plan_inputs, read_item
 from hushgram.inputs.conditions import parse
-from hushgram.inputs.formats import FORMATS, csv_records, parquet
-from hushgram.inputs.shaping import STEPS, parse_recipe
+from hushgram.inputs.formats import FORMATS, parquet
+from hushgram.inputs.formats import csv as csv_format
+from hushgram.inputs.key_expressions import STEPS, parse_key_expression
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.transforms.shuffle.columns import Fields, columns_of
+from hushgram.transforms.shuffle.records import Fields, columns_of
 from tests.core.inputs.helpers import source_of
 
 FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "1500"))
@@ -156,7 +156,7 @@ class Reader:
     def read(
         self, content: bytes, block_bytes: int = 1 << 20, item_bytes: int = 1 << 20
     ) -> tuple[Counter[Any], int]:
-        """(rows, how many records were set aside)."""
+        """(rows, how many records were rejected)."""
         self.data = self._packed(content)
         plan = replace(self.plan, source=replace(self.plan.source, block_bytes=block_bytes))
         size = len(self.data)
@@ -241,8 +241,8 @@ def url_json(rng: random.Random) -> bytes:
     return json.dumps({"user": rng.choice([*URLS, 7]), "key": rng.choice(URLS)}).encode()
 
 
-#: recipes in which every step occurs
-RECIPES = [
+#: key_expressions in which every step occurs
+KEY_EXPRESSIONS = [
     "key | lower", "key | strip_query", "key | strip_fragment | substring 1 5", "key | host", "key | path 2",
     "key | truncate hour", "key | truncate day", "[key | truncate week, user]", "key | ip_prefix 20 40",
     "[user | host, key | words]", "key | lower | ngrams 2",
@@ -302,17 +302,26 @@ KINDS: dict[str, tuple[Callable[[], Reader], Callable[[random.Random], bytes], f
         lambda: Reader("a.jsonl", b"", b'{"user": 1, "key": "k"}\n',
                        ids=("user | truncate day", "[user, key | path 1]")), url_json, 0.03,
     ),
-    **{recipe: (
-        lambda recipe=recipe: Reader("a.csv", CSV, b"", newlines_in_values=False, ids=("user", recipe)), url_line, 0.02,
-    ) for recipe in RECIPES},
+    **{text: (
+        lambda text=text: Reader("a.csv", CSV, b"", newlines_in_values=False, ids=("user", text)), url_line, 0.02,
+    ) for text in KEY_EXPRESSIONS},
 }  # fmt: skip
 
 
 def test_every_format_and_every_step_is_among_them() -> None:
     names = {kind.split(" ")[0].split(".")[0] for kind in KINDS}
     assert names >= set(FORMATS)
-    recipes = [recipe for recipe in map(parse_recipe, RECIPES) if recipe is not None]
-    assert {step.name for recipe in recipes for part in recipe.parts for step in part.steps} == set(STEPS)
+    key_expressions = [
+        key_expression
+        for key_expression in map(parse_key_expression, KEY_EXPRESSIONS)
+        if key_expression is not None
+    ]
+    assert {
+        step.name
+        for key_expression in key_expressions
+        for part in key_expression.parts
+        for step in part.steps
+    } == set(STEPS)
     assert sum(share for *_, share in KINDS.values()) >= 1  # 10,000 files are so many
 
 
@@ -423,7 +432,7 @@ def test_well_quoted_records_may_hold_newlines() -> None:
 
 
 def test_badly_quoted_files_read_the_same_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_records, "MAX_SPAN_BYTES", 50)
+    monkeypatch.setattr(csv_format, "MAX_SPAN_BYTES", 50)
     reader, rng = Reader("a.csv", CSV, b""), random.Random(2)
     for _ in range(FILES // 20):
         content = b"\n".join(rng.choice([csv_line, well_quoted])(rng) for _ in range(rng.randrange(1, 12)))
@@ -447,7 +456,7 @@ def test_a_quote_that_stays_open_costs_its_own_line(monkeypatch: pytest.MonkeyPa
             assert bad == 1
             assert sum(rows.values()) == content.count(b"\n") - 1
     # with a quote further on that closes it, lines between the two are lost: bounded
-    monkeypatch.setattr(csv_records, "MAX_SPAN_BYTES", 1000)
+    monkeypatch.setattr(csv_format, "MAX_SPAN_BYTES", 1000)
     lines[500] = b'500,close"\n'
     rows, bad = Reader("a.csv", CSV, b"").read(b"".join(lines))
     assert (sum(rows.values()), bad) == (len(lines) - 1, 1)
@@ -572,7 +581,7 @@ def contributed(batch: pa.Table | pa.RecordBatch) -> Counter[Any]:
     grains = [grid.grains(taken.values[0], lambda: draws).tolist() for grid in GRIDS]
     users, keys = canonical(taken.users).to_pylist(), canonical(taken.keys).to_pylist()
     found = Counter(zip(users, keys, *grains, strict=True))
-    found["set aside"] = taken.bad
+    found["rejected"] = taken.rejected
     return found
 
 
@@ -617,7 +626,7 @@ def read_files(tables: list[pa.Table], rows: int, **options: Any) -> Counter[Any
     for item in plan.items:
         for chunk in read_item(item, plan, opener):
             found += contributed(pa.table(chunk.batch.columns[:3], ["user", "key", "n"]))
-            found["set aside"] += sum(chunk.rejected.values())
+            found["rejected"] += sum(chunk.rejected.values())
     return found + Counter()
 
 
@@ -691,6 +700,6 @@ def test_a_moment_that_python_has_no_object_for_is_no_reason_to_fail() -> None:
     far = pa.array([2**40, 1], pa.timestamp("s"))
     tables = [pa.table({"user": pa.array([None, "a"]), "key": ["k", "k"], "n": [1, 1], "t": far})]
     for keep in (False, True):
-        found = read_files(tables, 9, keep_bad=keep, columns=("n", "t"))
-        assert found["set aside"] == 1
+        found = read_files(tables, 9, keep_rejected=keep, columns=("n", "t"))
+        assert found["rejected"] == 1
         assert sum(found.values()) == 2

@@ -31,7 +31,9 @@ def test_format_from_the_name(name: str, expected: tuple[str, str | None]) -> No
 
 
 def test_unknown_ending_asks_for_the_format() -> None:
-    with pytest.raises(InputError, match=r"part-0: the name does not tell the format; set input\.format"):
+    with pytest.raises(
+        InputError, match=r"part-0: cannot tell the format from the file name; set input\.format"
+    ):
         format_of("part-0", ANY)
     format, compression = format_of("part-0.gz", Source(ids=("k",), format="jsonl"))
     assert (format.name, compression) == ("jsonl", "gzip")

@@ -57,7 +57,7 @@ def test_every_format_leaves_out_the_same(files: list[Path], condition: str) -> 
 
 def test_what_is_left_out_is_not_bad(tmp_path: Path) -> None:
     text = "user,key,status\n,/a,404\n,/b,200\nu,/c,200\nv,/d,\n"
-    plan = plan_of(write(tmp_path / "a.csv", text), where=parse("status = 200"), keep_bad=True)
+    plan = plan_of(write(tmp_path / "a.csv", text), where=parse("status = 200"), keep_rejected=True)
     rows, rejected, bad = read_all(plan)
     assert [row["user"] for row in rows] == ["u"]
     assert rejected == {"user is null": 1}

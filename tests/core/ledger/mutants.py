@@ -58,7 +58,7 @@ def build(path: Path) -> None:
             if number > 3:
                 ledger.commit(taken)
         summarise(ledger, "views")
-    Path(f"{path}.witness").unlink()  # the seals alone must do
+    Path(f"{path}.anchor").unlink()  # the hash chain must do without it
 
 
 def judge(path: Path) -> str:

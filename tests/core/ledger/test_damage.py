@@ -15,7 +15,7 @@ import pytest
 
 from hushgram.accounting import Budget, Event
 from hushgram.errors import LedgerError
-from hushgram.ledger import Ledger, Owner, Request, backup, tables
+from hushgram.ledger import Ledger, Owner, Request, backup, store
 
 FORK = multiprocessing.get_context("fork")
 HALF = [Event("alp", "0.5")]
@@ -82,7 +82,7 @@ def test_another_programs_database_is_not_taken_over(tmp_path: Path) -> None:
 
     with sqlite3.connect(tmp_path / "other.db") as connection:
         connection.execute("CREATE TABLE datasets (x)")
-    with pytest.raises(LedgerError, match="holds no ledger"):
+    with pytest.raises(LedgerError, match="contains no ledger"):
         attempt(tmp_path / "other.db")
 
 
@@ -113,9 +113,9 @@ def test_newer_version(url: str) -> None:
     with Ledger.create(url) as ledger:
         ledger.add_dataset("views", Budget(1))
         with ledger.store.write() as connection:
-            values = {"version": tables.VERSION + 1, "applied": tables.now()}
-            connection.execute(tables.schema_version.insert().values(**values))
-    with pytest.raises(LedgerError, match=rf"version {tables.VERSION + 1}.*upgrade hushgram"):
+            values = {"version": store.VERSION + 1, "applied": store.now()}
+            connection.execute(store.schema_version.insert().values(**values))
+    with pytest.raises(LedgerError, match=rf"version {store.VERSION + 1}.*upgrade hushgram"):
         Ledger(url)
     with pytest.raises(LedgerError, match="upgrade hushgram"):
         Ledger.create(url)
@@ -123,11 +123,9 @@ def test_newer_version(url: str) -> None:
 
 def test_older_version(url: str) -> None:
     with Ledger.create(url) as ledger, ledger.store.write() as connection:
-        connection.execute(tables.schema_version.update().values(version=tables.VERSION - 1))
+        connection.execute(store.schema_version.update().values(version=store.VERSION - 1))
     for opened in (Ledger, Ledger.create):
-        with pytest.raises(
-            LedgerError, match=rf"has version {tables.VERSION - 1}, .*older ones are not read"
-        ):
+        with pytest.raises(LedgerError, match=rf"has version {store.VERSION - 1}, .*older ones are not read"):
             opened(url)
 
 
@@ -181,8 +179,6 @@ def test_disk_that_takes_no_more(path: Path) -> None:
 
 def test_full_database(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own "database or disk is full", at the first page that the file would need."""
-    from hushgram.ledger import store
-
     before = store._set_up_sqlite
 
     def full(connection: object, record: object) -> None:
@@ -200,7 +196,7 @@ def test_full_database(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_full_disk_during_backup_leaves_no_half_copy(path: Path, tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be"), Ledger(f"sqlite:///{path}") as ledger:
         backup(ledger, str(tmp_path / "no" / "folder.db"))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db", "ledger.db.witness"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db", "ledger.db.anchor"]
 
 
 def test_erased_keys_leave_no_trace_in_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,9 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, LedgerError, ParameterError
 from hushgram.ledger import Ledger, Owner, Request, Reservation, backup, summarise
 from hushgram.ledger import ledger as module
-from hushgram.ledger.chain import Chain
-from hushgram.ledger.rows import seen_of
-from hushgram.ledger.seals import Sealer
-from hushgram.ledger.tables import releases
+from hushgram.ledger.hash_chain import write_macs
+from hushgram.ledger.keys import Macs
+from hushgram.ledger.store import releases
 
 NORTH, SOUTH, WEST = (f"part {n} of 4" for n in range(3))
 HALF = [Event("threshold", "0.3"), Event("alp", "0.2")]
@@ -47,7 +46,7 @@ def test_reserve_to_commit_charges_once_and_erases_the_key(ledger: Ledger) -> No
     first = reserve(ledger)
     assert first.status == "new"
     key = ledger.start(first)
-    ledger.let_go(first)
+    ledger.release_lease(first)
     again = reserve(ledger)
     assert again.status == "running"
     assert ledger.start(again) == key
@@ -73,7 +72,7 @@ def test_what_does_not_fit_is_refused_with_what_would(ledger: Ledger) -> None:
 
 def test_other_parameters_or_inputs_under_the_same_id_are_refused_by_name(ledger: Ledger) -> None:
     first = reserve(ledger, parameters={"key": "url"}, inputs={"a.csv": "3 bytes"})
-    ledger.let_go(first)
+    ledger.release_lease(first)
     with pytest.raises(LedgerError, match="key was url, is host"):
         reserve(ledger, parameters={"key": "host"}, inputs={"a.csv": "3 bytes"})
     with pytest.raises(LedgerError, match=r"input a.csv has changed"):
@@ -89,7 +88,7 @@ def test_other_parameters_or_inputs_under_the_same_id_are_refused_by_name(ledger
 def test_missing_inputs_are_forgiven_only_after_the_commit(ledger: Ledger) -> None:
     release(ledger, "monday", inputs={"a.csv": "3 bytes"})
     assert reserve(ledger, "monday", inputs=None).done
-    ledger.let_go(reserve(ledger, "tuesday", inputs={"a.csv": "3 bytes"}))
+    ledger.release_lease(reserve(ledger, "tuesday", inputs={"a.csv": "3 bytes"}))
     with pytest.raises(LedgerError, match=r"a.csv"):
         reserve(ledger, "tuesday", inputs=None)
 
@@ -105,7 +104,7 @@ def test_a_live_run_keeps_others_out_and_a_dead_one_does_not(
     monkeypatch.setattr(Owner, "is_dead", lambda self: True)
     second = reserve(ledger)
     assert second.status == "reserved"
-    for step in (ledger.start, ledger.renew, ledger.commit, ledger.cancel, ledger.let_go):
+    for step in (ledger.start, ledger.renew, ledger.commit, ledger.cancel, ledger.release_lease):
         with pytest.raises(LedgerError, match="taken over"):
             step(first)
     with pytest.raises(LedgerError, match="taken over"):
@@ -139,7 +138,7 @@ def test_a_second_run_must_make_the_same_bytes(ledger: Ledger) -> None:
     first = reserve(ledger)
     ledger.start(first)
     ledger.prepare(first, "a" * 64)
-    ledger.let_go(first)
+    ledger.release_lease(first)
     second = reserve(ledger)
     with pytest.raises(LedgerError, match="other bytes"):
         ledger.prepare(second, "b" * 64)
@@ -149,12 +148,12 @@ def test_a_second_run_must_make_the_same_bytes(ledger: Ledger) -> None:
 def test_abandon_keeps_the_charge_once_noise_may_exist(ledger: Ledger) -> None:
     drawn = reserve(ledger, "monday")
     ledger.start(drawn)
-    ledger.let_go(drawn)
+    ledger.release_lease(drawn)
     assert ledger.abandon("monday").charged
     assert ledger.spent("views").shared.total() == 2
     with pytest.raises(LedgerError, match=r"abandoned.*use another id"):
         reserve(ledger, "monday")
-    ledger.let_go(reserve(ledger, "tuesday"))
+    ledger.release_lease(reserve(ledger, "tuesday"))
     assert not ledger.abandon("tuesday").charged
     assert ledger.spent("views").shared.total() == 2
     assert reserve(ledger, "tuesday").release.attempt == 2
@@ -171,8 +170,8 @@ def test_abandon_refuses_what_is_finished_or_unknown_or_ambiguous(ledger: Ledger
     with pytest.raises(LedgerError, match="no release 'sunday'"):
         ledger.abandon("sunday")
     ledger.add_dataset("clicks", Budget(1))
-    ledger.let_go(reserve(ledger, "monday", dataset="clicks"))
-    with pytest.raises(LedgerError, match="say --dataset"):
+    ledger.release_lease(reserve(ledger, "monday", dataset="clicks"))
+    with pytest.raises(LedgerError, match="add --dataset"):
         ledger.abandon("monday")
     assert not ledger.abandon("monday", "clicks").charged
 
@@ -265,10 +264,10 @@ def test_parts_of_an_older_ledger_that_do_not_say_by_what_are_refused(ledger: Le
     with ledger.store.write() as connection:
         bare = releases.update().where(releases.c.id == reservation.release.id)
         connection.execute(bare.values(parameters="{}"))
-        Chain(Sealer.configured(), "").seal_all(connection, bytes(32))
+        write_macs(connection, Macs.configured(), bytes(32))
     with ledger.store.read() as connection:
-        account = ledger.account(connection, "views")
-        ledger.witness.note(seen_of(account, account.links[-1]), anew=True)
+        account = ledger.chain.read(connection, "views")
+        ledger.anchor.append(account.entry(account.links[-1]), anew=True)
     with pytest.raises(LedgerError, match=r"by input\.user: not recorded"):
         reserve(ledger, "south-1", users=SOUTH)
 
@@ -315,7 +314,7 @@ def test_secret_bits_are_counted_apart(ledger: Ledger) -> None:
         reserve(ledger, "another survey", events=bits)
     summary = summarise(ledger, "views")
     assert (summary.spent_epsilon, summary.left_epsilon, set(summary.kinds)) == ("0.9", "0.1", {"alp"})
-    assert summary.apart["secret bit"]["spent_epsilon"] == "0.8"
+    assert summary.other_relations["secret bit"]["spent_epsilon"] == "0.8"
     [line] = [line for line in summary.explain() if "secret bit" in line]
     assert "several records" in line
     assert ledger.spent("views", "secret bit").shared == {(Fraction(4, 5), 0): 1}
@@ -325,12 +324,12 @@ def test_secret_bits_are_counted_apart(ledger: Ledger) -> None:
 
 def test_a_key_for_questions_as_they_come_is_handed_out_once(ledger: Ledger) -> None:
     first = reserve(ledger, resumable=False)
-    ledger.let_go(first)
+    ledger.release_lease(first)
     again = reserve(ledger, resumable=False)  # nothing was drawn: it can be taken up
     ledger.start(again)
     with pytest.raises(LedgerError, match=r"begun before.*average its noise away.*another id"):
         ledger.start(again)
-    ledger.let_go(again)
+    ledger.release_lease(again)
     with pytest.raises(LedgerError, match="begun before"):
         ledger.start(reserve(ledger, resumable=False))
 
@@ -347,7 +346,7 @@ def test_two_releases_never_have_one_target(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="which is reserved"):
         reserve(ledger, "wednesday", target="out/b")
     ledger.start(taken)
-    ledger.let_go(taken)
+    ledger.release_lease(taken)
     with pytest.raises(LedgerError, match="out/a is that of"):
         reserve(ledger, "tuesday", target="out/a", events=[Event("alp", "0.1")])
     moved = reserve(ledger, "tuesday", target="out/c", events=[Event("alp", "0.1")])

@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_eight_runs_for_one_output_cost_one(ledger: Ledger, dataset: str) -> None:
     ledger.reserve(asking("first", "/out/a"), Owner.this())
     for number in range(7):
-        for ask in (ledger.look, lambda request: ledger.reserve(request, Owner.this())):
+        for ask in (ledger.preflight, lambda request: ledger.reserve(request, Owner.this())):
             with pytest.raises(LedgerError, match="output /out/a is that of release first of views"):
                 ask(asking(f"run-{number}", "/out/a", dataset))
     assert sum(row.charged for row in ledger.history("views") + ledger.history("others")) == 1
@@ -37,7 +37,7 @@ def test_eight_runs_for_one_output_cost_one(ledger: Ledger, dataset: str) -> Non
 def test_what_is_not_published_may_go_elsewhere(ledger: Ledger) -> None:
     taken = ledger.reserve(asking("run", "/out/a"), Owner.this())
     ledger.start(taken)
-    ledger.let_go(taken)
+    ledger.release_lease(taken)
     again = ledger.reserve(asking("run", "/out/b"), Owner.this())
     assert again.status == "running"
     found = ledger.find("views", "run")

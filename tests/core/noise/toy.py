@@ -17,7 +17,7 @@ __all__ = ["NOISE"]
 
 
 class ToyNoise(LaplaceNoise):
-    id = "toy"
+    name = "toy"
 
     def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
         return 2 * super().sample(scale, size, source)

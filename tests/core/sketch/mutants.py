@@ -67,7 +67,7 @@ def answers(path: Path) -> Any:
     """Everything that a reader does with a sketch."""
     sketch = hg.Sketch.open(path)
     found = [sketch.estimate(ASKED).to_pydict()]
-    if sketch.plan.space is not None:
+    if sketch.plan.layout is not None:
         found.append(repr(sketch.total(ASKED[:3])))
         found.append(sketch.estimate(ASKED, estimator="unbiased", interval="credible").to_pydict())
         found.append(repr(sketch.total(ASKED[:3], estimator="unbiased")))

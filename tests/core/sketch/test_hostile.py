@@ -20,9 +20,9 @@ import pytest
 import hushgram as hg
 from hushgram.encodings import integer_code
 from hushgram.errors import FormatError
+from hushgram.key_selection.threshold import Heavy
 from hushgram.sketch import heavy as heavy_file
 from hushgram.sketch import manifest as manifests
-from hushgram.sparse_histogram.threshold import Heavy
 from tests.core.sketch.mutants import Bench, answers
 from tests.golden import make as golden
 
@@ -93,11 +93,11 @@ def test_levels_of_any_size_are_decoded_or_refused(step: int, level: int, tmp_pa
     hg.release(golden.USERS, golden.KEYS, params, sketch, release_key=golden.KEY)
     body = json.loads((sketch / "manifest.json").read_text())
     body.pop("checksum")
-    levels = np.zeros(body["plan"]["space"]["buckets"], np.int64)
+    levels = np.zeros(body["plan"]["layout"]["buckets"], np.int64)
     levels[1] = level
     content = integer_code.encode(levels).tobytes()
     index = len(content).to_bytes(8, "little") + hashlib.sha256(content).digest()
-    body["plan"]["space"]["step"], body["sums"] = step | 1, [level]
+    body["plan"]["layout"]["step"], body["sums"] = step | 1, [level]
     for entry in body["files"]:
         for name, bytes_ in (("blocks-00000.bin", content), ("blocks.index", index)):
             if entry["name"] == name:
@@ -208,7 +208,7 @@ def test_what_compresses_beyond_measure_is_written_so_that_it_can_be_read() -> N
 
 def test_texts_with_one_fingerprint_are_found_by_their_text(tmp_path: Path) -> None:
     """Someone can make many keys with one fingerprint: a lookup searches among them, it does not walk."""
-    prints = hg.Sketch.open(HOME / "v2" / "text.sketch")._heavy[0]
+    prints = hg.Sketch.open(HOME / "v2" / "text.sketch")._storage.heavy.fingerprints
     fingerprint = int(prints[0])
     rows = 20_000
     texts = [b"%06d" % i for i in range(rows)]
@@ -231,20 +231,20 @@ def test_a_lookup_checks_the_blocks_that_it_needs(tmp_path: Path, monkeypatch: p
     params = hg.ReleaseParams(epsilon="4", max_contributions=8, expected_keys=400, expected_records=4000)
     sketch = hg.release(golden.USERS, golden.KEYS, params, tmp_path / "a", release_key=golden.KEY)
     reads: list[int] = []
-    space = sketch.plan.space
-    assert space is not None
+    layout = sketch.plan.layout
+    assert layout is not None
     prints = np.array([12345], np.uint64)
-    space.look_up(prints, sketch.manifest.seeds, lambda i: reads.append(i) or sketch._block(i))  # type: ignore[func-returns-value]
-    assert 0 < len(reads) < space.blocks
-    starts = np.cumsum([0, *space.block_lengths()])  # type: ignore[misc]
+    layout.look_up(prints, sketch.manifest.seeds, lambda i: reads.append(i) or sketch._storage.block(i))  # type: ignore[func-returns-value]
+    assert 0 < len(reads) < layout.blocks
+    starts = np.cumsum([0, *layout.block_lengths()])  # type: ignore[misc]
     content = bytearray((tmp_path / "a" / "blocks-00000.bin").read_bytes())
-    for block in range(space.blocks):
+    for block in range(layout.blocks):
         damaged = bytearray(content)
         damaged[starts[block]] ^= 1
         (tmp_path / "a" / "blocks-00000.bin").write_bytes(damaged)
         again = hg.Sketch.open(tmp_path / "a")
         if block in reads:
             with pytest.raises(FormatError, match=f"block {block} does not match"):
-                space.look_up(prints, again.manifest.seeds, again._block)
+                layout.look_up(prints, again.manifest.seeds, again._storage.block)
         else:
-            space.look_up(prints, again.manifest.seeds, again._block)
+            layout.look_up(prints, again.manifest.seeds, again._storage.block)

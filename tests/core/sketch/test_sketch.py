@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import hushgram as hg
+from hushgram.contributions.keys import column_positions
 from hushgram.errors import FormatError, InputError, OutputError, ParameterError
-from hushgram.exact.hashing import column_positions
 from hushgram.sketch import manifest as manifests
 from tests.golden import make as golden
 
@@ -80,7 +80,7 @@ def test_bits_are_where_the_format_says():
     body = json.loads((home / "manifest.json").read_text())
     raw = (home / "blocks-00000.bin").read_bytes()
     f = int(sketch.heavy(all=True)["fingerprint"][0].as_py())
-    columns = list(zip(body["plan"]["space"]["column_sizes"], body["seeds"], strict=True))
+    columns = list(zip(body["plan"]["layout"]["column_sizes"], body["seeds"], strict=True))
     index = (home / "blocks.index").read_bytes()
     assert len(index) == 40 * len(columns)  # each column is one block here
     start = 0
@@ -90,7 +90,7 @@ def test_bits_are_where_the_format_says():
         position = ((h >> 32) * bits) >> 32
         assert position == int(column_positions(np.array([f], np.uint64), sketch.manifest.seeds[i], bits)[0])
         byte = raw[start // 8 + position // 8]
-        found = sketch.plan.space.look_up(
+        found = sketch.plan.layout.look_up(
             np.array([f], np.uint64), sketch.manifest.seeds, sketch._storage.block
         )
         assert bool(byte >> (position % 8) & 1) == bool(found[0, i])
@@ -195,12 +195,12 @@ def put(*path_and_value):
         (put("plan", "encoding", None), "encoding"),
         (put("plan", "noise", "magic"), "noise 'magic'"),
         (put("plan", "unit", "cat"), "unit"),
-        (put("plan", "space", "column_sizes", [1 << 40]), "column_sizes"),
-        (put("plan", "space", "column_sizes", [1 << 62]), "column_sizes"),
-        (put("plan", "space", "column_sizes", [64] * 63), "column_sizes"),
-        (put("plan", "space", "width", "1/1000"), "width"),
-        (put("plan", "space", "cap", 1), "cap"),
-        (put("plan", "space", "alpha", "1e9"), "alpha"),
+        (put("plan", "layout", "column_sizes", [1 << 40]), "column_sizes"),
+        (put("plan", "layout", "column_sizes", [1 << 62]), "column_sizes"),
+        (put("plan", "layout", "column_sizes", [64] * 63), "column_sizes"),
+        (put("plan", "layout", "width", "1/1000"), "width"),
+        (put("plan", "layout", "cap", 1), "cap"),
+        (put("plan", "layout", "alpha", "1e9"), "alpha"),
         (put("plan", "domain_bits", 2**40), "domain_bits"),
         (put("plan", "domain_bits", None), "domain_bits"),
         (put("plan", "scale", "1e90"), "scale"),
@@ -220,7 +220,7 @@ def put(*path_and_value):
         (put("plan", "kind", "magic"), "kind"),
         (put("plan", "threshold", "x"), "threshold"),
         (lambda body: body.pop("plan"), "manifest field"),
-        (lambda body: body["plan"]["space"].pop("width"), "manifest field"),
+        (lambda body: body["plan"]["layout"].pop("width"), "manifest field"),
         (put("plan", "sizes", "profile", None), "profile"),
     ],
 )

@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.encodings.alp import MOST_LEVELS, level_keys
+from hushgram.encodings.alp import MAX_LEVELS, level_keys
 from hushgram.errors import HushgramError, ParameterError
+from hushgram.key_selection import threshold
 from hushgram.noise.laplace import NOISE
+from hushgram.noise.noises import NOISES
 from hushgram.numbers import rational, show
-from hushgram.sparse_histogram import threshold
-from hushgram.sparse_histogram.contributions import GRID, UserTotals
-from hushgram.sparse_histogram.kinds import CELLS_PER_KEY, PURE
+from hushgram.sparse_histogram.contribution_bounds import GRID, UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import (
     Plan,
-    _demand,
+    _layout_spec,
     expected_sizes,
     make_plan,
     make_public_plan,
     release_events,
 )
+from hushgram.sparse_histogram.selection import CELLS_PER_KEY, FINGERPRINTS
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 
@@ -144,11 +145,11 @@ def test_params_round_trip_and_add_up():
         ),
         ReleaseParams.paper(epsilon=0.7, max_contributions=3, expected_keys=10, expected_records=100),
     ):
-        again = ReleaseParams.from_text(json.loads(json.dumps(params.as_text())))
+        again = ReleaseParams.from_dict(json.loads(json.dumps(params.to_dict())))
         assert again == params
         assert params.split.size + params.split.threshold + params.split.encoding == params.epsilon
     with pytest.raises(ParameterError, match="unknown parameter"):
-        ReleaseParams.from_text({"epsilon": "1", "max_contributions": 1, "epsilom": "2"})
+        ReleaseParams.from_dict({"epsilon": "1", "max_contributions": 1, "epsilom": "2"})
 
 
 def sizes_for(keys=1000, records=5000, scale=Fraction(100)):
@@ -172,7 +173,12 @@ def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, re
     """Data never decide whether we fail: noise may make sizes negative, huge or crooked."""
     try:
         params = ReleaseParams(
-            epsilon=epsilon, delta=delta, max_contributions=most, max_per_key=min(per_key, most), alpha=alpha
+            epsilon=epsilon,
+            delta=delta,
+            max_contributions=most,
+            max_per_key=min(per_key, most),
+            alpha=alpha,
+            key_selection="threshold",
         )
     except ParameterError:
         return  # refused before any data
@@ -180,9 +186,9 @@ def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, re
     plan = make_plan(params, sizes)
     guarantee = plan.guarantee()
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
-    assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
-    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.space.column_sizes)
-    assert plan.space.levels == math.ceil(plan.threshold / plan.space.width) <= MOST_LEVELS
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.layout.column_sizes)
+    assert plan.layout.levels == math.ceil(plan.threshold / plan.layout.width) <= MAX_LEVELS
 
 
 @pytest.mark.parametrize("delta", ["1e-60", "1e-57", "1e-30"])
@@ -197,9 +203,9 @@ def test_the_smallest_delta_has_a_plan_that_holds(delta, noise):
 def test_no_number_of_keys_leads_to_a_higher_threshold(false_keys, domain_bits):
     params = ReleaseParams(epsilon="1", max_contributions=3, false_keys=false_keys, domain_bits=domain_bits)
     scale = make_plan(params, sizes_for(scale=Fraction(300))).scale
-    highest = PURE.highest_threshold(params, NOISE, scale)
+    highest = FINGERPRINTS.highest_threshold(params, NOISE, scale)
     keys = [16, 17, 1000, 1 << 30, 1 << 50, *((1 << b) // CELLS_PER_KEY + 1 for b in range(20, 63, 3))]
-    found = [PURE.threshold(params, n, NOISE, scale)[1] for n in keys]
+    found = [FINGERPRINTS.threshold(params, n, NOISE, scale)[1] for n in keys]
     assert max(found) <= highest <= max(found) + 3
 
 
@@ -209,12 +215,13 @@ def test_guarantee_is_computed_not_restated():
 
     for broken in (
         replace(plan, scale=plan.scale / 2),
-        replace(plan, space=replace(plan.space, width=plan.space.width - Fraction(1, 1000))),
+        replace(plan, layout=replace(plan.layout, width=plan.layout.width - Fraction(1, 1000))),
     ):
         with pytest.raises(ParameterError, match="Plan"):
             broken.guarantee()
     text = make_plan(
-        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8), sizes_for(scale=Fraction(800))
+        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold"),
+        sizes_for(scale=Fraction(800)),
     )
     with pytest.raises(ParameterError, match="too low"):
         replace(text, threshold=text.threshold - 1).guarantee()
@@ -225,8 +232,8 @@ def test_guarantee_is_computed_not_restated():
 def test_paper_setting():
     params = ReleaseParams.paper(epsilon="1", max_contributions=1, expected_keys=1000, expected_records=9000)
     plan = make_plan(params, expected_sizes(params))
-    assert (plan.domain_bits, plan.space.levels, plan.space.width) == (64, 15, 6)
-    assert set(plan.space.column_sizes) == {10048}  # 10 k, in whole words
+    assert (plan.domain_bits, plan.layout.levels, plan.layout.width) == (64, 15, 6)
+    assert set(plan.layout.column_sizes) == {10048}  # 10 k, in whole words
     assert (
         plan.threshold == threshold.pure_threshold(64, Fraction(1), NOISE, Fraction(2)) == 88
     )  # 2 ln(d/2)/ε = 87.3
@@ -234,8 +241,8 @@ def test_paper_setting():
 
 def test_level_keys_follow_the_profile():
     sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(800))
-    demand = _demand(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 12)
-    first, second, third = level_keys(demand, Fraction(4), 3)
+    spec = _layout_spec(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 12)
+    first, second, third = level_keys(spec, Fraction(4), 3)
     assert first == 100
     assert 50 <= second <= 100
     assert third < 10
@@ -243,17 +250,68 @@ def test_level_keys_follow_the_profile():
 
 def test_markov_sizes_without_a_profile():
     sizes = Sizes(1000, 100, (), Fraction(0))
-    demand = _demand(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 20)
-    assert level_keys(demand, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
+    spec = _layout_spec(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 20)
+    assert level_keys(spec, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
 
 
 def test_public_plan():
     plan = make_public_plan(ReleaseParams(epsilon="1", max_contributions=4), 50)
     assert plan.guarantee().epsilon == 1
     assert plan.scale == 4
-    with pytest.raises(ParameterError, match="delta"):
-        make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4), 50)
     assert issubclass(ParameterError, HushgramError)
+
+
+def test_noise_auto_lists_the_most_keys():
+    """The lower threshold decides, not the variance: from three keys per user on it is that of Gaussian noise."""
+    for most, encoding, expected in (
+        (1, "alp", "laplace"),
+        (3, "alp", "gaussian"),
+        (8, "buckets", "gaussian"),
+    ):
+        changes = {"max_contributions": most, "encoding": encoding, "key_selection": "threshold"}
+        params = ReleaseParams(epsilon="1", delta="1e-6", **changes)
+        assert params.noise == expected
+        plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
+        others = [ReleaseParams(epsilon="1", delta="1e-6", noise=name, **changes) for name in NOISES]
+        best = min(make_plan(each, plan.sizes).threshold for each in others)
+        assert plan.threshold == best
+        plan.guarantee()
+
+
+def test_a_threshold_below_the_joint_one_is_refused():
+    params = ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold")
+    plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
+    plan.guarantee()
+    with pytest.raises(ParameterError, match="too low for delta"):
+        replace(plan, threshold=plan.threshold - 2).guarantee()
+
+
+def test_public_keys_at_delta_take_the_smaller_noise():
+    """Gaussian noise grows with the root of C; where Laplace noise is smaller no delta is spent."""
+    plan = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=100), 50)
+    assert plan.noise_name == "gaussian"
+    assert 42 < plan.scale < 43
+    guarantee = plan.guarantee()
+    assert (guarantee.epsilon, guarantee.delta) == (1, Fraction(1, 10**6))
+    assert [event.kind for event in plan.events()] == ["gaussian"]
+    assert plan.params.sensitivity.classes == 0
+    assert Plan.from_dict(plan.to_dict()).to_dict() == plan.to_dict()
+    few = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4), 50)
+    assert (few.noise_name, few.scale, few.guarantee().delta) == ("laplace", 4, 0)
+    stated = make_public_plan(
+        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4, noise="gaussian", encoding="buckets"),
+        50,
+    )
+    assert stated.noise_name == "gaussian"
+    assert stated.guarantee().delta == Fraction(1, 10**6)
+
+
+def test_a_public_plan_with_less_noise_than_it_claims_is_refused():
+    plan = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=100), 50)
+    with pytest.raises(ParameterError, match="smaller"):
+        replace(plan, scale=plan.scale - Fraction(1, 16)).guarantee()
+    with pytest.raises(ParameterError, match="smaller"):  # Laplace noise has no δ to spend
+        replace(plan, noise_name="laplace", params=plan.params._changed(noise="laplace")).guarantee()
 
 
 # --- noise and shares -----------------------------------------------------------------------------------------------
@@ -261,7 +319,8 @@ def test_public_plan():
 
 def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
     def chosen(**changes):
-        return ReleaseParams(**{"epsilon": 1, "delta": "1e-6", "max_contributions": 20, **changes})
+        given = {"epsilon": 1, "delta": "1e-6", "max_contributions": 20, "key_selection": "threshold"}
+        return ReleaseParams(**{**given, **changes})
 
     assert chosen().noise == "gaussian"
     assert chosen(max_contributions=1).noise == "laplace"
@@ -269,9 +328,9 @@ def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
     assert chosen(max_per_key=20).noise == "laplace"  # one key may take all of C: nothing is gained
     assert chosen(noise="laplace").noise == "laplace"
     for params in (chosen(), chosen(noise="laplace"), chosen(encoding="buckets")):
-        assert ReleaseParams.from_text(params.as_text()) == params
-    old = {name: value for name, value in chosen(noise="laplace").as_text().items() if name != "noise"}
-    assert ReleaseParams.from_text(old).noise == "laplace"  # releases from before there was a choice
+        assert ReleaseParams.from_dict(params.to_dict()) == params
+    old = {name: value for name, value in chosen(noise="laplace").to_dict().items() if name != "noise"}
+    assert ReleaseParams.from_dict(old).noise == "laplace"  # releases from before there was a choice
 
 
 @pytest.mark.parametrize(
@@ -279,7 +338,19 @@ def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
     [
         ({"noise": "gaussian", "delta": 0}, "needs delta above 0"),
         ({"noise": "uniform"}, "noise must be auto or one of laplace, gaussian"),
-        ({"noise": "gaussian", "epsilon": "0.0001", "max_contributions": 1000}, "scale above 32768"),
+        (
+            {
+                "noise": "gaussian",
+                "epsilon": "0.0001",
+                "max_contributions": 1000,
+                "key_selection": "threshold",
+            },
+            "scale above 32768",
+        ),
+        ({"epsilon": "0.0001", "max_contributions": 1000}, "scale above 8192"),
+        ({"key_selection": "weights"}, "key_selection must be weighted or threshold"),
+        ({"key_selection": "weighted", "noise": "laplace"}, "needs delta above 0 and noise gaussian"),
+        ({"key_selection": "weighted", "delta": 0}, "needs delta above 0 and noise gaussian"),
         ({"split": "best"}, "split must be auto or shares by name"),
         ({"encoding": "bucket"}, "encoding must be one of alp, buckets"),
         ({"encoding": "buckets", "split": {"size": "0.02", "threshold": "0.5", "alp": "0.48"}}, "alp"),
@@ -301,7 +372,7 @@ def test_split_auto_follows_the_released_sizes():
         assert not plan.params.fit_split
         split = plan.params.split
         assert split.size + split.threshold + split.encoding == 1
-        assert Plan.from_text(json.loads(json.dumps(plan.as_text()))) == plan
+        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
         plan.guarantee()
         shares.append(split.threshold)
     assert shares[0] < shares[1]  # where many keys are just below the threshold, a lower one is worth more
@@ -322,20 +393,20 @@ def test_split_auto_of_alp_and_stated_shares_of_buckets():
 
 
 def test_guarantee_of_buckets_is_one_part_for_both_vectors():
-    for changes, name in (({}, "laplace"), ({"delta": "1e-6"}, "gaussian")):
+    for changes, name in (({}, "laplace"), ({"delta": "1e-6", "key_selection": "threshold"}, "gaussian")):
         params = ReleaseParams(epsilon=1, max_contributions=20, encoding="buckets", **changes)
         plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
-        parts = {part.name: part.epsilon for part in plan.guarantee().parts}
+        parts = {part.kind: part.epsilon for part in plan.guarantee().parts}
         assert parts == {"sizing": Fraction(1, 50), name: Fraction(49, 50)}
         smaller = replace(plan, scale=plan.scale * Fraction(9, 10))
         with pytest.raises(ParameterError):
             smaller.guarantee()
-        other = replace(plan.space, scale=plan.space.scale * Fraction(9, 10))
+        other = replace(plan.layout, scale=plan.layout.scale * Fraction(9, 10))
         with pytest.raises(ParameterError):
-            replace(plan, space=other).guarantee()
+            replace(plan, layout=other).guarantee()
         if changes:  # no two keys of a user may meet: the number of buckets is bound to the classes
             with pytest.raises(ParameterError, match="multiple"):
-                replace(plan, space=replace(plan.space, size=plan.space.size + 1)).guarantee()
+                replace(plan, layout=replace(plan.layout, size=plan.layout.size + 1)).guarantee()
 
 
 @pytest.mark.parametrize("unit", ["user", "record"])
@@ -354,9 +425,7 @@ def test_guarantee_and_ledger_events_are_one_thing(changes, unit):
     params = ReleaseParams(epsilon=1, max_contributions=20, **changes)
     sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(2000))
     guarantee, events = make_plan(params, sizes, unit).guarantee(), release_events(params, unit)
-    assert [(p.name, p.epsilon, p.delta) for p in guarantee.parts] == [
-        (event.kind, event.epsilon, event.delta) for event in events
-    ]
+    assert list(guarantee.parts) == list(events)
     assert {event.relation for event in events} == {guarantee.unit} == {unit}
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
 
@@ -365,23 +434,23 @@ def test_contributions_auto_keeps_its_part_of_epsilon():
     params = ReleaseParams(epsilon=2, max_contributions="auto")
     assert (params.choose_contributions, params.max_contributions) == (True, 1024)
     assert params.split.contributions == Fraction(1, 10)
-    assert ReleaseParams.from_text(params.as_text()) == params
+    assert ReleaseParams.from_dict(params.to_dict()) == params
     chosen = params.with_contributions(12)
     assert (chosen.choose_contributions, chosen.max_contributions) == (False, 12)
     assert chosen.split == params.split
-    with pytest.raises(ParameterError, match="from what is not said"):
+    with pytest.raises(ParameterError, match="user_totals are missing"):
         make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000))).guarantee()
     plan = make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000)))
     told = replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(10)))
     guarantee = told.guarantee()
-    assert {part.name: part.epsilon for part in guarantee.parts} == {
+    assert {part.kind: part.epsilon for part in guarantee.parts} == {
         "contributions": Fraction(1, 10),
         "sizing": params.split.size,  # the map of this scale is 24/1000, and all of the share is charged
         "threshold": params.split.threshold,
         "alp": params.split.encoding,
     }
     assert guarantee.epsilon == chosen.epsilon
-    assert Plan.from_text(json.loads(json.dumps(told.as_text()))) == told
+    assert Plan.from_dict(json.loads(json.dumps(told.to_dict()))) == told
     with pytest.raises(ParameterError, match="user_totals"):
         replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(9))).guarantee()
 

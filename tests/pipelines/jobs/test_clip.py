@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.clipping import clip_column
 from hushgram.errors import HushgramError
+from hushgram.mechanisms.clipping import clip_column
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
-from hushgram.pipelines.config import load_config
+from hushgram.pipelines.config.models import load_config
 from hushgram.pipelines.jobs.clip import ClipConfig
-from hushgram.pipelines.runner import load_job, run_stages
+from hushgram.pipelines.run.job_runner import load_job, run_stages
 
 KEY = ReleaseKey(bytes(range(32)))
 CONFIG = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hushgram.pipelines.runner import load_job
+from hushgram.pipelines.run.job_runner import load_job
 from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 CHANGED = (

@@ -9,11 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from hushgram.errors import LedgerError
-from hushgram.pipelines.config import JobConfig
-from hushgram.pipelines.fingerprints import flatten
+from hushgram.pipelines.config.models import JobConfig
 from hushgram.pipelines.jobs import job_class
 from hushgram.pipelines.jobs.job import NEUTRAL
-from hushgram.pipelines.runner import load_job, open_job_budget
+from hushgram.pipelines.run.budget import flatten
+from hushgram.pipelines.run.job_runner import load_job, open_job_budget
 from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 
@@ -55,8 +55,8 @@ def test_options_that_change_the_output_are_compared(home: Path, job: str, optio
 @pytest.mark.parametrize("job", JOBS)
 def test_options_without_effect_are_not(home: Path, job: str) -> None:
     neutral = ["output.path=elsewhere", "workers=2", "shards=3"]
-    if job != "randomized-response":  # which keeps no records that are set aside
-        neutral.append("input.bad_records=bad.jsonl")
+    if job != "randomized-response":  # which keeps no rejected records
+        neutral.append("input.rejected_records=rejected.jsonl")
     assert compared(job) == compared(job, *neutral)
 
 

@@ -12,10 +12,10 @@ import pytest
 import hushgram as hg
 from hushgram.errors import InputError
 from hushgram.inputs import InputPlan, Source
-from hushgram.pipelines.config import ConfigError
+from hushgram.pipelines.config.models import ConfigError
 from hushgram.pipelines.jobs.job import Job
-from hushgram.pipelines.release import run_release
-from hushgram.pipelines.runner import load_job, run_job
+from hushgram.pipelines.jobs.release import run_release
+from hushgram.pipelines.run.job_runner import load_job, run_job
 from hushgram.transforms.read_records import plan_records
 
 USERS = [f"u{i % 50}" for i in range(2000)]
@@ -73,15 +73,26 @@ def test_from_a_config(tmp_path: Path, plan: InputPlan, capsys: pytest.CaptureFi
     assert "public keys 3, each with Laplace noise of scale 4" in words
     assert "no count is off by more than" in words
     sketch = hg.Sketch.open(tmp_path / "out.sketch")
-    assert sketch.plan.kind.word == "public"
+    assert sketch.plan.selection.name == "public"
     sketch.verify()
+
+
+def test_gaussian_noise_from_a_config(
+    tmp_path: Path, plan: InputPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "list.txt").write_bytes(b"k5\nabsent\nk0\n")
+    run_job(load(tmp_path, "privacy.delta=1e-6", "privacy.max_contributions=40"))
+    words = " ".join(capsys.readouterr().out.split())
+    assert "public keys 3, each with Gaussian noise of scale 26." in words
+    sketch = hg.Sketch.open(tmp_path / "out.sketch")
+    assert sketch.guarantee.delta == load(tmp_path, "privacy.delta=1e-6").config.privacy.delta
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "cannot be opened: No such file"),
-        (b"\n\n", "holds no keys; write one key a line"),
+        (b"\n\n", "has no keys; write one key per line"),
         (b"a\nb\na\n", "lists 'a' twice; list each key once"),
     ],
 )
@@ -97,9 +108,9 @@ def test_lists_that_are_none(tmp_path: Path, plan: InputPlan, content: bytes | N
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("privacy.delta=1e-6", "privacy.delta must be 0 with a public list of keys"),
-        ("privacy.alpha=4", "privacy.alpha has no effect with a public list of keys; leave it out"),
-        ("sizes={records: 5, keys: 5}", "sizes have no effect with a public list of keys"),
+        ("privacy.noise=laplace", "privacy.noise has no effect with public keys; leave it out"),
+        ("privacy.alpha=4", "privacy.alpha has no effect with public keys; leave it out"),
+        ("sizes={records: 5, keys: 5}", "sizes have no effect with public keys"),
         ("privacy.domain.public_key=x", "did you mean public_keys?"),
     ],
 )

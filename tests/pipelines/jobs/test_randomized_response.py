@@ -99,14 +99,14 @@ def test_check_spends_nothing(home):
     [
         ("public=[income]", "holds 'income', which the secret 'rich' is made of"),
         ("input.user=city", "each record is protected by itself"),
-        ("input.bad_records=bad.jsonl", "in the local model no record leaves its reader as it is"),
+        ("input.rejected_records=rejected.jsonl", "in the local model no record leaves its reader as it is"),
         ("privacy.max_contributions=3", "epsilon holds for each record"),
-        ("privacy.delta=0.1", "purely private"),
+        ("privacy.delta=0.1", "has no delta"),
         ("privacy.epsilon=1000", "at most 30"),
         ("secrets={}", "secrets"),
         ("secrets={x: {column: income, equals: 3, at_least: 4}}", "exclude each other"),
         ("secrets={x: {where: income >=}}", "where expected a value at character 10"),
-        ("secrets={x: {where: income > 3, column: income}}", "give one of them"),
+        ("secrets={x: {where: income > 3, column: income}}", "or where is needed"),
         ("secrets={x: {where: city = 'Ulm'}}", "holds 'city', which the secret 'x' is made of"),
         ("secrets=[nothing]", "no column 'nothing'"),
         ("input.where=smokes = true", "tests 'smokes', which the secret 'smoker' is made of"),
@@ -136,7 +136,7 @@ def test_questions_that_cannot_be_asked(home):
     assert "no manifest.json" in str(call("ask", "in").exception)
 
 
-def test_bad_records_behind_the_first_blocks_stop_it(home):
+def test_rejected_records_behind_the_first_blocks_stop_it(home):
     good = "2026,Paris\n" * 110_000
     (home / "in/b.csv").write_text("income,city\n" + good + "2026,Paris,75001\n" * 9000)
     config = CONFIG.replace("*.parquet", "b.csv").replace("[city, age]", "[city]")
@@ -146,7 +146,7 @@ def test_bad_records_behind_the_first_blocks_stop_it(home):
     )
     problem = call("randomize", "survey.yaml").exception
     assert f"b.csv, line 110002 (byte {len(good) + 12}): 3 fields instead of 2; more than" in str(problem)
-    assert "bad_records" not in str(problem)
+    assert "rejected_records" not in str(problem)
     assert not (home / "out/survey").exists()
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from hushgram import Sketch
+from hushgram import ReleaseKey, ReleaseParams, Sketch, release
 from hushgram.accounting import Budget
 from hushgram.errors import BudgetExceeded, HushgramError
 from hushgram.ledger import Ledger
@@ -69,7 +69,7 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
         "alpha 3",
         "if 10,000 records of 1,000 keys",
         "size about",
-        "heavy keys from a noisy count of",
+        "heavy keys",
         "root mean square",
         "input 1 file (parquet)",
         "400 rows (exact, not for publication)",
@@ -78,6 +78,18 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     ):
         assert expected in words
     assert not (home / "out" / "urls.sketch").exists()
+
+
+@pytest.mark.parametrize("delta", ["0", "1e-2"])
+def test_a_list_alone_by_a_threshold_is_that_of_the_library(home: Path, delta: str) -> None:
+    stated = f"privacy={{epsilon: 9, delta: {delta}, max_contributions: 1, encoding: none}}"
+    result = call("urls.yaml", "--set", stated)
+    assert result.exit_code == 0, result.exception
+    params = ReleaseParams(epsilon=9, delta=delta, max_contributions=1, encoding="none")
+    assert params.key_selection == "threshold"
+    release(USERS, KEYS, params, "library.sketch", release_key=ReleaseKey(bytes([7]) * 32), name="urls")
+    assert files(home / "out/urls.sketch") == files(home / "library.sketch")
+    assert Sketch.open("library.sketch").heavy(all=True).num_rows > 0
 
 
 def test_check_asks_the_ledger_and_charges_nothing(home: Path) -> None:
@@ -100,7 +112,7 @@ def test_check_asks_the_ledger_and_charges_nothing(home: Path) -> None:
 
 
 def test_release_writes_a_sketch_and_says_what_next(home: Path) -> None:
-    result = call("urls.yaml", "--set", "input.bad_records=bad.jsonl")
+    result = call("urls.yaml", "--set", "input.rejected_records=rejected.jsonl")
     assert result.exit_code == 0, result.exception
     words = " ".join(result.stdout.split())
     assert "read 400 records in" in words
@@ -124,18 +136,17 @@ def test_the_same_records_give_the_same_bytes_from_every_format(home: Path) -> N
         assert files(home / "out" / name) == files(home / "out/parquet")
 
 
-def test_dates_and_bad_records(home: Path) -> None:
+def test_dates_and_rejected_records(home: Path) -> None:
     (home / "2026-11-15.csv").write_text("user_id,url\nu1,/a\n,/b\nu2\n")
     dated = ["release=urls-{date}", "input.path={date}.csv", "output.path=out/{date}.sketch"]
-    dated += ["input.bad_records=bad.jsonl", "input.max_bad_share=0.7"]
+    dated += ["input.rejected_records=rejected.jsonl", "input.max_rejected_share=0.7"]
     arguments = [part for text in dated for part in ("--set", text)]
     result = call("urls.yaml", "--date", "2026-11-15", *arguments)
     assert result.exit_code == 0, result.exception
-    assert (
-        "2 bad records (exact, not for publication): 1 fields instead of 2: 1; user_id is null: 1"
-        in " ".join(result.stdout.split())
+    assert "2 records (exact, not for publication): 1 fields instead of 2: 1; user_id is null: 1" in " ".join(
+        result.stdout.split()
     )
-    assert len((home / "bad.jsonl").read_text().splitlines()) == 2
+    assert len((home / "rejected.jsonl").read_text().splitlines()) == 2
     assert Sketch.open("out/2026-11-15.sketch").manifest.release == "urls-2026-11-15"
 
 
@@ -186,13 +197,13 @@ def test_empty_input_json_log_and_beam_options(home: Path) -> None:
     Sketch.open("out/urls.sketch").verify()
 
 
-def test_lookups_go_through_the_recipe_of_the_release(home: Path) -> None:
+def test_lookups_go_through_the_key_expression_of_the_release(home: Path) -> None:
     key = 'input.key=[user_id | substring 0 1, "url | path 1"]'
     settings = [key, "input.where=user_id != 'u7'", "privacy.epsilon=50", "privacy.max_contributions=1"]
     result = call("urls.yaml", *(word for text in settings for word in ("--set", text)))
     assert result.exit_code == 0, result.exception
     sketch = Sketch.open("out/urls.sketch")
-    assert sketch.manifest.recipe == "[user_id | substring 0 1, url | path 1]"
+    assert sketch.manifest.key_expression == "[user_id | substring 0 1, url | path 1]"
     told = sketch.estimate(['["u7","https://example.org/0?q#f"]', '["u","/0"]', "other"]).to_pylist()
     assert [row["key"] for row in told] == ['["u","/0"]', '["u","/0"]', "other"]
     assert told[0]["estimate"] == told[1]["estimate"] > 5 > told[2]["estimate"]
@@ -220,7 +231,7 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     assert spent == {
         "contributions": Fraction(1, 20),
         "sizing": Fraction(1, 50),
-        "gaussian": Fraction(93, 100),
+        "weighted-selection": Fraction(93, 100),
     }
 
 
@@ -239,7 +250,7 @@ BUCKETS = ("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: 20, en
 def test_records_of_one_key_have_gaussian_buckets(home: Path, value: bool) -> None:
     """One key meets no other of its record in a bucket, so that nothing has to be kept apart."""
     pq.write_table(pa.table({"url": KEYS, "n": list(range(400))}), home / "in/a.parquet")
-    sums = (", noise: gaussian, max_value: 10, unit: 1", "value: n") if value else ("", "")
+    sums = (", noise: gaussian, max_value: 10, granularity: 1", "value: n") if value else ("", "")
     result = call(
         "urls.yaml",
         *("--set", f"input={{path: in/*.parquet, key: url, {sums[1]}}}"),
@@ -248,7 +259,7 @@ def test_records_of_one_key_have_gaussian_buckets(home: Path, value: bool) -> No
     assert result.exit_code == 0, result.exception
     sketch = Sketch.open("out/urls.sketch")
     assert sketch.guarantee.unit == "record"
-    assert {part.name for part in sketch.guarantee.parts} == {"sizing", "gaussian"}
+    assert {part.kind for part in sketch.guarantee.parts} == {"sizing", "gaussian"}
 
 
 def test_gaussian_buckets_are_refused_where_keys_of_one_record_may_meet(home: Path) -> None:

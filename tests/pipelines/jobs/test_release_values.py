@@ -16,7 +16,7 @@ from hushgram import Sketch
 from hushgram.errors import HushgramError
 from hushgram.pipelines.cli import cli
 
-PRIVACY = "{epsilon: 1, max_contributions: 8000, max_value: 1000, unit: 125}"
+PRIVACY = "{epsilon: 1, max_contributions: 8000, max_value: 1000, granularity: 125}"
 
 
 @pytest.fixture
@@ -80,25 +80,37 @@ def test_a_column_is_added_up(here: Path, name: str) -> None:
         ),
     ],
 )
-def test_values_that_cannot_be_are_set_aside(here: Path, name: str, bad: list[str]) -> None:
+def test_values_that_cannot_be_are_rejected(here: Path, name: str, bad: list[str]) -> None:
     missing = {"data.csv": "7,/a,\n", "data.jsonl": '{"user": 7, "url": "/a", "bytes": null}\n'}[name]
     with open(name, "a") as file:
         file.writelines([*bad, missing])  # what is missing adds nothing, and is not bad
-    done = run(name, extra=", bad_records: bad.jsonl")
+    done = run(name, extra=", rejected_records: rejected.jsonl")
     assert done.exit_code == 0, done.output
-    assert f"{len(bad)} bad records" in done.output
-    assert len(Path("bad.jsonl").read_text().splitlines()) == len(bad)
+    assert f"{len(bad)} records" in done.output
+    assert len(Path("rejected.jsonl").read_text().splitlines()) == len(bad)
 
 
 @pytest.mark.parametrize(
     ("privacy", "value", "words"),
     [
         ("{epsilon: 1, max_contributions: 8}", "bytes", "privacy.max_value"),
-        ("{epsilon: 1, max_contributions: 8, max_value: 4}", "bytes", "privacy.unit"),
-        ("{epsilon: 1, max_contributions: 8, max_value: 3, unit: 2}", "bytes", "whole number of units"),
-        ("{epsilon: 1, max_contributions: 8, max_value: 4, unit: 0}", "bytes", "unit must be above 0"),
-        ("{epsilon: 1, max_contributions: 2000000000, max_value: 4, unit: 1}", "bytes", "2^20"),
-        ("{epsilon: 1, max_contributions: 8, max_value: 4, unit: 1, max_per_key: 2}", "bytes", "max_per_key"),
+        ("{epsilon: 1, max_contributions: 8, max_value: 4}", "bytes", "privacy.granularity"),
+        (
+            "{epsilon: 1, max_contributions: 8, max_value: 3, granularity: 2}",
+            "bytes",
+            "whole multiple of granularity",
+        ),
+        (
+            "{epsilon: 1, max_contributions: 8, max_value: 4, granularity: 0}",
+            "bytes",
+            "granularity must be above 0",
+        ),
+        ("{epsilon: 1, max_contributions: 2000000000, max_value: 4, granularity: 1}", "bytes", "2^20"),
+        (
+            "{epsilon: 1, max_contributions: 8, max_value: 4, granularity: 1, max_per_key: 2}",
+            "bytes",
+            "max_per_key",
+        ),
         (PRIVACY, "url", "another column"),
         (PRIVACY, "text", "values must be whole numbers"),
         (PRIVACY, "nothing", "no column 'nothing'"),
@@ -130,7 +142,7 @@ def test_a_bound_without_values_is_refused(here: Path) -> None:
 
 def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> None:
     """max_contributions auto with a tiny unit: what users count at most, what the cut took, what to expect."""
-    privacy = "{epsilon: 1, max_contributions: auto, max_value: 0.001, unit: 0.0001}"
+    privacy = "{epsilon: 1, max_contributions: auto, max_value: 0.001, granularity: 0.0001}"
     checked = run("data.parquet", "--check", privacy=privacy)
     assert checked.exit_code == 0, checked.exception
     assert not re.search(r": 0\.0 \(root|intervals 0 wide", checked.stdout)

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.errors import HushgramError
-from hushgram.exact.contributions import Bounds, Contributions
+from hushgram.mechanisms.svt.exact_answers import pack_records, unpack_records
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
-from hushgram.pipelines.config import load_config
+from hushgram.pipelines.config.models import load_config
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig, SparseVectorJob
-from hushgram.pipelines.runner import load_job, run_stages
-from hushgram.svt.exact_answers import pack_records, unpack_records
+from hushgram.pipelines.run.job_runner import load_job, run_stages
 
 KEY = ReleaseKey(bytes(range(32)))
 CONFIG = """
@@ -260,4 +260,4 @@ def test_mistakes_are_one_line_before_anything_runs(job_dir, overrides, message)
 @pytest.mark.parametrize("name", ["alerts", "ranges"])
 def test_the_configs_that_come_with_hushgram_are_valid(name):
     config = load_config(Path(__file__).parents[3] / "configs" / f"{name}.yaml", [], SparseVectorConfig)
-    assert SparseVectorJob(config).streams[0].queries
+    assert SparseVectorJob(config).queries[0]

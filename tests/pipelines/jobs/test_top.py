@@ -74,7 +74,7 @@ def test_rows_for_programs(home, style):
 
 def test_check_spends_nothing(home):
     result = call("top.yaml", "--check")
-    assert "3 of 10 keys by permute and flip, epsilon 1 a choice" in result.output
+    assert "3 of 10 keys by permute and flip, epsilon 1 per choice" in result.output
     assert not (home / "out").exists()
 
 
@@ -136,7 +136,7 @@ def test_mistakes_are_one_line(home, change, message):
 
 def test_empty_and_repeating_lists(home):
     (home / "pages.txt").write_text("\n")
-    assert "holds no key" in str(call("top.yaml").exception)
+    assert "has no keys" in str(call("top.yaml").exception)
     (home / "pages.txt").write_text("/1\n/2\n/1\n/3\n")
     assert "lists '/1' twice" in str(call("top.yaml").exception)
 

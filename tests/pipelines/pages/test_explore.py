@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hushgram.pipelines.pages.explore import LARGEST_REQUEST, MOST_KEYS
+from hushgram.pipelines.pages.explore import LARGEST_REQUEST, MAX_KEYS
 from hushgram.sketch.reader import Sketch
 
 
@@ -102,7 +102,7 @@ def test_only_who_knows_the_token_and_asks_from_here(address: str) -> None:
         ({"keys": ["a"], "level": 2}, "between 0 and 1"),
         ({"keys": ["a"], "level": True}, "between 0 and 1"),
         ({"keys": ["\ud800"]}, "not text"),
-        ({"keys": ["a"] * (MOST_KEYS + 1)}, "keys at a time"),
+        ({"keys": ["a"] * (MAX_KEYS + 1)}, "keys at a time"),
         (b" " * (LARGEST_REQUEST + 1), "4 MiB"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hushgram.pipelines.cli import main
-from hushgram.pipelines.pages.templating import content_policy
+from hushgram.pipelines.pages import content_policy
 
 
 class Page(HTMLParser):

@@ -66,14 +66,14 @@ def test_without_javascript_and_on_a_phone(browser: Any, sketches: dict[str, Pat
 
 
 def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
-    assert "How much it was is not part of this release" in make(sketches["pure"], tmp_path / "stated.html")
+    assert "This release does not say how much it was" in make(sketches["pure"], tmp_path / "stated.html")
     users = np.repeat(np.arange(3_000), 1 + np.arange(3_000) % 40)
     keys = np.arange(len(users)) % 500
     params = hg.ReleaseParams(epsilon="2", max_contributions="auto")
     hg.release(users, keys, params, tmp_path / "chosen.sketch")
-    assert "of what users add was cut" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
+    assert "of what users add was dropped" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
     hg.release(None, keys, hg.ReleaseParams(epsilon="2", max_contributions=1), tmp_path / "rows.sketch")
-    assert "all of them count" in make(tmp_path / "rows.sketch", tmp_path / "rows.html")
+    assert "every record counts" in make(tmp_path / "rows.sketch", tmp_path / "rows.html")
 
 
 def test_the_budget_over_time(sketches: dict[str, Path], looked: Any, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_page_is_not_replaced_unless_asked(sketches: dict[str, Path], tmp_path
 
 def test_intervals_hold_for_all_listed_keys_at_once(sketches: dict[str, Path], tmp_path: Path) -> None:
     text = make(sketches["text"], tmp_path / "report.html")
-    assert "intervals that hold for all listed keys at once with 95%" in text
+    assert "intervals that hold for all heavy keys at once with probability 95%" in text
     found = hg.Sketch.open(sketches["text"]).heavy().sort_by([("value", "descending")])
     alone = hg.Sketch.open(sketches["text"]).estimate(found["key"].to_pylist())
     widest = found["high"].to_numpy()[0]

@@ -13,26 +13,25 @@ from apache_beam.coders import registry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import Histogram
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError, ParameterError
-from hushgram.exact.contributions import Bounds, Contributions
-from hushgram.exact.histogram import Histogram
+from hushgram.key_selection.threshold import Heavy
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
-from hushgram.sparse_histogram.threshold import Heavy
-from hushgram.transforms.shuffle.batching import OrderedPool
-from hushgram.transforms.shuffle.blocks import BlockPart
 from hushgram.transforms.shuffle.coders import (
+    BlockPart,
     ContributionsCoder,
     HeavyCoder,
     HistogramCoder,
     PlanCoder,
+    SpillWriter,
     SurveyCoder,
 )
-from hushgram.transforms.shuffle.columns import Fields, RowBuffer, columns_of
-from hushgram.transforms.shuffle.sharding import Shards, noise_parts, shards_for, split_groups
-from hushgram.transforms.shuffle.spill import SpillWriter
+from hushgram.transforms.shuffle.combining import OrderedPool, Shards, noise_parts, shards_for, split_groups
+from hushgram.transforms.shuffle.records import Fields, RowBuffer, columns_of
 from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
 
 
@@ -57,7 +56,7 @@ def test_texts_come_back_from_any_slice(texts: list[bytes], low: int, high: int)
 @pytest.mark.parametrize("texts", [False, True])
 def test_contributions_come_back(texts: bool) -> None:
     table = records(500)
-    value = Contributions.of(table["user"], table["url"], KEY, texts=texts).cut(Bounds(4, 2))
+    value = Contributions.of(table["user"], table["url"], KEY, texts=texts).prune(Bounds(4, 2))
     back = ContributionsCoder().decode(ContributionsCoder().encode(value))
     for name in ("user_high", "user_low", "keys", "counts"):
         assert getattr(back, name).tolist() == getattr(value, name).tolist()
@@ -128,11 +127,11 @@ def test_records_of_every_form_are_the_same(make: Any) -> None:
     taken = rows.take()
     assert taken.keys.to_pylist() == [url.encode() for _, url in ROWS]
     assert taken.users.to_pylist() == [user.encode() for user, _ in ROWS]  # type: ignore[union-attr]
-    assert taken.bad == 0
+    assert taken.rejected == 0
     assert len(rows.take()) == 0
 
 
-def test_records_without_canonical_bytes_are_set_aside() -> None:
+def test_records_without_canonical_bytes_are_rejected() -> None:
     rows = RowBuffer(Fields("user", "url"))
     bad = [
         None, 1.5, [1], "\udc80", datetime.datetime(2026, 1, 1), np.longdouble(1), np.arange(2), 10**5000, object(),
@@ -145,7 +144,7 @@ def test_records_without_canonical_bytes_are_set_aside() -> None:
     for record in odd:
         rows.add(record)
     taken = rows.take()
-    assert taken.bad == 2 * len(bad) + len(odd)
+    assert taken.rejected == 2 * len(bad) + len(odd)
     assert not any("text" in reason or "1.5" in reason for reason in taken.reasons)  # no values
     assert taken.keys.to_pylist()[::2] == [b"true", b"2026-01-02", b"5", b"\xff", str(2**70).encode()]
 
@@ -153,15 +152,18 @@ def test_records_without_canonical_bytes_are_set_aside() -> None:
 def test_arrow_columns_drop_nulls_and_whole_batches_without_the_column() -> None:
     table = pa.table({"user": [1, None, 3], "url": ["/a", "/b", None]})
     taken = columns_of(table, Fields("user", "url"))
-    assert (taken.users.to_pylist(), taken.keys.to_pylist(), taken.bad) == ([1], ["/a"], 2)  # type: ignore[union-attr]
-    assert columns_of(table, Fields(None, "url")).bad == 1
+    assert (taken.users.to_pylist(), taken.keys.to_pylist(), taken.rejected) == ([1], ["/a"], 2)  # type: ignore[union-attr]
+    assert columns_of(table, Fields(None, "url")).rejected == 1
     assert columns_of(table, Fields("host", "url")).reasons == {"no column 'host'": 3}
     (reason,) = columns_of(pa.table({"x": [1.5]}), Fields(None, "x")).reasons
     assert reason.startswith("column 'x' is double and a user or key must be text")
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["k", "k"])
     assert columns_of(twice, Fields(None, "k")).reasons == {"column 'k' occurs 2 times": 1}
     missing = columns_of(pa.table({"k": ["a"], "v": [None]}), Fields(None, "k", ("v",)))
-    assert (missing.bad, missing.values[0].to_pylist()) == (0, [None])  # adds nothing, as beside a number
+    assert (missing.rejected, missing.values[0].to_pylist()) == (
+        0,
+        [None],
+    )  # adds nothing, as beside a number
 
 
 def test_parcels_hold_what_was_put(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""Records as columns: what is set aside before bounding."""
+"""Records as columns: what is rejected before bounding."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 
+from hushgram.contributions.bounding import BoundingSpec, Bounds
 from hushgram.errors import InputError
-from hushgram.exact.contributions import Bounds
-from hushgram.inputs import Tally
+from hushgram.inputs import RecordCounts
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.pipelines.progress import run_pipeline
-from hushgram.pipelines.runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.progress import run_pipeline
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.transforms.bound_contributions import BoundContributions, CountRecords
+from hushgram.transforms.bound_contributions import BoundContributions
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
-from hushgram.transforms.shuffle.batching import TakeBatches
-from hushgram.transforms.shuffle.columns import Columns, Fields, columns_of
+from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, columns_of
 
 
 class View(NamedTuple):
@@ -28,11 +27,11 @@ class View(NamedTuple):
     url: str
 
 
-def test_a_null_among_the_values_of_a_dictionary_is_set_aside() -> None:
+def test_a_null_among_the_values_of_a_dictionary_is_rejected() -> None:
     users = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
     found = columns_of(pa.table({"user": users, "key": ["k", "l", "m", "n"]}), Fields("user", "key"))
     assert found.users is not None
-    assert (found.users.to_pylist(), found.keys.to_pylist(), found.bad) == (["a", "a"], ["k", "n"], 2)
+    assert (found.users.to_pylist(), found.keys.to_pylist(), found.rejected) == (["a", "a"], ["k", "n"], 2)
 
 
 def test_rows_of_a_schema_are_checked_when_the_pipeline_is_built() -> None:
@@ -42,10 +41,12 @@ def test_rows_of_a_schema_are_checked_when_the_pipeline_is_built() -> None:
         rows = pipeline | (create.with_output_types(View) if isinstance(records[0], View) else create)
         with pytest.raises(InputError, match="no field 'uri' in the records; the fields are user, url"):
             rows | BoundContributions(
-                "user", "uri", ReleaseKey(bytes(32)), Bounds(1, 1), texts=True, shards=1
+                BoundingSpec("user", "uri", ReleaseKey(bytes(32)), (Bounds(1, 1),), texts=True)
             )
         with pytest.raises(InputError, match="no field 'uri'"):
-            rows | "Count" >> CountRecords("uri", texts=True)
+            rows | "Count" >> BoundContributions(
+                BoundingSpec(None, "uri", ReleaseKey(bytes(32)), (Bounds(1, 1),), texts=True)
+            )
 
 
 GOOD = [{"user": str(i), "url": f"/{i % 5}"} for i in range(40)]
@@ -56,14 +57,14 @@ ODD: list[Any] = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda record: type(record).__name__)
-def test_one_odd_record_is_set_aside_in_whatever_bundle_it_comes(odd: Any) -> None:
+def test_one_odd_record_is_rejected_in_whatever_bundle_it_comes(odd: Any) -> None:
     fields = Fields("user", "url")
     alone, beside = _taken([odd], fields), _taken([*GOOD, odd], fields)
-    assert (alone.rows, sum(alone.bad.values())) == (0, 1)
-    assert (beside.rows, beside.bad) == (len(GOOD), alone.bad)
+    assert (alone.rows, sum(alone.rejected.values())) == (0, 1)
+    assert (beside.rows, beside.rejected) == (len(GOOD), alone.rejected)
 
 
-def _taken(records: list[Any], fields: Fields) -> Tally:
+def _taken(records: list[Any], fields: Fields) -> RecordCounts:
     """What one bundle of records is counted as."""
     step = CountBatches(fields)
     step.setup()
@@ -73,7 +74,7 @@ def _taken(records: list[Any], fields: Fields) -> Tally:
     (tally,) = [
         element.value for element in step.finish_bundle() if isinstance(element, beam.pvalue.TaggedOutput)
     ]
-    assert isinstance(tally.value, Tally)
+    assert isinstance(tally.value, RecordCounts)
     return tally.value
 
 
@@ -92,9 +93,9 @@ class CountBatches(TakeBatches):
 
 def test_a_few_odd_records_do_not_stop_a_release(tmp_path: Path) -> None:
     records = [*GOOD, *ODD]
-    _run(records, tmp_path / "a", max_bad_share="0.5")
+    _run(records, tmp_path / "a", max_rejected_share="0.5")
     with pytest.raises(
-        InputError, match=r"more than max_bad_share \(0.05\) of the records would be set aside"
+        InputError, match=r"more than max_rejected_share \(0.05\) of the records would be rejected"
     ):
         _run(records, tmp_path / "b")
 
@@ -102,11 +103,11 @@ def test_a_few_odd_records_do_not_stop_a_release(tmp_path: Path) -> None:
 def test_a_field_that_no_record_has_is_refused_at_the_end(tmp_path: Path) -> None:
     records = [{"user": "a", "uri": "/"}] * 9
     with pytest.raises(
-        InputError, match="the records: no field 'url' in the record; more than max_bad_share"
+        InputError, match="the records: no field 'url' in the record; more than max_rejected_share"
     ):
         _run(records, tmp_path / "a")
     tables = [pa.table({"user": ["a"], "uri": ["/"]})] * 9
-    with pytest.raises(InputError, match="the records: no column 'url'; more than max_bad_share"):
+    with pytest.raises(InputError, match="the records: no column 'url'; more than max_rejected_share"):
         _run(tables, tmp_path / "b")
 
 

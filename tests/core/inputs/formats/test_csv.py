@@ -49,9 +49,9 @@ def test_header_given_and_tab_delimiter(tmp_path: Path) -> None:
     assert rows == rows_of(("1", "/a"), ("2", "/b"))
 
 
-def test_bad_records_are_set_aside_and_shown(tmp_path: Path) -> None:
+def test_rejected_records_are_counted_and_shown(tmp_path: Path) -> None:
     text = b"user,key\n1,/a\n,/b\n2,\n3\n4,/c,extra\n5,\xff\n6,/d\n"
-    plan = plan_of(write(tmp_path / "a.csv", text), keep_bad=True)
+    plan = plan_of(write(tmp_path / "a.csv", text), keep_rejected=True)
     rows, rejected, bad = read_all(plan)
     assert rows == rows_of(("1", "/a"), ("6", "/d"))
     assert rejected == {
@@ -65,7 +65,7 @@ def test_bad_records_are_set_aside_and_shown(tmp_path: Path) -> None:
 
 def test_undecodable_record_with_too_few_fields(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", b"user,key\n1,/a\n\xff\n\xfe,/b\n2,/c\n")
-    rows, rejected, bad = read_all(plan_of(file, keep_bad=True))
+    rows, rejected, bad = read_all(plan_of(file, keep_rejected=True))
     assert rows == rows_of(("1", "/a"), ("2", "/c"))
     assert rejected == {"1 fields instead of 2": 1, "user is not UTF-8": 1}
     assert [row["record"] for row in bad] == [b"\xff", b"\xfe,/b"]
@@ -100,7 +100,7 @@ def test_quote_that_is_never_closed_loses_only_itself(
     assert len(rows) == 2001
 
 
-def test_line_without_end_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_without_end_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hushgram.inputs.blocks.MAX_LINE_BYTES", 2000)
     text = "user,key\n1,/a\n" + "x" * 10_000 + "\n2,/b\n"
     for options in ({}, {"newlines_in_values": False, "item_bytes": 100_000}):
@@ -156,7 +156,7 @@ def test_byte_ranges_cover_each_line_once(tmp_path: Path, item_bytes: int) -> No
     assert not rejected
 
 
-def test_a_long_bad_record_behind_a_short_one_is_set_aside(tmp_path: Path) -> None:
+def test_a_long_bad_record_behind_a_short_one_is_rejected(tmp_path: Path) -> None:
     """A block that pyarrow refuses is halved at a newline; there may be none but the one at its end."""
     for tail in (b"\n", b""):
         path = write(tmp_path / "a.csv", b"user,key\nu,k\n\xff," + b"x" * 700_000 + tail)

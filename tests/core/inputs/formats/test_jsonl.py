@@ -36,14 +36,14 @@ def test_mixed_kinds_huge_numbers_and_booleans(tmp_path: Path) -> None:
     assert not rejected
 
 
-def test_bad_lines_are_set_aside_with_their_place(tmp_path: Path) -> None:
+def test_bad_lines_are_rejected_with_their_place(tmp_path: Path) -> None:
     good = lines({"user": "1", "key": "/a"}).encode()
     bad = [
         b"nonsense\n", b"[1, 2]\n", b'{"user": "1"}\n', b'{"user": null, "key": "k"}\n',
         b'{"user": 1.5, "key": "k"}\n', b'{"user": "1", "key": {"a": 1}}\n',
         b'{"user": "\xff", "key": "k"}\n', b'{"user": "\\ud800", "key": "k"}\n',
     ]  # fmt: skip
-    plan = plan_of(write(tmp_path / "a.jsonl", good + b"".join(bad) + b"\n  \n" + good), keep_bad=True)
+    plan = plan_of(write(tmp_path / "a.jsonl", good + b"".join(bad) + b"\n  \n" + good), keep_rejected=True)
     rows, rejected, shown = read_all(plan)
     assert len(rows) == 2
     assert sum(rejected.values()) == len(bad) == len(shown)
@@ -90,7 +90,7 @@ def test_other_columns_have_stated_types_or_are_text(tmp_path: Path) -> None:
     assert {"user": "1", "key": "k", "age": 3, "ok": True, "t": "x"} in rows
 
 
-def test_a_long_bad_line_behind_a_short_one_is_set_aside(tmp_path: Path) -> None:
+def test_a_long_bad_line_behind_a_short_one_is_rejected(tmp_path: Path) -> None:
     """A block that pyarrow refuses is halved at a newline; there may be none but the one at its end."""
     good = b'{"user": "u", "key": "k"}\n'
     for tail in (b"\n", b""):

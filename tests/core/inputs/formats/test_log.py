@@ -45,7 +45,7 @@ def test_access_log_columns(tmp_path: Path) -> None:
 def test_only_the_needed_groups_and_lines_without_a_path(tmp_path: Path) -> None:
     text = (COMMON + COMBINED + BROKEN_REQUEST + "garbage\n\n").encode() + b"\xff\xfe\n"
     plan = plan_of(
-        write(tmp_path / "access.log.gz", text), ids=("ip", "path"), preset="access-log", keep_bad=True
+        write(tmp_path / "access.log.gz", text), ids=("ip", "path"), preset="access-log", keep_rejected=True
     )
     rows, rejected, bad = read_all(plan)
     assert [row["path"] for row in rows] == ["/apache_pb.gif", '/a%20b?q=\\"x\\"']

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hushgram.contributions.keys import fingerprints, to_id
 from hushgram.errors import InputError, ParameterError
-from hushgram.exact.identifiers import to_id
-from hushgram.exact.keys import fingerprints
 from hushgram.inputs import read_item
 from hushgram.inputs.columns import keep_good
 from hushgram.inputs.conditions import parse
@@ -94,18 +93,18 @@ def test_files_of_different_types_share_one_schema(tmp_path: Path) -> None:
     assert {row["key"] for row in rows} == {b"k"}
 
 
-def test_nulls_and_broken_text_are_set_aside(tmp_path: Path) -> None:
+def test_nulls_and_broken_text_are_rejected(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(pa.string(), 4, pa.array([b"a", b"\xff", b"c", b"d"]).buffers())
-    plan = plan_of(table(tmp_path / "a.parquet", pa.array(["1", "2", None, "4"]), broken), keep_bad=True)
+    plan = plan_of(table(tmp_path / "a.parquet", pa.array(["1", "2", None, "4"]), broken), keep_rejected=True)
     rows, rejected, bad = read_all(plan)
     assert [row["user"] for row in rows] == ["1", "4"]
     assert rejected == {"user is null": 1, "key is not UTF-8": 1}
     assert [row["record"] for row in bad] == [b'{"user": null, "key": "c"}', b'{"user": "2", "key": "\xff"}']
 
 
-def test_many_bad_records_are_counted_but_few_are_kept(tmp_path: Path) -> None:
+def test_many_rejected_records_are_counted_but_few_are_kept(tmp_path: Path) -> None:
     file = table(tmp_path / "a.parquet", pa.nulls(5000, pa.string()), pa.array(["k"] * 5000))
-    rows, rejected, bad = read_all(plan_of(file, keep_bad=True))
+    rows, rejected, bad = read_all(plan_of(file, keep_rejected=True))
     assert (rows, rejected, len(bad)) == ([], {"user is null": 5000}, 1000)
 
 
@@ -160,7 +159,7 @@ def test_a_dictionary_may_hold_a_null() -> None:
 def test_places_of_bad_rows_count_from_the_beginning_of_the_file(tmp_path: Path) -> None:
     users = pa.array([None if i == 250 else str(i) for i in range(300)])
     file = table(tmp_path / "a.parquet", users, pa.array(["k"] * 300), row_group_size=100)
-    _, _, bad = read_all(plan_of(file, keep_bad=True, item_bytes=1))
+    _, _, bad = read_all(plan_of(file, keep_rejected=True, item_bytes=1))
     assert [row["at"] for row in bad] == [250]
 
 
@@ -185,7 +184,7 @@ def test_values_keep_the_type_of_their_file_and_their_exact_number(tmp_path: Pat
     ]
 
 
-def test_text_that_is_not_utf8_is_set_aside_also_beside_a_file_of_bytes(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_rejected_also_beside_a_file_of_bytes(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xc3\xa9", b"\xff"]).buffers())
     files = [
         table(tmp_path / "a.parquet", pa.array(["1", "2"]), broken),
@@ -197,7 +196,7 @@ def test_text_that_is_not_utf8_is_set_aside_also_beside_a_file_of_bytes(tmp_path
     assert len(read(files, where=parse("key LIKE '_'"))[0]) == 2  # one character of text, one of bytes
 
 
-def test_a_record_that_cannot_be_converted_is_set_aside_alone(
+def test_a_record_that_cannot_be_converted_is_rejected_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As texts do that are together more than one array can hold: the batch is halved, whatever is in it."""

@@ -21,13 +21,13 @@ TOY = '''"""Pairs: user and key on one line, joined by a sign."""
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
 from hushgram.inputs.blocks import line_blocks, read_head
 from hushgram.inputs.columns import keep_good
-from hushgram.inputs.formats.format import Format
-from hushgram.inputs.formats.lines import plan_lines
+from hushgram.inputs.formats.format import Format, plan_lines
 from hushgram.inputs.source import Chunk, Rejects
 
 
@@ -47,13 +47,13 @@ def _plan(file, compression, source, opener):
 
 
 def _read(item, plan, opener):
-    rejects = Rejects(item.path, plan.source.keep_bad)
+    rejects = Rejects(item.path, plan.source.keep_rejected)
     sign = plan.source.option(ToyOptions).sign
     for block in line_blocks(item, opener, plan.source.block_bytes, rejects):
         pairs = [line.split(sign) for line in block.data.decode().splitlines()]
         columns = {"user": [p[0] for p in pairs], "key": [p[1] for p in pairs]}
         arrays = [pa.array(columns[name], pa.string()) for name in plan.schema.names]
-        yield Chunk(keep_good(arrays, plan, rejects, block.offset), block.size, *rejects.take())
+        yield Chunk(keep_good(arrays, plan, rejects, np.full(len(pairs), block.offset)), block.size, *rejects.take())
 
 
 FORMAT = Format("toy", (".toy",), _plan, _read, pieces="file and byte ranges", options=ToyOptions)

@@ -1,0 +1,424 @@
+"""Contribution bounding: exact, private rows of users, and the most that one user may add to the histogram.
+
+**Bounding** (user-level privacy). Each (user, key) pair gets a priority by a keyed hash. A user's keys, in that order,
+count min(their records, L∞) each until C is used up; sums of values likewise, in whole multiples of the granularity.
+The rule looks at one user's records alone, so adding or removing a user moves the histogram by at most C in L1 and L∞
+in one key, and no other user's contributions.
+
+**Parts** of a user's rows may drop rows before they are merged (`prune`) without an effect on the result: a row goes if
+the keys before it use up C in this part already. What a key counts never falls when rows are added (min and rounding by
+a fixed hash are monotone), so those keys use up C in the whole too, and the row counts nothing there. Hence it makes no
+difference which parts are pruned, and a user of any size passes in bounded memory: of keys that round to nothing a user
+keeps the first `_MAX_KEYS`, by priority, in parts and in the whole alike.
+
+Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `KeyClasses`, of a
+user's keys in one class only that of lowest priority stays, before anything else is dropped. That merges too: the first
+of a class is first in every part that has it.
+
+Without users a record is the privacy unit, and every row counts one, or its value.
+
+`Contributions` are never written or shown: only the bounded histogram goes on, to a mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.contributions.histogram import Histogram, KeyTable, changes, stable_order
+from hushgram.contributions.keys import (
+    array_of,
+    canonical,
+    column_positions,
+    encode,
+    hash_bytes,
+    mix,
+    one_array,
+)
+from hushgram.contributions.sums import GRAINS, MAX_MULTIPLE, Grid, round_grains
+from hushgram.contributions.users import user_tokens
+from hushgram.errors import InputError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import ONE_RECORD, Sensitivity
+
+__all__ = ["BoundingSpec", "Bounds", "Contributions", "KeyClasses"]
+
+_HIGH32 = np.uint64(0xFFFFFFFF00000000)
+_HALF = np.uint64(32)
+_CROWD_BITS = 20
+# No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
+_MAX_COUNT = GRAINS * MAX_MULTIPLE
+# So many keys of a user are looked at, or C of them where that is more; only values that round to nothing need so many.
+_MAX_KEYS = 1 << 16
+
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class KeyClasses:
+    """Public classes of keys; a user keeps at most one key of each."""
+
+    seeds: U64
+    classes: int
+
+    def of(self, fingerprints: U64) -> U64:
+        """Return the class of each key."""
+        return column_positions(fingerprints, self.seeds, self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The most that one user contributes: C in all and L∞ to one key; with ``key_classes`` one key per class.
+
+    ``weighted`` says that rows hold grains of values in place of counts; the bounds are multiples of the granularity.
+    """
+
+    max_contributions: int
+    max_per_key: int
+    key_classes: KeyClasses | None = None
+    weighted: bool = False
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Return how far one user moves the bounded histogram."""
+        classes = 0 if self.key_classes is None else self.key_classes.classes
+        return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
+
+    @property
+    def keys(self) -> int:
+        """Return how many keys of a user are looked at."""
+        return max(self.max_contributions, _MAX_KEYS)
+
+    def whole(self, rows: Contributions) -> I64:
+        """Return the counts of distinct rows, each at most L∞ (of values: in multiples of the granularity)."""
+        if self.weighted:
+            return round_grains(np.minimum(rows.counts, self.max_per_key * GRAINS), rows.hashes())
+        return np.minimum(rows.counts, self.max_per_key)
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Rows (user token, key, count) of users, before or after rows that cannot count are pruned.
+
+    Sums of values have grains in place of counts (`hushgram.contributions.sums`). Several metrics of the same records
+    are several columns of counts.
+    """
+
+    user_high: U64
+    user_low: U64
+    keys: U64
+    counts: I64
+    table: KeyTable | None = None
+
+    @classmethod
+    def of(
+        cls,
+        users: Any,
+        keys: Any,
+        release_key: ReleaseKey,
+        *,
+        texts: bool,
+        values: Sequence[tuple[pa.Array, Grid] | None] = (None,),
+    ) -> Contributions:
+        """Return the rows of a column of users and a column of keys.
+
+        Args:
+            users: the column of users.
+            keys: the column of keys.
+            release_key: keys the users' tokens.
+            texts: whether keys are kept by their text (δ > 0).
+            values: per metric a column of values and its grid, or None where each record counts one.
+        """
+        key_column, user_column = encode(keys, "keys"), canonical(users, "users")
+        rows = len(user_column)
+        if len(key_column.codes) != rows:
+            raise InputError(
+                f"users and keys must have the same length, got {rows} and {len(key_column.codes)}"
+            )
+        # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
+        high, low = user_tokens(user_column, release_key.subkey("user-tokens"))
+        table, places = (
+            (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
+        )
+        out = cls(high, low, places[key_column.codes], np.ones(rows, np.int64), table)
+        if all(value is None for value in values):
+            return out if len(values) == 1 else out._with(np.ones((rows, len(values)), np.int64))
+        columns = [out.counts if value is None else value[1].grains(value[0], out.hashes) for value in values]
+        counts = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        some: NDArray[np.bool_] = counts > 0 if counts.ndim == 1 else np.asarray(counts.any(axis=1))
+        return out._with(counts)._take(some)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def metric(self, index: int) -> Contributions:
+        """Return the rows of one of several metrics."""
+        return self if self.counts.ndim == 1 else self._with(np.ascontiguousarray(self.counts[:, index]))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Contributions]) -> Contributions:
+        """Return all rows of the parts, over one table."""
+        parts = [part for part in parts if len(part.keys)] or list(parts[:1])
+        if len(parts) == 1:
+            return parts[0]
+        table, keys = None, [part.keys for part in parts]
+        if parts[0].table is not None:
+            table, moved = KeyTable.union([part.table for part in parts if part.table is not None])
+            keys = [places[part.keys] for places, part in zip(moved, parts, strict=True)]
+        return cls(
+            np.concatenate([part.user_high for part in parts]),
+            np.concatenate([part.user_low for part in parts]),
+            np.concatenate(keys),
+            np.concatenate([part.counts for part in parts]),
+            table,
+        )
+
+    def prune(self, *bounds: Bounds) -> Contributions:
+        """Return each (user, key) once with its count summed, without rows that cannot count under any of the bounds.
+
+        ``bounds`` are those of the metrics, in the order of their columns. Rows come out in canonical order: user,
+        priority, key.
+        """
+        rows, first_of_user = self._ordered(bounds[0].key_classes)
+        rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
+        useful = np.zeros(len(rows.keys), np.bool_)
+        for metric, bound in enumerate(bounds):
+            used = _before(bound.whole(rows.metric(metric)), first_of_user)
+            useful |= (used < bound.max_contributions) & (rank < bound.keys)
+        return rows._take(np.flatnonzero(useful))
+
+    def prune_if_many(self, *bounds: Bounds) -> Contributions:
+        """Return `prune` where that is likely to drop at least a quarter of the rows, else all rows as they are.
+
+        Both bound to the same histogram. The estimate is a count by the first bits of the user.
+        """
+        crowd = np.bincount((self.user_high >> np.uint64(64 - _CROWD_BITS)).astype(np.int64))
+        most = max(bound.max_contributions for bound in bounds)
+        kept = int(np.minimum(crowd, most).sum())
+        return self.prune(*bounds) if 4 * kept <= 3 * len(self.keys) else self
+
+    def bounded(self, bounds: Bounds) -> Histogram:
+        """Return the bounded histogram: each user adds at most C in all, and L∞ to one key."""
+        rows, first_of_user = self._ordered(bounds.key_classes)
+        counts = bounds.whole(rows)
+        used = _before(counts, first_of_user)
+        taken = np.minimum(counts, np.maximum(bounds.max_contributions - used, 0))
+        if bounds.weighted:
+            taken[_before(np.ones_like(counts), first_of_user) >= bounds.keys] = 0
+        kept = np.flatnonzero(taken)
+        return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table, bounds.sensitivity)
+
+    def totals(self, bounds: Bounds) -> I64:
+        """Return what each user would contribute without a bound on the total; users with 0 are left out."""
+        rows, first_of_user = self._ordered(bounds.key_classes)
+        starts = np.flatnonzero(first_of_user)
+        counts = bounds.whole(rows)
+        sums: I64 = np.add.reduceat(counts, starts) if len(starts) else counts
+        return sums[sums > 0]
+
+    def first_keys(self, max_keys: int, open_: NDArray[np.bool_]) -> tuple[U64, I64]:
+        """Return the first ``max_keys`` open keys of each user by priority, and beside each how many the user has of
+        them.
+
+        ``open_`` marks keys of the table.
+        """
+        rows, first_of_user = self._ordered()
+        user = np.cumsum(first_of_user) - 1
+        kept = np.flatnonzero(open_[rows.keys])
+        user, keys = user[kept], rows.keys[kept]
+        first = np.flatnonzero(_before(np.ones(len(kept), np.int64), changes(user)) < max_keys)
+        user, keys = user[first], keys[first]
+        return keys, np.bincount(user)[user] if len(user) else user
+
+    def present(self) -> Contributions:
+        """Return the rows that count something, over a table of their keys alone."""
+        rows = self if bool(np.all(self.counts > 0)) else self._take(np.flatnonzero(self.counts > 0))
+        return rows._compact()
+
+    def of_keys(self, kept: NDArray[np.bool_]) -> Contributions:
+        """Return the rows of the keys that ``kept`` marks in the table."""
+        return self._take(np.flatnonzero(kept[self.keys]))
+
+    def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
+        """Return the rows by user shard (a function of the user alone); empty shards are left out."""
+        shard = ((self.user_high >> _HALF) * np.uint64(shards)) >> _HALF
+        order = np.argsort(
+            shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable"
+        )  # 16 bits: radix sort
+        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64))
+        return [
+            (i, self._take(order[low:high])._compact())
+            for i, (low, high) in enumerate(pairwise(ends))
+            if high > low
+        ]
+
+    def _compact(self) -> Contributions:
+        """Return the same rows without the texts that no row names."""
+        if self.table is None:
+            return self
+        used = np.zeros(len(self.table.fingerprints), np.bool_)
+        used[self.keys] = True
+        if used.all():
+            return self
+        table, places = self.table.keep(used)
+        return Contributions(self.user_high, self.user_low, places[self.keys], self.counts, table)
+
+    def _with(self, counts: I64) -> Contributions:
+        return Contributions(self.user_high, self.user_low, self.keys, counts, self.table)
+
+    def hashes(self) -> U64:
+        """Return a keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
+        prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
+        return mix(prints ^ mix(self.user_low))
+
+    def _take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Contributions:
+        return Contributions(
+            self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
+        )
+
+    def _ordered(self, key_classes: KeyClasses | None = None) -> tuple[Contributions, NDArray[np.bool_]]:
+        """Return distinct (user, key) rows by user, priority and key, with the first row of each user marked.
+
+        With ``key_classes``, only the first row of each user and class.
+        """
+        rows, first_of_user = self._distinct()
+        if key_classes is None:
+            return rows, first_of_user
+        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows a part
+        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows.keys]
+        group = user << _HALF | key_classes.of(prints)
+        kept = np.sort(np.unique(group, return_index=True)[1])  # a user's first row is the first of its class
+        return rows._take(kept), first_of_user[kept]
+
+    def _distinct(self) -> tuple[Contributions, NDArray[np.bool_]]:
+        """Return distinct (user, key) rows in canonical order, and the first row of each user."""
+        priority = self.hashes()
+        # As `prune` returned them, or some of those.
+        if _canonical(self.user_high, self.user_low, priority, self.keys):
+            rows = self._with(np.minimum(self.counts, _MAX_COUNT))
+            return rows, changes(self.user_high) | changes(self.user_low)
+        order = _sort(self.user_high, self.user_low, priority, self.keys)
+        high, low, keys = self.user_high[order], self.user_low[order], self.keys[order]
+        first_of_user = changes(high) | changes(low)
+        first_of_pair = first_of_user | changes(keys)
+        starts = np.flatnonzero(first_of_pair)
+        counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[:0]
+        counts = np.minimum(counts, _MAX_COUNT)  # parts of parts never overflow
+        rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table)
+        return rows, first_of_user[starts]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundingSpec:
+    """Which columns are counted, and how much of one user: everything that contribution bounding needs.
+
+    Attributes:
+        user: the column of users; None where a record is the privacy unit.
+        key: the column of keys.
+        release_key: keys the users' tokens, the order in which a user's keys are kept, and the rounding of values.
+        bounds: the bounds of a user, one per metric.
+        texts: whether keys are kept by their text (δ > 0, public keys) or by their fingerprint.
+        values: per metric a column and the grid of its sums, or None where records are counted.
+        public_keys: where given, records of other keys are left out first, so that they use up no bounds.
+    """
+
+    user: str | None
+    key: str
+    release_key: ReleaseKey
+    bounds: tuple[Bounds, ...]
+    texts: bool
+    values: tuple[tuple[str, Grid] | None, ...] = (None,)
+    public_keys: KeyTable | None = None
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """Return the columns of values, each once."""
+        return tuple(dict.fromkeys(value[0] for value in self.values if value is not None))
+
+    def contributions(self, users: Any, keys: Any, values: Sequence[Any] = ()) -> Contributions:
+        """Return the rows of a batch of records with users; ``values`` are its `value_columns`. Exact and private."""
+        keys, users, *values = self._listed(keys, users, *values)
+        weights = [self._weights(value, values) for value in self.values]
+        return Contributions.of(users, keys, self.release_key, texts=self.texts, values=weights)
+
+    def histogram(self, keys: Any, values: Sequence[Any] = (), record: Sensitivity = ONE_RECORD) -> Histogram:
+        """Return the counts of a batch of records without users, or their values in grains. Exact and private.
+
+        Grains become multiples of the granularity when all batches are together (`Histogram.rounded`). ``record`` says
+        how many rows one record may have.
+        """
+        keys, *values = self._listed(keys, *values)
+        weights = self._weights(self.values[0], values)
+        if weights is None:
+            return Histogram.of_counts(keys, None, texts=self.texts, sensitivity=record)
+        column, grid = weights
+        salt = self.release_key.source("rounding").words(1)[0]
+
+        def draws() -> U64:
+            encoded = encode(keys)
+            return mix(hash_bytes(encoded.values) ^ salt)[encoded.codes]
+
+        grains, moved = grid.grains(column, draws), record.times(grid.most)
+        return Histogram.of_counts(keys, grains, texts=self.texts, sensitivity=moved)
+
+    def _weights(
+        self, value: tuple[str, Grid] | None, columns: Sequence[Any]
+    ) -> tuple[pa.Array, Grid] | None:
+        return None if value is None else (columns[self.value_columns.index(value[0])], value[1])
+
+    def _listed(self, keys: Any, *beside: Any) -> Sequence[Any]:
+        """Return the rows whose key is public, where keys are: keys as canonical bytes, other columns beside them."""
+        if self.public_keys is None:
+            return keys, *beside
+        encoded = encode(keys)
+        is_public = pc.is_in(encoded.values, value_set=self.public_keys.texts)
+        inside = is_public.to_numpy(zero_copy_only=False)[encoded.codes]
+        rows = pa.array(np.flatnonzero(inside))
+        others = (one_array(array_of(column, "users")).take(rows) for column in beside)
+        return encoded.values.take(pa.array(encoded.codes[inside])), *others
+
+
+def _canonical(high: U64, low: U64, priority: U64, keys: U64) -> bool:
+    """Return whether rows are distinct and in the order by (high, low, priority, key) already."""
+    if np.any(high[1:] < high[:-1]):
+        return False
+    same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    after = (priority[1:] > priority[:-1]) | ((priority[1:] == priority[:-1]) & (keys[1:] > keys[:-1]))
+    return bool(np.all(np.where(same, after, (high[1:] > high[:-1]) | (low[1:] > low[:-1]))))
+
+
+def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:
+    """Return the order by (high, low, priority, key).
+
+    One sort of 64 bits, half user and half priority, settles nearly all; only users that share their first 32 bits
+    (or pairs that share all 64) are sorted again by everything.
+    """
+    packed = (high & _HIGH32) | (priority >> _HALF)
+    order = stable_order(packed)
+    packed = packed[order]
+    same_user = ~changes(packed >> _HALF)
+    differ = changes(high[order]) | changes(low[order])
+    unsettled = same_user & (differ | (~changes(packed) & changes(keys[order])))
+    if not unsettled.any():
+        return order
+    groups = np.unique(packed[unsettled] >> _HALF)
+    at = packed >> _HALF
+    inside = np.flatnonzero(groups[np.minimum(np.searchsorted(groups, at), len(groups) - 1)] == at)
+    rows = order[inside]
+    order[inside] = rows[np.lexsort((keys[rows], priority[rows], low[rows], high[rows]))]
+    return order
+
+
+def _before(counts: I64, first: NDArray[np.bool_]) -> I64:
+    """Return the sum of the counts before each row within its group, whose first rows are marked."""
+    before = np.cumsum(counts) - counts
+    starts = np.flatnonzero(first)
+    return before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))

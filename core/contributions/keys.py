@@ -1,0 +1,267 @@
+"""Keys as columns: canonical bytes, public fingerprints, and their places in an encoding.
+
+A value means the same from every format and from Python: whole numbers are their decimal text, text is UTF-8, bytes are
+themselves, dates are ``YYYY-MM-DD`` and booleans ``true`` and ``false``, as a CSV file would spell them. So user 123 of
+a CSV file, of a Parquet file and of a list are one user. Floats, decimals, timestamps and nested values have no
+spelling of their own (is it 1, 1.0 or 1e0?) and are refused.
+
+`fingerprints` are 64 bits of MurmurHash3 (x64, 128 bits, seed 0), which anyone can compute from a key. At δ = 0 the
+fingerprint *is* the key: collisions cost accuracy, never privacy.
+
+Hash functions that place keys are public, vectorised and strongly universal. For a fingerprint f with halves lo and hi,
+pair-multiply-shift (Thorup 2015, §3.4)
+
+    h(f) = ((a₁ + lo) · (a₂ + hi) + c mod 2^64) >> 32
+
+is strongly universal into 32 bits for uniform 64-bit a₁, a₂, c; (h · s) >> 32 maps it to [0, s). The seeds are drawn
+fresh for each release and stored whole in its manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.errors import InputError
+from hushgram.noise.entropy import ReleaseKey
+
+__all__ = [
+    "ACCEPTED", "Encoded", "array_of", "as_column", "canonical", "column_positions", "decoded", "draw_seeds", "encode",
+    "fingerprints", "hash_bytes", "id_type", "is_text", "mix", "one_array", "plain_type", "spelled", "to_id",
+]  # fmt: skip
+
+ACCEPTED = "text, bytes, whole numbers, dates or booleans"
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values, also where they are coded by a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Return a column without its dictionary."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def id_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type in which an identifier of type `kind` travels, or None where it has no canonical bytes."""
+    kind = plain_type(kind)
+    if pa.types.is_unsigned_integer(kind) and kind.bit_width == 64:
+        return pa.uint64()
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return kind
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
+        return pa.binary()
+    if pa.types.is_string(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
+        return pa.string()
+    if pa.types.is_date(kind) or pa.types.is_boolean(kind):
+        return pa.string()
+    return None
+
+
+def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as `kind` (see `id_type`, `common_type`): each value by itself, and none of them fails.
+
+    What is not text becomes its text where `kind` is text; numbers are rounded where a float cannot hold them.
+    """
+    column = decoded(column)
+    if column.type == kind:
+        return column
+    if pa.types.is_date64(column.type):
+        column = column.cast(pa.date32())
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    if is_text(kind) and not is_text(column.type):
+        column = column.cast(pa.string())
+    return column.cast(kind, safe=False)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values of this type are text or bytes."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column without its chunks."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    try:
+        whole = column.combine_chunks()
+    except (
+        pa.ArrowInvalid
+    ):  # dictionaries with nulls, or with more values together than their codes can number
+        return one_array(pa.chunked_array([decoded(chunk) for chunk in column.chunks]))
+    if isinstance(whole, pa.ChunkedArray):  # more text than 32-bit offsets reach
+        wide = pa.large_string() if pa.types.is_string(column.type) else pa.large_binary()
+        whole = column.cast(wide).combine_chunks()
+    return whole
+
+
+def spelled(column: pa.Array) -> pa.Array | None:
+    """Return an identifier column as text, bytes or whole numbers, or None where its type has no canonical bytes.
+
+    A dictionary is kept for speed, unless a null is among its values, where null_count does not see it.
+    """
+    if pa.types.is_dictionary(column.type):
+        if column.dictionary.null_count:
+            return spelled(column.dictionary_decode())
+        values = spelled(column.dictionary)
+        if values is None or values is column.dictionary:
+            return None if values is None else column
+        return pa.DictionaryArray.from_arrays(column.indices, values)
+    kind = id_type(column.type)
+    if kind is None or not (pa.types.is_date(column.type) or pa.types.is_boolean(column.type)):
+        return None if kind is None else column
+    return to_id(column, kind)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A column as distinct canonical values and, for each row, the index of its value."""
+
+    values: pa.LargeBinaryArray
+    codes: NDArray[np.int64]
+
+
+def as_column(column: Any, what: str = "keys") -> pa.Array:
+    """Return an Arrow, numpy, pandas, polars or Python sequence as one Arrow array of text, bytes or whole numbers.
+
+    Dates and booleans become their text; what has no canonical bytes is refused.
+    """
+    if isinstance(column, np.ndarray) and column.dtype.kind == "S":
+        column = column.tolist()
+    column = array_of(column, what)
+    found = spelled(one_array(column))
+    if found is None:
+        raise InputError(
+            f"{what}: values must be {ACCEPTED}, got {column.type}; cast the column to text first"
+        )
+    return found
+
+
+def array_of(column: Any, what: str) -> pa.Array | pa.ChunkedArray:
+    """Return a column as Arrow has it."""
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        return column
+    single = isinstance(column, str | bytes | bytearray | memoryview | Mapping | Set)
+    if single or getattr(column, "ndim", 1) != 1 or not hasattr(column, "__iter__"):
+        raise InputError(
+            f"{what}: must be one column (an Arrow or numpy array, or a list), got {type(column).__name__}"
+        )
+    try:
+        to_arrow = getattr(
+            column, "to_arrow", None
+        )  # a polars series: its own buffers, which of objects are addresses
+        return pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
+    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError):
+        # what went wrong quotes a value, which no message may
+        raise InputError(f"{what}: values must be all text, all bytes or all whole numbers") from None
+
+
+def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:
+    """Return the canonical value of each row; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
+    if pa.types.is_dictionary(array.type):  # its rows together may be more text than 32-bit offsets reach
+        return _bytes(array.dictionary).take(array.indices)
+    return _bytes(array)
+
+
+def _bytes(array: pa.Array) -> pa.LargeBinaryArray:
+    return (array.cast(pa.string()) if pa.types.is_integer(array.type) else array).cast(pa.large_binary())
+
+
+def _no_nulls(array: pa.Array, what: str) -> pa.Array:
+    if array.null_count:
+        row = pc.index(array.is_null(), pa.scalar(True)).as_py()
+        raise InputError(f"{what}: row {row} is null; drop or fill nulls first")
+    return array
+
+
+def encode(column: Any, what: str = "keys") -> Encoded:
+    """Return distinct canonical values and codes; a null is an error that names its row."""
+    array = _no_nulls(as_column(column, what), what)
+    if pa.types.is_null(array.type):
+        return Encoded(pa.array([], pa.large_binary()), np.zeros(0, np.int64))
+    given = pa.types.is_dictionary(array.type)
+    if not given:
+        array = array.dictionary_encode()
+    values = _bytes(array.dictionary)
+    codes = array.indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if given:  # a dictionary that came from outside may repeat itself or hold unused values
+        again = values.dictionary_encode()
+        values, codes = again.dictionary, again.indices.to_numpy(zero_copy_only=False).astype(np.int64)[codes]
+        used = np.zeros(len(values), np.bool_)
+        used[codes] = True
+        if not used.all():
+            values, codes = values.filter(pa.array(used)), (np.cumsum(used) - 1)[codes]
+    return Encoded(values, codes)
+
+
+def hash_bytes(values: pa.LargeBinaryArray) -> NDArray[np.uint64]:
+    """Return the fingerprints of canonical values.
+
+    >>> import pyarrow as pa
+    >>> hex(hash_bytes(pa.array([b"hello"], pa.large_binary()))[0])
+    '0xcbd8a7b341bd9b02'
+    """
+    if not len(values):
+        return np.zeros(0, dtype=np.uint64)
+    joined = b"".join(map(mmh3.mmh3_x64_128_digest, values.to_pylist()))
+    return np.frombuffer(joined, dtype="<u8")[::2].astype(np.uint64)
+
+
+def fingerprints(column: Any, what: str = "keys") -> NDArray[np.uint64]:
+    """Return the 64-bit fingerprint of each row; each distinct value is hashed once.
+
+    >>> fingerprints(["7", "7"]).tolist() == fingerprints([7, 7]).tolist()
+    True
+    """
+    encoded = encode(column, what)
+    return hash_bytes(encoded.values)[encoded.codes]
+
+
+# --- hash functions ---------------------------------------------------------------------------------------------------
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+def draw_seeds(release_key: ReleaseKey, columns: int) -> NDArray[np.uint64]:
+    """Return (columns, 3) seeds a₁, a₂, c. They depend on the release key alone, never on data."""
+    return release_key.source("column-seeds").words(3 * columns).reshape(columns, 3)
+
+
+def column_positions(
+    fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], size: int
+) -> NDArray[np.uint64]:
+    """Return the position in [0, size) of each fingerprint in the column with these three seeds; 1 ≤ size ≤ 2^32."""
+    a1, a2, c = seeds
+    h = (a1 + (fingerprints & _LOW)) * (a2 + (fingerprints >> _HALF)) + c
+    out: NDArray[np.uint64] = ((h >> _HALF) * np.uint64(size)) >> _HALF
+    return out
+
+
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the finaliser of MurmurHash3: a bijection of 64 bits that spreads every input bit."""
+    x = values ^ (values >> np.uint64(33))
+    x *= np.uint64(0xFF51AFD7ED558CCD)
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0xC4CEB9FE1A85EC53)
+    x ^= x >> np.uint64(33)
+    return x

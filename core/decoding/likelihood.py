@@ -1,0 +1,195 @@
+"""The likelihood of a count: what the threshold part and the encoding of one release show of a key.
+
+Everything in `ReleasedNumbers` has passed a mechanism or is a public parameter, so whatever is computed from it is
+post-processing and costs no privacy. A lookup finds one *symbol* (a 64-bit word) for each key: ALP's bits packed, or a
+bucket's value. Given the true count x, symbol and listed value are independent, because each mechanism draws noise of
+its own: P(symbol, value | x) = P(symbol | x)·P(value | x). `ReleasedNumbers` gives the second factor. An encoding
+gives the first (`Likelihood`) and all that follows from it alone; everything else is common to all encodings.
+
+===========  ==================================================================================
+symbol       meaning
+===========  ==================================================================================
+threshold    β (δ = 0) or τ (δ > 0): a key is listed if and only if x + Z ≥ threshold
+Z            noise of the threshold part, of the law ``noise``
+d            ``domain_size``: fingerprint cells that get noise even where empty (δ = 0), else None
+N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
+===========  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.decoding.constants import WHOLE
+from hushgram.errors import ParameterError
+from hushgram.noise.entropy import BitSource
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
+
+if TYPE_CHECKING:
+    from hushgram.decoding.prior import Bins, Observations, Prior
+
+__all__ = ["Flags", "Floats", "Ints", "Likelihood", "ReleasedNumbers", "need", "uniform"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedNumbers:
+    """The public numbers of a release that decoding needs, whatever the encoding.
+
+    ``listed`` holds the values of *all* listed keys, in any order; ``profile_at`` is empty and
+    ``profile_noise`` is 0 where the sizes came from the configuration instead of a noisy profile.
+    """
+
+    threshold: int
+    noise: NoiseLaw
+    listed: Ints
+    domain_size: float | None
+    records: float
+    profile_at: Ints
+    profile: Floats
+    profile_noise: float
+    keys: float
+
+    def __post_init__(self) -> None:
+        for name in ("listed", "profile_at"):
+            whole = np.ascontiguousarray(getattr(self, name), dtype=np.int64).reshape(-1)
+            object.__setattr__(self, name, whole)
+        object.__setattr__(self, "profile", np.ascontiguousarray(self.profile, dtype=np.float64).reshape(-1))
+        need(self, self.threshold >= 1, "bound", self.threshold, "it must be at least 1")
+        same = len(self.profile_at) == len(self.profile)
+        need(self, same, "profile", len(self.profile), "one number for each t")
+        rising = bool(np.all(np.diff(self.profile_at) > 0)) and bool(np.all(self.profile_at >= 1))
+        need(self, rising, "profile_at", self.profile_at[:8].tolist(), "it must rise and start at 1 or above")
+        finite = bool(np.all(np.isfinite(self.profile)))
+        need(self, finite, "profile", "not finite", "every number must be finite")
+
+    @cached_property
+    def whole(self) -> float:
+        """What no count and no sum exceeds, at WHOLE: n̂ with its noise. Infinite where n was only guessed."""
+        if not len(self.profile_at):
+            return np.inf
+        return max(self.records, 0.0) + LaplaceLaw(self.profile_noise).radius(WHOLE)
+
+    def most_keys(self, miss: float) -> float:
+        """What the number of keys exceeds with a probability of at most ``miss``; as stated where it was stated."""
+        if not len(self.profile_at):
+            return max(self.keys, 1.0)
+        return max(self.keys, 1.0) + LaplaceLaw(self.profile_noise).radius(1.0 - miss)
+
+    def hidden(self, counts: Floats) -> Floats:
+        """P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
+        chance = self.noise.tail(
+            1.0 - np.ceil(self.threshold - counts)
+        )  # P(Z < c) = P(Z ≥ 1 − c), to all digits
+        return chance if self.domain_size is not None else np.where(counts > 0, chance, 1.0)
+
+    def value(self, values: Floats, counts: Floats) -> Floats:
+        """(V,) listed values × (X,) counts → (V, X) probabilities P(value | x)."""
+        table = self.noise.pmf(values[:, None] - counts[None, :])
+        if self.domain_size is None:
+            table[:, counts <= 0] = 0.0
+        return table
+
+
+def need(part: object, good: bool, field: str, value: object, rule: str) -> None:
+    """Refuse a release whose numbers cannot be."""
+    if not good:
+        raise ParameterError(f"{type(part).__name__}: {field} is wrong, got {value!r}; {rule}")
+
+
+class Likelihood(ABC):
+    """Likelihoods of one key's symbols under a release. Pure arithmetic on public numbers."""
+
+    released: ReleasedNumbers
+    #: The word that a lookup shows as the source of an estimate.
+    source: ClassVar[str]
+    #: Counts over which the likelihood of a symbol changes: counts are judged in steps well below it.
+    grain: float
+
+    @cached_property
+    def prior(self) -> Prior:
+        """Distribution of the counts x ≥ 1, fitted to the release."""
+        from hushgram.decoding.prior import fit_prior
+
+        return fit_prior(self.released, self)
+
+    @abstractmethod
+    def symbols(self, found: Any, values: Ints, listed: Flags) -> Ints:
+        """What a lookup found for each of N keys → (N,) symbols. Refuses what another sketch found.
+
+        ``values`` is read where ``listed``.
+        """
+
+    @abstractmethod
+    def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
+        """What was found for absent keys, as if each had a count and the release had encoded it: for forecasts."""
+
+    @abstractmethod
+    def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
+        """P(symbol | x) = left @ rightᵀ for (D,) symbols and (X,) counts; ``right`` is None for the identity."""
+
+    @abstractmethod
+    def every_symbol(self) -> Ints | None:
+        """All symbols of a key that is not listed, with probabilities that add up to 1; None if they are too many."""
+
+    @abstractmethod
+    def hidden_classes(self, counts: Floats) -> Floats:
+        """(X, K): exact probabilities of a partition of the symbols of a key that is not listed."""
+
+    @abstractmethod
+    def hidden_class(self, symbols: Ints) -> Ints:
+        """The class of each symbol in `hidden_classes`."""
+
+    @abstractmethod
+    def listed_classes(self, counts: Floats, values: Floats) -> Floats:
+        """(X, V, K): exact probabilities of a coarser partition, for a key that is listed with a value."""
+
+    @abstractmethod
+    def listed_class(self, symbols: Ints, values: Ints) -> Ints:
+        """The class of each symbol in `listed_classes`."""
+
+    @abstractmethod
+    def argmax(self, symbols: Ints) -> Floats:
+        """The count that the symbol itself points to, without a prior; for keys that are not listed."""
+
+    @abstractmethod
+    def unbiased(
+        self, symbols: Ints, values: Ints, listed: Flags, *, mean: float | None = None
+    ) -> tuple[Floats, Floats]:
+        """Estimates whose mean is x for every x, which may be negative, and estimates of their variances.
+
+        With ``mean``, about the mean count of these distinct keys, the variances add up to that of their sum:
+        then keys that share a position count as such.
+        """
+
+    def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
+        """Unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
+        return values.astype(np.float64), np.full(len(values), self.released.noise.variance)
+
+    def far_symbol(self, values: Ints) -> Ints:
+        """A usual symbol of keys with counts far above the threshold."""
+        return np.zeros(len(values), np.int64)
+
+    def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
+        """An interval that holds ``level`` for every x far above the threshold."""
+        radius = self.released.noise.radius(level)
+        return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
+
+    @abstractmethod
+    def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
+        """What the encoding as a whole says of how many keys have which count (see `rows`)."""
+
+
+def uniform(source: BitSource, shape: tuple[int, ...]) -> Floats:
+    """Numbers from 0 to 1, for forecasts; never for a release."""
+    words = source.words(int(np.prod(shape)))
+    return np.asarray((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape)

@@ -1,0 +1,1 @@
+"""Deciding which keys of the data a release may name."""

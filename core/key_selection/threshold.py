@@ -1,0 +1,249 @@
+"""Threshold release: heavy keys with noise (Aumüller, Lebeda, Pagh 2021, Algorithm 3).
+
+Released: for every key whose noisy count v = x + Z reaches the threshold, its identity and v. Z is the noise of the
+release (`hushgram.noise.noises`), discrete Laplace of scale C/ε in the paper. The comparison is v ≥ threshold, here
+and in every formula below.
+
+* **δ = 0** (Cormode, Procopiuc, Srivastava, Tran 2012). The key domain is the d fingerprints, and every one of them
+  gets noise, also those that nobody used: the zeros that pass are drawn by geometric gaps (`sampling.successes`), and
+  their values from the tail, Z | Z ≥ β. As private as the noise on x ∈ ℕ^d: the rest is post-processing.
+  β is the smallest integer with d · P[Z ≥ β] ≤ F, the false keys allowed. Any public d and β are private.
+* **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
+  What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
+  c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
+  An absent key costs nothing, so eight keys of 1 can be worse than one key of 8. With g(c) = −ln(1 − P[Z ≥ τ − c]),
+  which is convex (the distribution is log-concave), Σ g(c_j) is largest at one of three splits: all parts 1; as many
+  L∞ as fit and the rest as one part; as many L∞ as fit and the rest as ones. A test enumerates all splits.
+* **δ > 0, Gaussian noise, L∞ = 1.** δ of the noise and δ(τ) need not be added: a key of a user is new or shared
+  (`hushgram.key_selection.joint`, with p = P[Z < τ − 1]). Fewer keys are never worse, so of C keys each number of new
+  ones is looked at. `joint_holds` is that privacy map; `calibrate` takes the lower τ of both.
+
+| symbol | meaning |
+|---|---|
+| x | exact count of a key |
+| d | number of fingerprints in the domain (δ = 0) |
+| β, τ | the threshold at δ = 0, at δ > 0 |
+| F | expected number of zeros that pass, at most |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
+from hushgram.key_selection.joint import joint_delta
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.gdp import NoisyVector
+from hushgram.noise.intervals import enclose
+from hushgram.noise.noises import Noise
+from hushgram.noise.sampling import successes
+from hushgram.sensitivity import Sensitivity
+
+__all__ = [
+    "Heavy", "calibrate", "joint_holds", "privacy_map", "pure_threshold", "release_shard", "text_threshold",
+]  # fmt: skip
+
+# Of δ, what the noise by itself may use where it is not added to that of the threshold.
+_JOINT_NOISE = Fraction(99, 100)
+
+
+@dataclass(frozen=True)
+class Heavy:
+    """Released: keys that reached the threshold, sorted, with their noisy counts; texts at δ > 0 only."""
+
+    fingerprints: NDArray[np.uint64]
+    values: NDArray[np.int64]
+    texts: pa.LargeBinaryArray | None = None
+
+    @classmethod
+    def concat(cls, parts: list[Heavy]) -> Heavy:
+        """Return the parts in shard order, one after another."""
+        texts = None
+        if parts and parts[0].texts is not None:
+            texts = pa.concat_arrays([part.texts for part in parts])
+        return cls(
+            np.concatenate([part.fingerprints for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            texts,
+        )
+
+    def __len__(self) -> int:
+        return len(self.fingerprints)
+
+
+# --- privacy maps -----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def privacy_map(threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> Fraction:
+    """Return an upper bound of δ at this τ, tight to 2^-300: the worst split of one user's contributions."""
+    return enclose(_delta_interval(threshold, noise, scale, sensitivity), 512)[1]
+
+
+def _delta_interval(
+    threshold: int, noise: Noise, scale: Fraction, sensitivity: Sensitivity
+) -> Callable[[Any], Any]:
+    """Return the interval of max over the three extreme splits of 1 − ∏(1 − P[Z ≥ τ − c_j])."""
+    most, per_key = sensitivity.max_contributions, sensitivity.max_per_key
+    full, rest = divmod(most, per_key)
+    splits = [{1: most}, {per_key: full, **({rest: 1} if rest else {})}]
+    if rest > 1:
+        splits.append({per_key: full, 1: rest})
+
+    def interval(iv: Any) -> Any:
+        worst = None
+        for split in splits:
+            none_passes = iv.mpf(1)
+            for part, times in split.items():
+                none_passes *= (1 - noise.tail(scale, threshold - part)(iv)) ** times
+            passes = 1 - none_passes
+            # enclosures of a maximum: the larger upper and the larger lower end
+            worst = passes if worst is None else iv.mpf([max(worst.a, passes.a), max(worst.b, passes.b)])
+        return worst
+
+    return interval
+
+
+@lru_cache(maxsize=256)
+def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: Fraction) -> int:
+    """Return β: the smallest integer ≥ 1 with 2^domain_bits · P[Z ≥ β] ≤ false_keys."""
+    allowed = false_keys / (1 << domain_bits)
+    return _smallest(lambda t: noise.tail(scale, t), allowed, 1)
+
+
+@lru_cache(maxsize=256)
+def text_threshold(delta: Fraction, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> int:
+    """Return τ: the smallest integer for which δ(τ) ≤ delta."""
+    return _smallest(lambda t: _delta_interval(t, noise, scale, sensitivity), delta, 1)
+
+
+@lru_cache(maxsize=256)
+def joint_holds(
+    threshold: int,
+    noise: Noise,
+    scales: tuple[Fraction, ...],
+    epsilon: Fraction,
+    delta: Fraction,
+    sensitivity: Sensitivity,
+) -> bool:
+    """Privacy map of listed keys and other vectors together: return whether they are (``epsilon``, ``delta``)-DP.
+
+    Args:
+        threshold: τ.
+        noise: Gaussian noise; for any other one, and for L∞ above 1, the answer is no.
+        scales: of the noise on listed counts, and on other vectors of the same counts.
+        epsilon: ε of all of them.
+        delta: δ of all of them and of the threshold.
+        sensitivity: of the counts.
+    """
+    if noise.name != "gaussian" or sensitivity.max_per_key != 1 or min(scales) < 1:
+        return False
+    if noise.privacy_map(scales, epsilon, sensitivity) > delta:  # no new key
+        return False
+    most, passes = sensitivity.max_contributions, noise.tail(scales[0], threshold - 1)
+    others = tuple(NoisyVector(scale, most, most) for scale in scales[1:])
+    todo = [(1, most)]
+    while todo:  # ranges of a; a range is halved while its bound is too high
+        fewest, last = todo.pop()
+        shared = NoisyVector(scales[0], most - fewest, most - fewest)
+        bound = joint_delta(passes, (fewest, last), (shared, *others), epsilon)
+        if bound <= delta:
+            continue
+        if fewest == last:
+            return False
+        middle = (fewest + last) // 2
+        todo += [(fewest, middle), (middle + 1, last)]
+    return True
+
+
+@lru_cache(maxsize=256)
+def calibrate(
+    noise: Noise, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
+) -> tuple[tuple[Fraction, ...], int]:
+    """Return noise scales for vectors with these parts of ε, and the τ of the first, that together spend ``delta``.
+
+    Of two ways to prove it, the one with the lower τ: δ of noise and threshold added, or the joint δ of both.
+    """
+    of_noise, of_threshold = noise.split_delta(delta)
+    scales = noise.scales(epsilons, of_noise, sensitivity)
+    added = text_threshold(of_threshold, noise, scales[0], sensitivity)
+    if noise.name != "gaussian" or sensitivity.max_per_key != 1:
+        return scales, added
+    joint = noise.scales(epsilons, delta * _JOINT_NOISE, sensitivity)
+    epsilon = sum(epsilons, Fraction(0))
+    # Where all keys are new, δ(τ) is all that counts; mixtures need hardly more.
+    tau = text_threshold(delta, noise, joint[0], sensitivity)
+    while tau < added and not joint_holds(tau, noise, joint, epsilon, delta, sensitivity):
+        tau += max((added - tau) // 16, 1)
+    return (joint, tau) if tau < added else (scales, added)
+
+
+def _smallest(probability: Callable[[int], Callable[[Any], Any]], allowed: Fraction, low: int) -> int:
+    """Return the smallest integer t ≥ low whose (decreasing) probability is at most ``allowed``."""
+    if _at_most(probability(low), allowed):
+        return low
+    high = low + 1
+    while not _at_most(probability(high), allowed):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _at_most(probability(middle), allowed) else (middle, high)
+    return high
+
+
+def _at_most(interval: Callable[[Any], Any], allowed: Fraction) -> bool:
+    """Return whether the enclosed number is at most ``allowed``; doubt at high precision counts against us."""
+    bits = 256
+    while bits <= 8192:
+        low, high = enclose(interval, bits)
+        if high <= allowed:
+            return True
+        if low > allowed:
+            return False
+        bits *= 2
+    return False
+
+
+# --- release ----------------------------------------------------------------------------------------------------
+
+
+def release_shard(
+    shard: int,
+    part: Histogram,
+    *,
+    threshold: int,
+    noise: Noise,
+    scale: Fraction,
+    domain_bits: int | None,
+    release_key: ReleaseKey,
+) -> Heavy:
+    """Release one noise shard by the threshold.
+
+    ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
+    δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others.
+    """
+    if domain_bits is None and not len(part):
+        return Heavy(part.fingerprints, part.counts, part.texts)
+    source = release_key.source("threshold", shard, part.digest())
+    noisy = part.counts + noise.sample(scale, len(part), source)
+    kept = np.flatnonzero(noisy >= threshold)
+    if domain_bits is None:
+        assert part.texts is not None
+        return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept)))
+    cells = (1 << domain_bits) // NOISE_SHARDS
+    zeros = successes(cells, noise.tail(scale, threshold), source) + np.uint64(shard * cells)
+    values = noise.sample_tail(scale, threshold, len(zeros), source)
+    if not len(zeros):
+        return Heavy(part.fingerprints[kept], noisy[kept])
+    free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
+    found = np.concatenate([part.fingerprints[kept], zeros[free]])
+    order = np.argsort(found)
+    return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order])

@@ -1,0 +1,1 @@
+"""Mechanisms beside the sparse histogram: sparse vector, multiplicative weights, selection, clipping, surveys."""

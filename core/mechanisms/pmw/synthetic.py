@@ -1,0 +1,263 @@
+"""Released linear answers on disk: the answers, and the hypothesis, which can be asked again for free.
+
+    answers/
+      manifest.json        last: guarantee, parameters, domain, what was released, files with sizes and SHA-256
+      answers.jsonl        id, answer and where it came from: measured, hypothesis, or hypothesis alone
+      hypothesis.parquet   the synthetic histogram: label, fingerprint where there is one, units
+
+Everything in it is public.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hushgram.accounting import Guarantee
+from hushgram.errors import FormatError, InputError, ParameterError
+from hushgram.mechanisms.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
+from hushgram.mechanisms.pmw.mechanism import (
+    FROM_HYPOTHESIS,
+    HALTED,
+    MEASURED,
+    OfflineParams,
+    OfflinePMW,
+    OnlinePMW,
+    PmwAnswers,
+    PmwParams,
+    PrivateWeights,
+)
+from hushgram.mechanisms.pmw.workload import GRID, Workload
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import ExactVector, PrivacyUnit
+
+__all__ = [
+    "ANSWERS", "HYPOTHESIS", "MANIFEST", "LinearQuery", "ReleasedAnswers", "SyntheticHistogram", "answer_fixed",
+    "read_queries", "workloads",
+]  # fmt: skip
+
+ANSWERS, HYPOTHESIS, MANIFEST = "answers.jsonl", "hypothesis.parquet", "manifest.json"
+_FORMAT, _VERSION = "hushgram answers", 1
+_ORIGINS = {FROM_HYPOTHESIS: "hypothesis", MEASURED: "measured", HALTED: "hypothesis alone"}
+# Queries become rows of weights in batches of about this many weights.
+_BATCH = 1 << 24
+
+
+@dataclass(frozen=True)
+class LinearQuery:
+    """One query as it was written, with its name for the output."""
+
+    id: str
+    fields: Mapping[str, Any]
+
+
+def read_queries(lines: Iterable[str | bytes], source: str) -> list[LinearQuery]:
+    """Return the queries of JSON lines such as {"id": "docs", "keys": ["/a", "/b"]} or {"weights": {"/a": 0.5}}."""
+    out: list[LinearQuery] = []
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            raise InputError(f"{source}, line {number}: not JSON; write one object per line") from None
+        if not isinstance(fields, dict):
+            raise InputError(f'{source}, line {number}: must be an object such as {{"keys": ["/a"]}}')
+        name = str(fields.get("id", len(out)))
+        if name in seen:
+            raise InputError(f"{source}, line {number}: id {name!r} occurs twice")
+        seen.add(name)
+        out.append(LinearQuery(name, fields))
+    if not out:
+        raise InputError(f"{source}: holds no query; write one JSON object per line")
+    return out
+
+
+def workloads(queries: Sequence[LinearQuery], domain: FiniteDomain) -> Iterator[Workload]:
+    """Yield batches of query rows: a function of the queries and the domain alone."""
+    step = max(1, _BATCH // len(domain))
+    for start in range(0, len(queries), step):
+        part = queries[start : start + step]
+        yield Workload(np.stack([domain.row(query.fields, f"query {query.id}") for query in part]))
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedAnswers:
+    """Released answers to all queries, and the hypothesis."""
+
+    answers: PmwAnswers
+    units: NDArray[np.int64]
+    shift: int
+    total: int
+    updates: int
+
+    @classmethod
+    def of(cls, pmw: OnlinePMW | OfflinePMW, parts: Sequence[PmwAnswers]) -> ReleasedAnswers:
+        """Return what a run released, after its last query."""
+        hypothesis = pmw.finish()
+        scaled, origin = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("scaled", "origin")
+        )
+        return cls(
+            PmwAnswers(scaled, origin), hypothesis.units, hypothesis.shift, hypothesis.total, pmw.updates
+        )
+
+    def files(
+        self,
+        queries: Sequence[LinearQuery],
+        domain: FiniteDomain,
+        params: PmwParams | OfflineParams,
+        name: str,
+        guarantee: Guarantee,
+    ) -> dict[str, bytes]:
+        """Return the files of the directory; the manifest comes last."""
+        out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(domain)}
+        manifest = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "name": name,
+            "guarantee": {**guarantee.as_json(), "max_contributions": params.max_contributions},
+            **params.describe(len(queries)),
+            "domain": _domain_fields(domain),
+            "total": self.total,
+            "shift": self.shift,
+            "updates": self.updates,
+            "answers": {words: int((self.answers.origin == code).sum()) for code, words in _ORIGINS.items()},
+            "files": {
+                file: {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+                for file, body in out.items()
+            },
+        }
+        out[MANIFEST] = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
+        return out
+
+    def _answer_lines(self, queries: Sequence[LinearQuery]) -> bytes:
+        rows = zip(queries, self.answers.values.tolist(), self.answers.origin.tolist(), strict=True)
+        fields = (
+            {"id": q.id, "answer": round(value, 4), "from": _ORIGINS[origin]} for q, value, origin in rows
+        )
+        return "".join(json.dumps(line) + "\n" for line in fields).encode()
+
+    def _histogram(self, domain: FiniteDomain) -> bytes:
+        columns: dict[str, Any] = {"label": pa.array(domain.labels, pa.string()), "units": self.units}
+        if isinstance(domain, KeyDomain):
+            columns["fingerprint"] = pa.array(domain.prints, pa.uint64())
+        sink = io.BytesIO()
+        pq.write_table(pa.table(columns), sink)
+        return sink.getvalue()
+
+
+def _domain_fields(domain: FiniteDomain) -> dict[str, Any]:
+    if isinstance(domain, KeyDomain):
+        return {"kind": "keys", "bits": domain.bits, "hashed": domain.hashed, "cells": len(domain)}
+    if isinstance(domain, RangeDomain):
+        return {"kind": "edges", "edges": domain.edges, "cells": len(domain)}
+    return {"kind": "buckets", "cells": len(domain)}
+
+
+def _read_domain(fields: Mapping[str, Any], table: pa.Table) -> FiniteDomain:
+    if fields["kind"] == "keys":
+        labels, prints = table.column("label").to_pylist(), table.column("fingerprint").to_numpy()
+        return KeyDomain(labels, prints, int(fields["bits"]), hashed=bool(fields["hashed"]))
+    return RangeDomain(fields["edges"]) if fields["kind"] == "edges" else BucketDomain(int(fields["cells"]))
+
+
+class SyntheticHistogram:
+    """A released hypothesis, ready for any number of further queries at no cost.
+
+    Its answers carry no error bound of their own: where it was not corrected by an update, it is as good as
+    what it learned. Answers "measured" in the same directory are better for the queries that were asked.
+    """
+
+    def __init__(
+        self, domain: FiniteDomain, units: NDArray[np.int64], shift: int, manifest: Mapping[str, Any]
+    ) -> None:
+        self.domain, self.units, self.shift, self.manifest = domain, units, shift, manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> SyntheticHistogram:
+        """Open a released directory; sizes and digests are checked."""
+        directory = Path(path)
+        try:
+            manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        except OSError:
+            raise InputError(
+                f"answers: {directory} has no {MANIFEST}; it is not a released directory"
+            ) from None
+        except ValueError:
+            raise FormatError(f"answers: {directory / MANIFEST} is not JSON") from None
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise FormatError(f"answers: {directory / MANIFEST} is not of released answers")
+        if manifest.get("version") != _VERSION:
+            raise FormatError(
+                f"answers: version {manifest.get('version')!r} is not supported; this program reads version {_VERSION}"
+            )
+        try:
+            return cls._read(directory, manifest)
+        except (KeyError, TypeError, AttributeError, ParameterError):
+            raise FormatError(f"answers: {directory / MANIFEST} lacks a field or has a wrong one") from None
+
+    @classmethod
+    def _read(cls, directory: Path, manifest: Mapping[str, Any]) -> SyntheticHistogram:
+        stated, path = manifest["files"][HYPOTHESIS], directory / HYPOTHESIS
+        try:
+            body = path.read_bytes()
+        except OSError:
+            raise FormatError(f"answers: {path} is missing") from None
+        if len(body) != stated["bytes"] or hashlib.sha256(body).hexdigest() != stated["sha256"]:
+            raise FormatError(f"answers: {path} differs from what the manifest states")
+        table = pq.read_table(io.BytesIO(body))
+        domain = _read_domain(manifest["domain"], table)
+        return cls(domain, table.column("units").to_numpy(), int(manifest["shift"]), manifest)
+
+    def answer(self, queries: Sequence[LinearQuery]) -> NDArray[np.float64]:
+        """Return the answers, in counts."""
+        parts = [
+            work.exact(self.units) / float(GRID << self.shift) for work in workloads(queries, self.domain)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def histogram(self) -> pa.Table:
+        """Return label and count of every cell."""
+        return pa.table(
+            {"label": self.domain.labels, "count": np.ldexp(self.units.astype(float), -self.shift)}
+        )
+
+
+class _FixedStream(OnlinePMW):
+    """A stream that is asked what was fixed beforehand, and nothing else."""
+
+    _take = PrivateWeights._take
+
+
+def answer_fixed(
+    counts: ExactVector,
+    params: PmwParams | OfflineParams,
+    key: ReleaseKey,
+    batches: Iterable[Workload],
+    *,
+    prior: NDArray[np.int64] | None = None,
+    unit: PrivacyUnit = "user",
+) -> ReleasedAnswers:
+    """Answer queries that are all fixed beforehand, online (in their order) or offline.
+
+    The queries are parameters of the release, as in any batch release. Retry: the same key, counts, prior and batches
+    give the same answers.
+    """
+    if isinstance(params, OfflineParams):
+        offline = OfflinePMW(counts, params, key, prior=prior, unit=unit)
+        whole = Workload(np.concatenate([work.grid for work in batches]))
+        return ReleasedAnswers.of(offline, [offline.answer(whole)])
+    stream = _FixedStream(counts, params, key, prior=prior, unit=unit)
+    return ReleasedAnswers.of(stream, [stream.answer(work) for work in batches])

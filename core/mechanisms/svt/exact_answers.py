@@ -1,0 +1,199 @@
+"""Exact answers to all queries of a stream in one pass over arrays. Private: nothing here is ever shown.
+
+A plan turns queries into counters that add up: the answers of a part of the data are one vector of whole
+numbers, vectors of parts are summed in any order, and `answers` reads the queries off the sum. Two forms of
+data are read:
+
+* keys (`add_keys`): a `Histogram` of bounded contributions by key, for "key" and "prefix" queries;
+* records (`add_records`): distinct records with bounded counts, for "between" and "where" queries.
+
+How a kind of query is counted is part of the kind (`hushgram.mechanisms.svt.queries`).
+
+Which records of a user count is decided by the bounding rule on (user, record), where a record is the tuple
+of key and queried columns. `pack_records` writes that tuple as bytes, `unpack_records` reads the columns
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hushgram.contributions.histogram import Histogram
+from hushgram.errors import ParameterError
+from hushgram.mechanisms.svt.queries import KINDS, Counters, DataShape, Query, QueryKind, storage_type
+from hushgram.sensitivity import ExactVector, Sensitivity
+
+__all__ = ["QueryPlan", "pack_records", "queryable", "unpack_records"]
+
+I64 = NDArray[np.int64]
+
+_SEPARATOR, _ESCAPE, _NULL = b"\x1f", b"\\", b"\\N"
+
+
+class QueryPlan:
+    """All queries of one or several streams over one input, compiled against its schema."""
+
+    def __init__(self, queries: Sequence[Query], schema: pa.Schema, key: str) -> None:
+        self.size = len(queries)
+        #: whether each query counts one key, which a user moves by at most L∞
+        self._single = np.array([query.kind.sensitivity(2, 1) == 1 for query in queries], np.bool_)
+        self.key = key
+        held: dict[type[QueryKind], list[tuple[int, QueryKind]]] = {kind: [] for kind in KINDS.values()}
+        for i, query in enumerate(queries):
+            held[type(query.kind)].append((i, query.kind))
+        asked = [(kind, some) for kind, some in held.items() if some]
+        self.columns = tuple(dict.fromkeys(name for query in queries for name in query.kind.columns))
+        self.texts = any(kind.needs_texts for kind, _ in asked)
+        self.reads_keys = any(kind.data == "keys" for kind, _ in asked)
+        self.reads_records = any(kind.data == "records" for kind, _ in asked)
+        self.record_schema = self._record_schema(schema)
+        shape = DataShape(self.texts, self.record_schema)
+        self._counters: list[tuple[str, Counters]] = [
+            (kind.data, counters) for kind, some in asked for counters in kind.counters(some, shape)
+        ]
+        self._ends = np.cumsum([0, *(counters.size for _, counters in self._counters)])
+
+    def _record_schema(self, schema: pa.Schema) -> pa.Schema:
+        names = tuple(dict.fromkeys((self.key, *self.columns))) if self.columns else ()
+        for name in names:
+            if name not in schema.names:
+                raise ParameterError(f"query: no column {name!r}; the columns are {', '.join(schema.names)}")
+        return pa.schema([(name, queryable(name, schema.field(name).type)) for name in names])
+
+    def zeros(self) -> I64:
+        """The vector of no data."""
+        return np.zeros(int(self._ends[-1]), dtype=np.int64)
+
+    def add_keys(self, into: I64, histogram: Histogram) -> None:
+        """Count a part of the bounded contributions by key."""
+        if len(histogram):
+            self._add(into, "keys", histogram, histogram.counts)
+
+    def add_records(self, into: I64, records: pa.Table, counts: I64) -> None:
+        """Count distinct records of `record_schema`, each with its bounded count."""
+        self._add(into, "records", records, counts)
+
+    def _add(self, into: I64, data: str, rows: Any, counts: I64) -> None:
+        for (form, counters), part in zip(self._counters, self._parts(into), strict=True):
+            if form == data:
+                counters.add(part, rows, counts)
+
+    def answers(self, total: ExactVector, streams: Sequence[int]) -> list[ExactVector]:
+        """The exact answers of streams of so many queries each, from the sum over all parts."""
+        out = np.zeros(self.size, dtype=np.int64)
+        for (_, counters), part in zip(self._counters, self._parts(total.values), strict=True):
+            counters.read(part, out)
+        ends = np.cumsum([0, *streams])
+        return [self._stream(out, total.sensitivity, low, high) for low, high in pairwise(ends.tolist())]
+
+    def _stream(self, answers: I64, counted: Sensitivity, low: int, high: int) -> ExactVector:
+        single = self._single[low:high].all()
+        most = min(counted.max_per_key, counted.max_contributions) if single else counted.max_contributions
+        moved = replace(counted, max_contributions=most * (high - low), max_per_key=most, classes=0)
+        return ExactVector(answers[low:high], moved)
+
+    def counting(self) -> QueryPlan:
+        """The same plan for those who only count: smaller to send."""
+        return self._with([(form, counters.counting()) for form, counters in self._counters])
+
+    def reading(self) -> QueryPlan:
+        """The same plan for those who only read answers off: smaller to send."""
+        return self._with([(form, counters.reading()) for form, counters in self._counters])
+
+    def _with(self, counters: list[tuple[str, Counters]]) -> QueryPlan:
+        out = copy(self)
+        out._counters = counters
+        return out
+
+    def _parts(self, vector: I64) -> list[I64]:
+        return [vector[low:high] for low, high in zip(self._ends[:-1], self._ends[1:], strict=True)]
+
+
+# --- records as bytes -------------------------------------------------------------------------------------
+
+
+def queryable(name: str, kind: pa.DataType) -> pa.DataType:
+    """The type in which a queried column travels; refuses nested values."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind) or str(kind) == "string_view":
+        return pa.string()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_fixed_size_binary(kind) or str(kind) == "binary_view":
+        return pa.binary()
+    plain = (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_temporal(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+    if not plain or pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        raise ParameterError(f"query: column {name!r} is {kind}; a queried column must hold plain values")
+    return kind
+
+
+def pack_records(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.LargeBinaryArray:
+    """The columns of ``schema`` as one column of bytes, injective: equal bytes mean equal records."""
+    if not len(schema):
+        return pa.array([b""] * batch.num_rows, pa.large_binary())
+    columns = [_to_bytes(batch.column(name), schema.field(name).type) for name in schema.names]
+    joined = pc.binary_join_element_wise(
+        *columns, pa.scalar(_SEPARATOR, pa.large_binary()), null_handling="replace", null_replacement=_NULL
+    )
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def unpack_records(packed: pa.LargeBinaryArray, schema: pa.Schema) -> pa.Table:
+    """The columns that `pack_records` wrote."""
+    if not len(schema):
+        return pa.table({"": pa.nulls(len(packed))})
+    split = pc.split_pattern(packed, _SEPARATOR).flatten()
+    width = len(schema)
+    arrays = []
+    for i, field in enumerate(schema):
+        text = split.take(pa.array(np.arange(i, len(split), width)))
+        text = pc.if_else(pc.equal(text, pa.scalar(_NULL, pa.large_binary())), None, text)
+        arrays.append(_from_bytes(text, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _to_bytes(column: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    column = column.cast(kind)
+    if pa.types.is_temporal(kind):
+        column = column.cast(storage_type(kind))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        text = column.cast(pa.large_binary())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = column.cast(pa.large_string()).cast(pa.large_binary())
+    else:
+        return column.cast(pa.large_string()).cast(pa.large_binary())
+    text = pc.replace_substring(text, pattern=_ESCAPE, replacement=_ESCAPE + b"E")
+    return pc.replace_substring(text, pattern=_SEPARATOR, replacement=_ESCAPE + b"S")
+
+
+def _from_bytes(text: Any, kind: pa.DataType) -> Any:
+    if kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
+        text = pc.replace_substring(text, pattern=_ESCAPE + b"S", replacement=_SEPARATOR)
+        text = pc.replace_substring(text, pattern=_ESCAPE + b"E", replacement=_ESCAPE)
+        return text.cast(kind, safe=False)  # text of a record need not be UTF-8
+    plain = text.cast(pa.large_string())
+    if pa.types.is_temporal(kind):
+        return plain.cast(storage_type(kind)).cast(kind)
+    return plain.cast(kind)

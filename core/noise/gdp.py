@@ -1,0 +1,231 @@
+"""Gaussian differential privacy of discrete Gaussian noise: one privacy map for any number of noisy vectors.
+
+A release adds independent discrete Gaussian noise of scale σ_i to vectors x_1, x_2, …; each vector may be chosen after
+the ones before it were seen. One privacy unit moves x_i by an integer vector of squared L2 norm at most Δ_i² in at most
+k_i coordinates.
+
+**Theorem.** For any 0 < r_i < σ_i let η_i = 2 Σ_{j≥1} e^(−2π²r_i²j²) < 1, κ = Π ((1 + η_i)/(1 − η_i))^(k_i) and
+μ² = Σ Δ_i²/(σ_i² − r_i²). The release is (ε, δ)-DP with
+
+    δ = κ · D(ε − 2 ln κ, μ),      D(ε, μ) = Q(ε/μ − μ/2) − e^ε · Q(ε/μ + μ/2),      Q(x) = P[N(0, 1) ≥ x].
+
+*Proof.* Draw Y from N(x, σ² − r²), then Z on ℤ with P(z | y) ∝ e^(−(z − y)²/2r²). The normalising sum of the second
+step is r√2π·(1 ± η) for every y (Poisson summation), so P(Z = z) is e^(−(z − x)²/2σ²)/σ√2π up to a factor within
+1/(1 ± η); the discrete Gaussian is the same up to such a factor (Peikert 2010, Theorem 3.1). So where one coordinate of
+the discrete mechanism is replaced by post-processing of continuous noise of variance σ² − r², every probability changes
+by a factor of at most (1 + η)/(1 − η). Replace the coordinates that the unit moves: κ in all, whatever came before.
+Continuous Gaussian mechanisms that are chosen adaptively compose to μ-GDP, which is (ε, D(ε, μ))-DP for all ε (Dong,
+Roth, Su 2022, Theorem 3.2 and Corollary 2.13). Hence P(S) ≤ κ·P_c(S) ≤ κ·(e^ε'·P'_c(S) + D(ε', μ)) ≤ κ²·e^ε'·P'(S) +
+κ·D(ε', μ).
+
+A pure ε-DP step is randomized response up to post-processing (Kairouz, Oh, Viswanath 2015), which is a comparison of
+one Gaussian draw with μ/2 where Φ(μ/2) = e^ε/(1 + e^ε). So it can be counted as one more vector (`pure_mu_squared`).
+
+Unlike zCDP and its conversion to (ε, δ), nothing is lost but κ and r: 7 % less noise at (1, 10^−6), for any L∞.
+
+| symbol | meaning |
+|---|---|
+| σ, Δ², k | scale of the noise, squared L2 sensitivity and L0 sensitivity of a vector (`NoisyVector`) |
+| r² | part of the variance that is given up for the comparison with continuous noise |
+| Q, D | normal tail; δ of a μ-GDP mechanism at ε |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from hushgram.noise.intervals import enclose, ratio_interval
+
+__all__ = [
+    "NoisyVector",
+    "compares",
+    "discrete_factor",
+    "gdp_delta",
+    "gdp_mu",
+    "gdp_mu_squared",
+    "mu_delta",
+    "normal_tail",
+    "pure_mu_squared",
+    "smallest",
+]
+
+# Precision of all intervals. δ is stated to 20 digits and more, which is far more than any use of it.
+BITS = 128
+# r² is one of these: the first gives up little variance, the last makes κ − 1 smaller than 10^−60.
+_SMOOTHING = tuple(Fraction(n, 4) for n in (1, 2, 3, 4, 6, 8, 16, 32))
+
+
+@dataclass(frozen=True)
+class NoisyVector:
+    """A vector with discrete Gaussian noise: scale, squared L2 sensitivity, and how many numbers one unit moves."""
+
+    scale: Fraction
+    l2_squared: int | Fraction
+    l0: int
+
+    @property
+    def smoothing(self) -> Fraction:
+        """Return r², about the best for these numbers; every choice is valid."""
+        variance = float(self.scale) ** 2
+        fitting = [r for r in _SMOOTHING if 2 * r < self.scale * self.scale]
+        return min(fitting, key=lambda r: 8 * self.l0 * math.exp(-2 * math.pi**2 * r) + float(r) / variance)
+
+
+def compares(vectors: tuple[NoisyVector, ...]) -> bool:
+    """Return whether all scales are large enough for the comparison with continuous noise; else no bound is known."""
+    return all(2 * _SMOOTHING[0] < vector.scale * vector.scale for vector in vectors)
+
+
+def gdp_mu_squared(vectors: tuple[NoisyVector, ...]) -> Fraction:
+    """Return μ² = Σ Δ²/(σ² − r²) of the continuous mechanism that stands for these vectors."""
+    return sum((vector.l2_squared / (vector.scale**2 - vector.smoothing) for vector in vectors), Fraction(0))
+
+
+def discrete_factor(iv: Any, vectors: tuple[NoisyVector, ...]) -> Any:
+    """Enclose κ, the factor between the discrete mechanism and the continuous one."""
+    out = iv.mpf(1)
+    for vector in vectors:
+        first = iv.exp(-2 * iv.pi**2 * ratio_interval(iv, vector.smoothing))
+        eta = 2 * first / (1 - first)
+        out *= ((1 + eta) / (1 - eta)) ** vector.l0
+    return out
+
+
+@lru_cache(maxsize=1024)
+def gdp_delta(
+    vectors: tuple[NoisyVector, ...], epsilon: Fraction, pure: tuple[Fraction, ...] = ()
+) -> Fraction:
+    """Privacy map: return an upper bound of δ at ``epsilon``.
+
+    Args:
+        vectors: what noise is added to, in any order; later ones may depend on earlier results.
+        epsilon: where δ is asked for.
+        pure: ε of each pure step that belongs to the same release.
+    """
+    if not compares(vectors):
+        return Fraction(1)
+    mu_squared = gdp_mu_squared(vectors) + sum(map(pure_mu_squared, pure), Fraction(0))
+    if not mu_squared:
+        return Fraction(0)
+
+    def bound(iv: Any) -> Any:
+        factor = discrete_factor(iv, vectors)
+        return factor * mu_delta(iv, ratio_interval(iv, epsilon) - 2 * iv.log(factor), mu_squared)
+
+    return min(max(enclose(bound, BITS)[1], Fraction(0)), Fraction(1))
+
+
+def mu_delta(iv: Any, epsilon: Any, mu_squared: Fraction) -> Any:
+    """Enclose D(ε, μ) for an interval ``epsilon``."""
+    if not mu_squared:
+        gap = 1 - iv.exp(epsilon)
+        return iv.mpf([max(gap.a, 0), max(gap.b, 0)])
+    mu = iv.sqrt(ratio_interval(iv, mu_squared))
+    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    return normal_tail(iv, near) - iv.exp(epsilon) * normal_tail(iv, far)
+
+
+@lru_cache(maxsize=1024)
+def pure_mu_squared(epsilon: Fraction) -> Fraction:
+    """Return μ² for which every ε-DP mechanism is μ-GDP, rounded up: Φ(μ/2) ≥ e^ε/(1 + e^ε).
+
+    >>> round(float(pure_mu_squared(Fraction(1, 50))), 6)
+    0.000628
+    """
+    if not epsilon:
+        return Fraction(0)
+
+    def enough(steps: int) -> bool:
+        def excess(iv: Any) -> Any:  # e^ε/(1 + e^ε) − Φ(μ/2) = Q(μ/2) − 1/(1 + e^ε)
+            half = ratio_interval(iv, Fraction(steps, 1 << 33))
+            return normal_tail(iv, half) - 1 / (1 + iv.exp(ratio_interval(iv, epsilon)))
+
+        return enclose(excess, BITS)[1] <= 0
+
+    guess = 2 * _normal_quantile(1 / (1 + math.exp(-float(epsilon))))
+    steps = max(int(guess * (1 << 32)) - 4, 1)
+    while not enough(steps):
+        steps += 8
+    return Fraction(steps, 1 << 32) ** 2
+
+
+def _normal_quantile(probability: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(probability)
+
+
+@lru_cache(maxsize=256)
+def gdp_mu(epsilon: Fraction, delta: Fraction) -> float:
+    """Return about the largest μ with D(ε, μ) ≤ δ: a guess from which an exact search starts."""
+
+    def over(mu: float) -> float:
+        first, second = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+        return math.erfc(first / math.sqrt(2)) / 2 - math.exp(epsilon) * math.erfc(second / math.sqrt(2)) / 2
+
+    low, high = 0.0, 1.0
+    while high < 1e6 and over(high) <= delta:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if over(middle) <= delta else (low, middle)
+    return max(low, 1e-12)
+
+
+# --- normal tail --------------------------------------------------------------------------------------------------
+
+
+def normal_tail(iv: Any, x: Any) -> Any:
+    """Enclose Q(x) = P[N(0, 1) ≥ x] for a narrow interval ``x``.
+
+    From 1 on by Laplace's continued fraction, Q(x) = φ(x)/(x + 1/(x + 2/(x + …))), whose convergents lie on both
+    sides in turn. Near 0 by ½ − φ(x)·Σ x^(2n+1)/(2n+1)!!, whose terms fall at least as fast as x²/(2n+3).
+    """
+    if x.b < 0:
+        return 1 - normal_tail(iv, -x)
+    if x.a < 1:
+        return _near_zero(iv, x)
+    density = iv.exp(-x * x / 2) / iv.sqrt(2 * iv.pi)
+    terms = min(int(900 / float(x.a.b) ** 2) + 10, 1000)  # e^(−2x√(2n)) is about what is left
+    first, second = _convergent(x, terms), _convergent(x, terms + 1)
+    return density / iv.mpf([min(first.a, second.a), max(first.b, second.b)])
+
+
+def _convergent(x: Any, terms: int) -> Any:
+    out = x
+    for n in range(terms, 0, -1):
+        out = x + n / out
+    return out
+
+
+def _near_zero(iv: Any, x: Any) -> Any:
+    square = x * x
+    term, total, n = x, x, 0
+    while True:
+        n += 1
+        term = term * square / (2 * n + 1)
+        total += term
+        if n > 4 and float(abs(term).b.b) < 2.0 ** -(iv.prec + 8):
+            break
+    rest = 2 * abs(term).b  # the ratio of later terms is below 1/2
+    density = iv.exp(-square / 2) / iv.sqrt(2 * iv.pi)
+    return iv.mpf(1) / 2 - density * (total + iv.mpf([-rest, rest]))
+
+
+def smallest(holds: Callable[[int], bool], guess: int) -> int:
+    """Return the smallest whole number from 1 on that holds, searched from ``guess``; those above it hold too."""
+    low, step = guess, 1
+    while low > 0 and holds(low):
+        low, step = low - step, 2 * step
+    low, high, step = max(low, 0), max(low, 0) + 1, 1
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

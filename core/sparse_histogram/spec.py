@@ -1,0 +1,227 @@
+"""The specification of a release: one frozen object from the config or the Python call to the last stage.
+
+    ReleaseParams, columns, public keys, name, key ─► ReleaseSpec ─► bound ─► merge ─► plan ─► select ─► encode ─► write
+
+Several metrics of the same records have a `ReleaseSpec` each and one `BoundingSpec` for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from hushgram.contributions.bounding import BoundingSpec, Bounds, KeyClasses
+from hushgram.contributions.histogram import KeyTable
+from hushgram.contributions.keys import draw_seeds, encode
+from hushgram.errors import InputError, ParameterError
+from hushgram.names import check_name
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import PrivacyUnit
+from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
+from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, ReleaseParams
+
+__all__ = ["METRIC_NAME", "Metric", "ReleaseSpec", "check_metrics", "checked_params", "metric_specs"]
+
+#: what a metric may be called: its name is that of a file
+METRIC_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+# Sums without users are kept in grains: 2^39 records of one key fit 64 bits.
+_MAX_PER_RECORD = 1 << 12
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseSpec:
+    """One release: columns, parameters, public keys, name and key; made by `ReleaseSpec.of`.
+
+    Attributes:
+        params: the parameters.
+        key: the column of keys.
+        user: the column of users; None where a record is the privacy unit.
+        value: the column whose values are summed; None where records are counted.
+        public_keys: keys that are known without the data, or None for any keys.
+        name: the name of the release, in its manifest.
+        key_expression: how the key was derived from other columns, in its manifest.
+        release_key: the key of all of its randomness. A secret.
+    """
+
+    params: ReleaseParams
+    key: str
+    user: str | None
+    value: str | None
+    public_keys: KeyTable | None
+    name: str
+    key_expression: str
+    release_key: ReleaseKey
+
+    @classmethod
+    def of(
+        cls,
+        params: ReleaseParams,
+        *,
+        key: str = "key",
+        user: str | None = None,
+        value: str | None = None,
+        public_keys: Any = None,
+        name: str = "",
+        key_expression: str = "",
+        release_key: ReleaseKey | None = None,
+        caller: str = "ReleaseSpec",
+    ) -> ReleaseSpec:
+        """Return the specification, checked; without ``release_key`` its key is fresh.
+
+        Raises a ParameterError that begins with ``caller`` where arguments do not go together.
+        """
+        checked_params(params, caller)
+        if public_keys is not None:
+            params = params.for_public_keys(caller)
+        elif user is None:
+            params = params.without_weights(caller)
+        if params.choose_contributions and (user is None or public_keys is not None):
+            raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
+        if value is not None and user is None and params.max_per_key > _MAX_PER_RECORD:
+            raise ParameterError(
+                f"{caller}: without users max_value must be at most {_MAX_PER_RECORD:,} times granularity;"
+                " raise granularity"
+            )
+        if (params.granularity is None) != (value is None):
+            missing = "params with max_value and granularity" if value is not None else "a column of values"
+            raise ParameterError(f"{caller}: summing values needs {missing}")
+        table = None if public_keys is None else _public_key_table(public_keys)
+        derived = (release_key or ReleaseKey.generate()).for_parameters("release", _stated(params))
+        check_name(name, "the name of a release")
+        return cls(params, key, user, value, table, name, key_expression, derived)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Return the privacy unit."""
+        return "record" if self.user is None else "user"
+
+    @property
+    def texts(self) -> bool:
+        """Return whether keys are identified by their text."""
+        return self.params.delta != 0 or self.public_keys is not None
+
+    @property
+    def loose_bounds(self) -> Bounds:
+        """Return the most that a user may contribute before C and the classes of keys are known."""
+        sums = self.params.granularity is not None
+        most = MAX_CONTRIBUTIONS if self.params.weighted else self.params.max_contributions
+        return Bounds(most, self.params.max_per_key, weighted=sums)
+
+    def bounds(self, params: ReleaseParams | None = None) -> Bounds:
+        """Return the bounds of a user, by the classes of keys where the noise needs them.
+
+        ``params`` are those with a chosen C; left out, the stated ones.
+        """
+        params = params or self.params
+        count = 0 if params.choose_contributions else params.sensitivity.classes
+        key_classes = KeyClasses(draw_seeds(self.release_key, 1)[0], count) if count else None
+        most = params.max_contributions
+        return replace(self.loose_bounds, max_contributions=most, key_classes=key_classes)
+
+    def count_bounds(self, params: ReleaseParams | None = None) -> Bounds:
+        """Return the bounds of a user on selected keys, which are told apart by their text."""
+        return replace(self.bounds(params), key_classes=None)
+
+    @property
+    def bounding(self) -> BoundingSpec:
+        """Return what contribution bounding needs; where keys are selected first, users are bounded later."""
+        grid = self.params.grid
+        weights = None if self.value is None or grid is None else (self.value, grid)
+        return BoundingSpec(
+            self.user,
+            self.key,
+            self.release_key,
+            (self.loose_bounds if self.params.weighted else self.bounds(),),
+            self.texts,
+            (weights,),
+            self.public_keys,
+        )
+
+
+class Metric(NamedTuple):
+    """One of several metrics: how often keys occur, or with ``value`` the sum of that column."""
+
+    params: ReleaseParams
+    value: str | None = None
+
+
+def metric_specs(
+    metrics: Mapping[str, Metric],
+    *,
+    key: str = "key",
+    user: str | None = None,
+    name: str = "",
+    key_expression: str = "",
+    release_key: ReleaseKey | None = None,
+) -> tuple[BoundingSpec, dict[str, ReleaseSpec]]:
+    """Return the bounding of users that all metrics share, and the specification of each metric by name."""
+    check_metrics(metrics)
+    asked = {each: [metric.value, _stated(metric.params)] for each, metric in metrics.items()}
+    base = (release_key or ReleaseKey.generate()).for_parameters("metrics", asked)
+    specs = {
+        each: ReleaseSpec.of(
+            metric.params,
+            key=key,
+            user=user,
+            value=metric.value,
+            name=f"{name}/{each}" if name else each,
+            key_expression=key_expression,
+            release_key=base.for_parameters("metric", {"name": each}),
+            caller=f"metrics: {each}",
+        )
+        for each, metric in metrics.items()
+    }
+    all_of_them = tuple(specs.values())
+    shared = replace(
+        all_of_them[0].bounding,
+        release_key=base,
+        bounds=tuple(spec.loose_bounds for spec in all_of_them),
+        values=tuple(spec.bounding.values[0] for spec in all_of_them),
+        texts=any(spec.texts for spec in all_of_them),
+    )
+    return shared, specs
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Raise a ParameterError where names or parameters of metrics do not go together."""
+    if not metrics:
+        raise ParameterError("metrics: name at least one")
+    for name, metric in metrics.items():
+        if not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
+            raise ParameterError(
+                f"metrics: a name must be lower-case letters, digits, - and _, at most 40 of them, got {name!r}"
+            )
+        checked_params(metric.params, f"metrics: {name}")
+    if len({metric.params.delta == 0 for metric in metrics.values()}) > 1:
+        raise ParameterError("metrics: delta must be 0 for all of them or for none: users are bounded once")
+    most = max(metric.params.max_contributions for metric in metrics.values())
+    if most > MAX_CHOICE and any(metric.params.choose_contributions for metric in metrics.values()):
+        raise ParameterError(
+            f"metrics: max_contributions auto goes with at most {MAX_CHOICE:,} times granularity per user in the"
+            " others; raise granularity"
+        )
+
+
+def checked_params(params: object, caller: str) -> ReleaseParams:
+    """Return the parameters; raise a ParameterError where they are something else."""
+    if not isinstance(params, ReleaseParams):
+        raise ParameterError(f"{caller}: params must be ReleaseParams, got {type(params).__name__}")
+    return params
+
+
+def _public_key_table(keys: Any) -> KeyTable:
+    """Return distinct public keys in canonical order."""
+    encoded = encode(keys, "public keys")
+    if not len(encoded.values):
+        raise InputError("public keys: the list is empty; name at least one key")
+    if len(encoded.values) != len(encoded.codes):
+        raise InputError("public keys: a key is listed twice; list each key once")
+    return KeyTable.build(encoded.values)[0]
+
+
+def _stated(params: ReleaseParams) -> dict[str, Any]:
+    """Return the parameters as keys are derived from them: in the words of the first version, so that keys stay."""
+    stated = params.to_dict()
+    return {"unit" if name == "granularity" else name: value for name, value in stated.items()}

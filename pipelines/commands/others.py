@@ -1,0 +1,42 @@
+"""`hushgram others`: estimate the total of everything that a sketch does not name."""
+
+from __future__ import annotations
+
+import click
+import pyarrow as pa
+
+from hushgram.pipelines.terminal import format_options, print_line, print_note, print_table
+
+__all__ = ["command"]
+
+
+@click.command("others")
+@click.argument("sketch", type=click.Path())
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Probability with which the interval holds.",
+)
+@click.option("--limit", type=click.IntRange(1), help="Count only this many keys as named, the largest.")
+@click.option("--all", "every", is_flag=True, help="Count keys that are probably false as named too.")
+@format_options
+def command(
+    sketch: str, level: float, limit: int | None, every: bool, style: str, output: str | None
+) -> None:
+    """Estimate the total of all keys of SKETCH that heavy does not list. Costs no privacy budget.
+
+    The values of the listed keys and this total add up to the released number of records. It is not released for public
+    keys, for selected keys without an encoding, and where the config states the sizes.
+    """
+    from hushgram.sketch.reader import Sketch
+
+    found = Sketch.open(sketch).others(level, limit, every)
+    if style == "table" and output is None:
+        interval = f"{found.low:,.0f} to {found.high:,.0f} at {level:.0%}"
+        print_line(f"{found.estimate:,.0f} over about {found.keys:,} other keys ({interval})")
+        print_note("Counts are after bounding.", style)
+        return
+    fields = {name: [getattr(found, name)] for name in ("keys", "estimate", "low", "high")}
+    print_table(pa.table({**fields, "level": [level]}), style, output)

@@ -1,0 +1,1 @@
+"""Job configs: models, messages for mistakes, YAML."""

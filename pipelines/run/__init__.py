@@ -1,0 +1,1 @@
+"""Running a job: budget, Beam runners, progress, logs, publishing."""

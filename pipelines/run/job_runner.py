@@ -1,0 +1,303 @@
+"""Run or check any job: load → check → reserve budget → plan inputs → run → publish → report.
+
+    job = load_job("top", "configs/top.yaml")
+    check_job(job)                      # everything up to the run, and what to expect; spends nothing
+    run_job(job)                        # the whole run; False if it had been released before
+
+What differs between jobs is in `hushgram.pipelines.jobs`; this module is the same for all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hushgram.errors import HushgramError, ParameterError
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.numbers import show
+from hushgram.pipelines.jobs import job_class
+from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
+from hushgram.pipelines.run.logs import JobLog, check_writable
+from hushgram.pipelines.terminal import EXACT, print_line, print_lines, print_table
+from hushgram.publishing import temporary_files_of_a_run
+
+if TYPE_CHECKING:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from hushgram.pipelines.run.budget import Run
+
+__all__ = [
+    "KEY_FILE", "JobResult", "check_job", "import_beam", "key_from_environment", "load_job", "open_job_budget",
+    "run_built", "run_job", "run_stages",
+]  # fmt: skip
+
+#: Environment variable with the path of a file that contains a release key, for tests and recovery only.
+KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How long the stages of a job took, and what they counted.
+
+    `exact` is for the operator only: records read, rejected records ("rejected", and each reason). It is empty on a
+    runner without metrics.
+    """
+
+    seconds: float
+    exact: dict[str, int]
+
+
+def load_job(
+    name: str, config: str | Path, overrides: Iterable[str] = (), date: str | None = None
+) -> Job[Any]:
+    """Return the job `name` of a config file, after reading and checking all files that the config names."""
+    from hushgram.pipelines.config.models import load_config
+
+    kind = job_class(name)
+    loaded = load_config(config, overrides, kind.Config, date)
+    import_beam()
+    return kind(loaded)
+
+
+def import_beam() -> None:
+    """Import Beam without the warnings that its import logs about missing clients."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        importlib.import_module("apache_beam.io.gcp.bigquery")  # logs the warning; the runners import it
+    finally:
+        logging.disable(before)
+
+
+def check_job(
+    job: Job[Any],
+    beam_options: Iterable[str] = (),
+    *,
+    style: str = "table",
+    output: str | None = None,
+    metrics: str | None = None,
+) -> None:
+    """Print guarantee, parameters and what to expect (``--check``); raise whatever a run would raise.
+
+    Does all that a run does before it draws noise: reads the config and the files that it names, asks the ledger, opens
+    the inputs, parses their first blocks, checks columns, types and the output path, and builds the stages. Draws no
+    noise, spends no budget and leaves no file behind.
+    """
+    from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+    from hushgram.transforms.shuffle.combining import LocalResources
+
+    path = f"{job.config.output.path}.check"
+    check_writable("--metrics", metrics)
+    check_writable("--output", output)
+    with temporary_files_of_a_run():
+        options = pipeline_options(list(beam_options), job.config.workers)
+        ledger = open_job_budget(job).preflight()
+        job.open_inputs()
+        job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
+        print_lines(
+            [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job)], style, output
+        )
+    if style == "table":
+        print_line("ok: nothing was run and no budget was spent")
+
+
+def run_job(
+    job: Job[Any],
+    beam_options: Iterable[str] = (),
+    *,
+    quiet: bool = False,
+    style: str = "table",
+    output: str | None = None,
+    log: str = "text",
+    metrics: str | None = None,
+) -> bool:
+    """Reserve the budget, run the job, publish and report; return False if it had been released before."""
+    from hushgram.pipelines.run.beam_runners import pipeline_options
+
+    config = job.config
+    job_log = JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name)
+    with job_log, temporary_files_of_a_run():
+        check_writable("--output", output)
+        options = pipeline_options(list(beam_options), config.workers)
+        run = open_job_budget(job)
+        try:
+            result = _spend(job, run, options, job_log, quiet=quiet)
+        except BaseException:
+            if run.outcome is not None:
+                job_log.write("budget", run.outcome, level="warning")
+            raise
+        if result is None:
+            return False
+        if style != "table":
+            print_table(job.released(config.output.path), style, output)
+        elif not quiet and log == "text":
+            print_lines(_closing_lines(job, result), output=output)
+    return True
+
+
+def _spend(
+    job: Job[Any], run: Run, options: PipelineOptions, job_log: JobLog, *, quiet: bool
+) -> JobResult | None:
+    """Run the job from the reservation to the commit; return None if this release had been published before."""
+    with run:
+        if not run.done:
+            job.open_inputs()  # before anything is created or drawn
+        if not quiet or job_log.is_json:
+            for note in run.notes:
+                job_log.write("budget", note)
+        if run.done:
+            job_log.result(run.summary)
+            return None
+
+        def release_key() -> ReleaseKey:
+            key, warning = _release_key(run)
+            if warning:
+                job_log.write("warning", warning, level="warning")
+            return key
+
+        result = run_stages(
+            job, path=run.output, release_key=release_key, options=options, quiet=quiet or job_log.is_json
+        )
+        run.publish()
+        job_log.result(run.summary)
+    return result
+
+
+def run_stages(
+    job: Job[Any],
+    *,
+    path: str | os.PathLike[str],
+    release_key: ReleaseKey | Callable[[], ReleaseKey],
+    options: PipelineOptions | None = None,
+    quiet: bool = True,
+) -> JobResult:
+    """Build the stages of a job, run them and wait for them.
+
+    Args:
+        job: The job, whose inputs need not be open yet.
+        path: Where to write, instead of the output path of the config.
+        release_key: The key, or a function that is called for it once everything else is ready: a failure before that
+            costs no budget.
+        options: Beam's options; by default those of the local runner.
+        quiet: Whether to show no progress.
+    """
+    from hushgram.pipelines.run.beam_runners import pipeline_options
+
+    def build(pipeline: Pipeline, local: LocalResources) -> None:
+        key = release_key() if callable(release_key) else release_key
+        job.build(pipeline, os.fspath(path), key, local)
+
+    options = pipeline_options(workers=job.config.workers) if options is None else options
+    return run_built(build, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)
+
+
+def run_built(
+    build: Callable[[Pipeline, LocalResources], None],
+    options: PipelineOptions,
+    *,
+    title: str,
+    total_bytes: int | None,
+    quiet: bool,
+) -> JobResult:
+    """Run the stages that ``build`` adds to a pipeline, and wait."""
+    from hushgram.pipelines.run.beam_runners import local_resources, new_pipeline
+    from hushgram.pipelines.run.progress import read_counters, run_pipeline
+
+    started = time.monotonic()
+    with local_resources(options) as local:
+        pipeline = new_pipeline(options)
+        build(pipeline, local)
+        result = run_pipeline(pipeline, options, title=title, total_bytes=total_bytes, quiet=quiet)
+    return JobResult(time.monotonic() - started, read_counters(result))
+
+
+def _release_key(run: Run) -> tuple[ReleaseKey, str | None]:
+    """Return the key of a run, and a warning about it."""
+    if run.tracked:
+        ignored = f"warning: {KEY_FILE} is ignored: the ledger has the key of this release"
+        return run.key, ignored if os.environ.get(KEY_FILE) else None
+    given = key_from_environment()
+    if given is None:
+        return run.key, None
+    return given, (
+        f"WARNING: the release key comes from {KEY_FILE}, and no ledger counts its use. Anyone who has that file can"
+        " remove the noise from this result, and nothing prevents a second result under the same key. Use it for tests"
+        " and recovery only"
+    )
+
+
+def key_from_environment() -> ReleaseKey | None:
+    """Return the release key in the file that `KEY_FILE` names, or None if the variable is not set."""
+    path = os.environ.get(KEY_FILE)
+    if not path:
+        return None
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ParameterError(f"{KEY_FILE}: {path} cannot be read: {reason}") from None
+    return ReleaseKey.from_hex(text)
+
+
+def open_job_budget(job: Job[Any]) -> Run:
+    """Return the budget of a job, not entered yet."""
+    from hushgram.pipelines.run.budget import open_budget
+
+    config = job.config
+    return open_budget(
+        job=job.kind,
+        events=job.events(),
+        target=config.output.path,
+        dataset=config.dataset,
+        ledger=config.ledger,
+        release=job.name,
+        parameters=job.parameters(),
+        inputs=lambda: [file.path for file in job.open_inputs().files],
+        users=None if config.user_part is None else config.user_part.name,
+        shape=job.shape,
+    )
+
+
+def _job_lines(job: Job[Any]) -> Iterator[Line]:
+    guarantee = job.guarantee()
+    yield job.config.NAME.replace("_", " "), job.name
+    yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"
+    yield "budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)
+    yield "output", job.config.output.path
+    yield "workers", str(job.config.workers)
+
+
+def _input_lines(job: Job[Any]) -> Iterator[Line]:
+    from rich.filesize import decimal
+
+    plan = job.source
+    files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
+    rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
+    yield "input", f"{files}, {decimal(plan.bytes)}{rows}"
+    yield "columns", ", ".join(f"{f.name} {getattr(f.type, 'value_type', f.type)}" for f in plan.schema)
+
+
+def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:
+    """Yield what was read (exact, for the operator), the guarantee, and what was released."""
+    exact, path = result.exact, job.config.output.path
+    if "rows" in exact:
+        yield "read", f"{exact['rows']:,} records in {result.seconds:,.1f} s ({EXACT})"
+    if exact.get("rejected"):
+        reasons = sorted((name[10:], count) for name, count in exact.items() if name.startswith("rejected: "))
+        listed = "; ".join(f"{reason}: {count:,}" for reason, count in reasons)
+        kept = f"; see {job.config.input.rejected_records}" if job.config.input.rejected_records else ""
+        yield "rejected", f"{exact['rejected']:,} records ({EXACT}): {listed}{kept}"
+    yield "guarantee", job.guarantee().sentence()
+    yield "output", path
+    if "://" in path:  # a remote result is copied before it is read
+        return
+    try:
+        yield from list(job.closing_lines(path))
+    except HushgramError as problem:
+        print_line(f"warning: the result was written but cannot be opened here: {problem}", err=True)

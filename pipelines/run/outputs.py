@@ -1,0 +1,226 @@
+"""Where the output of a run goes: written to a temporary place, then visible all at once and never over something else.
+
+A local target appears by one rename of a directory next to it, ".NAME.hushgram-ID.TOKEN". ID is derived from the data
+set and the release id, so that a later run finds and removes what dead runs of the same id left. TOKEN belongs to the
+run, so that a run that was presumed dead cannot touch the files of the next one, and it names the process, so that any
+later run can remove what a killed one left.
+
+An object store has no rename: files are uploaded first and manifest.json last, and a sketch without a manifest is not a
+sketch. A second upload writes the same bytes to the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from hushgram.errors import OutputError
+from hushgram.publishing import (
+    PrivateDirectory,
+    is_dead_work,
+    make_private,
+    nearest_directory,
+    output_errors,
+    publish,
+    remove_dead_work,
+    rename_new,
+    work_name,
+)
+
+__all__ = ["LocalOutput", "Output", "Shape", "StoreOutput", "digest_of", "output_at"]
+
+Shape: TypeAlias = Literal["directory", "file"]
+
+_LAST = "manifest.json"
+_CHUNK = 1 << 20
+
+
+def output_at(target: str, label: str, shape: Shape) -> Output:
+    """Return the output at a path or URL; `label` names data set and release."""
+    label = hashlib.sha256(label.encode()).hexdigest()[:16]
+    if "://" in target and not target.startswith("file://"):
+        return StoreOutput(target.rstrip("/"), label, shape)
+    return LocalOutput(Path(target.removeprefix("file://")), label, shape)
+
+
+class LocalOutput:
+    """A path on a file system, published by one rename."""
+
+    def __init__(self, target: Path, label: str, shape: Shape) -> None:
+        self.target, self._label, self._shape = target, label, shape
+
+    def exists(self) -> bool:
+        """Return whether something is published there."""
+        return os.path.lexists(self.target)
+
+    def digest(self) -> str:
+        """Return the digest of what is published there."""
+        with output_errors(self.target):
+            return digest_of(str(self.target))
+
+    def check_writable(self) -> None:
+        """Write and rename something small next to the target and remove it; raise OutputError if that fails."""
+        work = nearest_directory(self.target) / work_name("preflight")
+        with output_errors(self.target):
+            try:
+                work.mkdir(mode=0o700)
+                (work / "a").write_bytes(b"x")
+                rename_new(work / "a", work / "b")
+            except OSError as problem:
+                raise OSError(problem.errno, problem.strerror) from None  # without the name of the draft
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+
+    def local_work(self, token: str) -> Path:
+        """Create an empty directory on this machine for this run."""
+        return make_private(self.target.with_name(work_name(self.target.name, self._label, token)))
+
+    def shared_work(self, token: str) -> str:
+        """Return a place that all workers can write: here the same directory."""
+        return str(self.local_work(token))
+
+    def publish(self, work: str) -> None:
+        """Make what is in `work` visible at once; refuse to replace anything."""
+        publish(work if self._shape == "directory" else Path(work, self.target.name), self.target)
+        if self._shape == "file":
+            self.discard(work)
+
+    def discard(self, work: str) -> None:
+        """Remove what a failed run has written to `work`."""
+        shutil.rmtree(work, ignore_errors=True)
+
+    def remove_leftovers(self, *, held: bool) -> None:
+        """Remove what killed runs left; with `held` (nobody else may run this id) everything of this id."""
+        remove_dead_work(self.target.parent, work_name(self.target.name, self._label, "") if held else None)
+
+
+class StoreOutput:
+    """A folder of an object store, published by copying its manifest last. See `LocalOutput` for the methods.
+
+    A job may write to a hidden folder of the store (`shared_work`, needed if workers are other machines) or to a
+    directory on this machine (`local_work`).
+    """
+
+    def __init__(self, target: str, label: str, shape: Shape) -> None:
+        self.target, self._label, self._shape = target, label, shape
+        self._parent, _, self._name = target.rpartition("/")
+        self._local: PrivateDirectory | None = None
+
+    def exists(self) -> bool:
+        with _store_errors(self.target):
+            return bool(_systems().exists(self.target if self._shape == "file" else f"{self.target}/{_LAST}"))
+
+    def digest(self) -> str:
+        with _store_errors(self.target):
+            return digest_of(self.target)
+
+    def check_writable(self) -> None:
+        path = f"{self._parent}/{work_name('preflight')}/a"
+        with _store_errors(self.target):
+            with _systems().create(path, **_uncompressed()) as sink:
+                sink.write(b"x")
+            _systems().delete([path])
+
+    def shared_work(self, token: str) -> str:
+        return f"{self._parent}/{work_name(self._name, self._label, token)}"
+
+    def local_work(self, token: str) -> Path:
+        self._local = PrivateDirectory()
+        return make_private(self._local.path / "work")
+
+    def publish(self, work: str) -> None:
+        if self.exists():
+            raise OutputError(f"output {self.target} exists already; a release is never overwritten")
+        with _store_errors(self.target):
+            names = _listed(f"{work}/*") if "://" in work else sorted(map(str, Path(work).iterdir()))
+            for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
+                to = self.target if self._shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
+                if "://" in work:
+                    _systems().copy([name], [to])
+                else:
+                    with open(name, "rb") as source, _systems().create(to, **_uncompressed()) as sink:
+                        shutil.copyfileobj(source, sink, _CHUNK)
+        self.discard(work)
+
+    def discard(self, work: str) -> None:
+        if self._local is not None:
+            self._local.close()
+        else:
+            self._delete(lambda folder: folder == work.rpartition("/")[2])
+
+    def remove_leftovers(self, *, held: bool) -> None:
+        stem = work_name(self._name, self._label, "")
+        self._delete(lambda folder: is_dead_work(folder) or (held and folder.startswith(stem)))
+
+    def _delete(self, selected: Callable[[str], bool]) -> None:
+        with contextlib.suppress(Exception):  # leftovers are no reason to fail; the next run tries again
+            left = [
+                path
+                for path in _listed(f"{self._parent}/.*.hushgram-*/*")
+                if selected(path.removeprefix(f"{self._parent}/").partition("/")[0])
+            ]
+            if left:
+                _systems().delete(left)
+
+
+Output: TypeAlias = LocalOutput | StoreOutput
+
+
+def digest_of(path: str) -> str:
+    """Return a SHA-256 over the names and bytes of a file, or of all files below a directory, in order of names."""
+    if "://" in path:
+        files = {name.rpartition("/")[2]: name for name in _listed(f"{path}/*") or _listed(path)}
+    else:
+        top, inside = (
+            (Path(path), Path(path).rglob("*")) if os.path.isdir(path) else (Path(path).parent, [Path(path)])
+        )
+        files = {file.relative_to(top).as_posix(): str(file) for file in inside if file.is_file()}
+    if not files and not os.path.exists(path):
+        raise OutputError(f"nothing was written to {path}")
+    state = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        inner, size = hashlib.sha256(), 0
+        with _open(file) as stream:
+            while piece := stream.read(_CHUNK):
+                inner.update(piece)
+                size += len(piece)
+        state.update(f"{len(name.encode())} {name} {size} {inner.hexdigest()}\n".encode())
+    return state.hexdigest()
+
+
+def _systems() -> Any:
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+def _uncompressed() -> dict[str, Any]:
+    from apache_beam.io.filesystem import CompressionTypes
+
+    return {"compression_type": CompressionTypes.UNCOMPRESSED}
+
+
+def _open(path: str) -> Any:
+    return _systems().open(path, **_uncompressed()) if "://" in path else open(path, "rb")
+
+
+def _listed(pattern: str) -> list[str]:
+    return sorted(found.path for found in _systems().match([pattern])[0].metadata_list)
+
+
+@contextlib.contextmanager
+def _store_errors(target: str) -> Iterator[None]:
+    from hushgram.transforms.files import missing_file_system
+
+    if (missing := missing_file_system(target)) is not None:
+        raise OutputError(f"output {target} cannot be written: {missing}")
+    try:
+        with output_errors(target):
+            yield
+    except ValueError as problem:  # no file system for such an address
+        raise OutputError(f"output {target} cannot be opened: {problem}") from None

@@ -1,0 +1,163 @@
+"""Bounding and the histogram: the bound holds for every user, and the result does not depend on how data are cut."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushgram.contributions import bounding, histogram
+from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable, stable_order
+from hushgram.errors import InputError
+from hushgram.noise.entropy import ReleaseKey
+
+KEY = ReleaseKey(bytes(range(32)))
+ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=60)
+
+
+def bounded(rows, most, per_key, texts=False):
+    users, keys = [u for u, _ in rows], [f"k{k}" for _, k in rows]
+    return Contributions.of(
+        pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts
+    ).bounded(Bounds(most, per_key))
+
+
+def as_dict(h):
+    names = h.fingerprints.tolist() if h.texts is None else h.texts.to_pylist()
+    return dict(zip(names, h.counts.tolist(), strict=True))
+
+
+@given(ROWS, st.integers(1, 6), st.integers(1, 6), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_removing_a_user_moves_at_most_the_bound(rows, most, per_key, texts):
+    per_key = min(per_key, most)
+    whole = as_dict(bounded(rows, most, per_key, texts))
+    for user in {u for u, _ in rows}:
+        rest = as_dict(bounded([r for r in rows if r[0] != user], most, per_key, texts))
+        moved = [whole.get(k, 0) - rest.get(k, 0) for k in set(whole) | set(rest)]
+        assert all(0 <= m <= per_key for m in moved)
+        mine = [k for u, k in rows if u == user]
+        possible = sum(min(mine.count(k), per_key) for k in set(mine))
+        kept = sum(moved)
+        # the bound is used up, except where the C keys of lowest priority hold less than C
+        assert kept <= min(most, possible)
+        if len(set(mine)) <= most:
+            assert kept == min(most, possible)
+
+
+@given(
+    ROWS,
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_cutting_and_merging_gives_the_same_histogram(rows, most, per_key, pieces, texts, rng):
+    per_key = min(per_key, most)
+    expected = bounded(rows, most, per_key, texts)
+    shuffled = rows[:]
+    rng.shuffle(shuffled)
+    parts = []
+    for i in range(pieces):
+        piece = shuffled[i::pieces]
+        users, keys = [u for u, _ in piece], [f"k{k}" for _, k in piece]
+        parts.append(
+            Contributions.of(
+                pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=texts
+            ).prune(Bounds(most, per_key))
+        )
+    merged = Contributions.concat(parts).prune(Bounds(most, per_key))
+    shards = [part.bounded(Bounds(most, per_key)) for _, part in merged.split_users(3)]
+    found = Histogram.merge([Histogram.empty(texts=texts), *shards])
+    assert found.fingerprints.tolist() == expected.fingerprints.tolist()
+    assert found.counts.tolist() == expected.counts.tolist()
+    if texts:
+        assert found.texts.to_pylist() == expected.texts.to_pylist()
+
+
+def test_the_merge_test_rejects_cutting_by_arrival():
+    """Keeping the first C keys as they come is a bound, but not mergeable."""
+    rows = [(0, k) for k in range(8)]
+    first = {k for _, k in rows[:2]}
+    assert first != {k for _, k in rows[::-1][:2]}
+
+
+def test_all_of_a_user_counts_before_bounding():
+    h = bounded([(1, 1)] * 100 + [(2, 1)], 8, 3)
+    assert h.counts.tolist() == [4]
+    assert bounded([(1, 1)] * 100, 8, 8).counts.tolist() == [8]
+
+
+def test_sort_settles_shared_prefixes():
+    rng = np.random.default_rng(5)
+    high = rng.integers(0, 3, 500).astype(np.uint64)
+    low = rng.integers(0, 3, 500).astype(np.uint64)
+    priority = rng.integers(0, 4, 500).astype(np.uint64) << np.uint64(31)
+    keys = rng.integers(0, 5, 500).astype(np.uint64)
+    order = bounding._sort(high, low, priority, keys)
+    expected = np.lexsort((keys, priority, low, high))
+    for column in (high, low, priority, keys):
+        assert (column[order] == column[expected]).all()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 16, 20, 32, 33, 63, 64])
+def test_the_stable_order_is_that_of_numpy(bits):
+    rng = np.random.default_rng(bits)
+    for count in (0, 1, 5000):
+        keys = rng.integers(0, 1 << 64, count, np.uint64) >> np.uint64(64 - bits) if bits else np.zeros(count)
+        keys = keys.astype(np.uint64)
+        crowded = keys & np.uint64(0xFFFFF0000000000F)  # many share their first bits, and differ behind
+        for column in (keys, np.sort(keys), crowded, np.concatenate([np.sort(keys)[::3], np.sort(crowded)])):
+            assert (stable_order(column) == np.argsort(column, kind="stable")).all()
+
+
+def test_colliding_fingerprints_stay_apart_where_texts_are_released(monkeypatch):
+    """At δ > 0 two texts are two keys, whatever their fingerprints."""
+    monkeypatch.setattr(histogram, "hash_bytes", lambda values: np.full(len(values), 42, np.uint64))
+    h = bounded([(1, 1), (2, 2), (3, 2)], 1, 1, texts=True)
+    assert as_dict(h) == {b"k1": 1, b"k2": 2}
+    merged = Histogram.merge([h, h])
+    assert as_dict(merged) == {b"k1": 2, b"k2": 4}
+    assert merged.texts.to_pylist() == [b"k1", b"k2"]
+
+
+def test_shards_are_ranges_of_the_fingerprint():
+    h = Histogram.of_column([f"key{i}" for i in range(3000)], texts=False)
+    shards = h.shards()
+    assert len(shards) == NOISE_SHARDS
+    assert sum(len(s) for s in shards) == len(h) == 3000
+    assert all((s.fingerprints >> np.uint64(56) == i).all() for i, s in enumerate(shards))
+    assert len(Histogram.empty(texts=True).shards()) == NOISE_SHARDS
+
+
+def test_reduced_domain_adds_up_cells():
+    h = Histogram(np.array([1 << 60, (1 << 60) + 1, 1 << 63], np.uint64), np.array([1, 2, 4]))
+    small = h.reduced(8)
+    assert small.fingerprints.tolist() == [16, 128]
+    assert small.counts.tolist() == [3, 4]
+    assert h.reduced(64) is h
+
+
+def test_counts_and_listed():
+    h = Histogram.of_counts(["a", "b", "a", "c"], np.array([1, 2, 3, 0]), texts=True)
+    assert as_dict(h) == {b"a": 4, b"b": 2}
+    wanted = Histogram.of_column(["a"], texts=False).fingerprints
+    assert h.counts_of(wanted).tolist() == [4]
+    assert Histogram.empty(texts=False).counts_of(wanted).tolist() == [0]
+
+
+def test_lengths_must_agree():
+    with pytest.raises(InputError, match="same length"):
+        Contributions.of([1, 2], ["a"], KEY, texts=False)
+
+
+def test_table_union_keeps_order_and_places():
+    a, _ = KeyTable.build(pa.array([b"x", b"y"], pa.large_binary()))
+    b, _ = KeyTable.build(pa.array([b"y", b"z"], pa.large_binary()))
+    union, (in_a, in_b) = KeyTable.union([a, b])
+    assert sorted(union.texts.to_pylist()) == [b"x", b"y", b"z"]
+    assert [union.texts[int(i)].as_py() for i in in_a] == a.texts.to_pylist()
+    assert [union.texts[int(i)].as_py() for i in in_b] == b.texts.to_pylist()

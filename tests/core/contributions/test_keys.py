@@ -1,0 +1,127 @@
+"""Keys as columns: canonical bytes, fingerprints, user tokens."""
+
+import datetime
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushgram.contributions.keys import encode, fingerprints, hash_bytes, one_array
+from hushgram.contributions.users import user_tokens
+from hushgram.errors import InputError
+
+SECRET = bytes(range(32))
+
+
+def tokens(values):
+    high, low = user_tokens(pa.array(values, pa.large_binary()), SECRET)
+    return list(zip(high.tolist(), low.tolist(), strict=True))
+
+
+@given(st.lists(st.text(max_size=40), max_size=20))
+@settings(max_examples=60, deadline=None)
+def test_fingerprint_is_mmh3_of_utf8(texts):
+    texts = [t.encode("utf-8", "ignore").decode() for t in texts]
+    expected = [mmh3.hash64(t.encode(), 0, True, signed=False)[0] for t in texts]
+    assert fingerprints(pa.array(texts, pa.string())).tolist() == expected
+
+
+def test_one_meaning_whatever_the_container():
+    texts = ["a", "b", "a", "é"]
+    expected = fingerprints(texts).tolist()
+    for column in (
+        pa.array(texts),
+        pa.chunked_array([texts[:2], texts[2:]]),
+        pa.array(texts, pa.large_string()),
+        pa.array(texts).dictionary_encode(),
+        pa.array([t.encode() for t in texts]),
+        np.array(texts),
+        np.array(texts, object),
+        pa.array(texts, pa.string_view()) if hasattr(pa, "string_view") else texts,
+    ):
+        assert fingerprints(column).tolist() == expected
+    assert fingerprints(np.array([7, -3])).tolist() == fingerprints(["7", "-3"]).tolist()
+    assert fingerprints(np.array([2**64 - 1], np.uint64)).tolist() == fingerprints([str(2**64 - 1)]).tolist()
+
+
+def test_given_dictionaries_may_repeat_and_hold_unused_values():
+    given = pa.DictionaryArray.from_arrays(pa.array([2, 0]), pa.array(["x", "unused", "x"]))
+    encoded = encode(given)
+    assert encoded.values.to_pylist() == [b"x"]
+    assert encoded.codes.tolist() == [0, 0]
+
+
+def test_slices_are_read_from_their_own_rows():
+    column = pa.array([f"user{i}" for i in range(100)])
+    assert fingerprints(column.slice(40, 5)).tolist() == fingerprints(column).tolist()[40:45]
+    values = column.cast(pa.large_binary())
+    whole, part = user_tokens(values, SECRET), user_tokens(values.slice(40, 5), SECRET)
+    assert part[0].tolist() == whole[0].tolist()[40:45]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([1.5, 2.0], "text, bytes, whole numbers, dates or booleans"),
+        ([datetime.datetime(2026, 1, 1)], "got timestamp"),
+        (["a", 1], "all text"),
+        (["a", None], "row 1 is null"),
+        (pa.array([None, None], pa.string()), "row 0 is null"),
+        ([["a"]], "got list"),
+    ],
+)
+def test_what_has_no_canonical_bytes_is_refused(column, message):
+    with pytest.raises(InputError, match=message):
+        fingerprints(column)
+
+
+def test_empty_and_long_values():
+    assert len(fingerprints([])) == 0
+    assert len(fingerprints(pa.array([], pa.string()))) == 0
+    long = "x" * (1 << 20)
+    assert fingerprints([long, ""]).tolist() == [
+        mmh3.hash64(v.encode(), 0, True, signed=False)[0] for v in (long, "")
+    ]
+
+
+def test_tokens_are_cbc_mac_of_length_and_bytes():
+    """Against a direct computation with AES-CBC, message by message."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    for value in (b"", b"a", b"12345678", b"123456789", b"x" * 24, b"x" * 25, b"y" * 240):
+        message = len(value).to_bytes(8, "little") + value
+        message += bytes(-len(message) % 16)
+        tag = Cipher(algorithms.AES(SECRET), modes.CBC(bytes(16))).encryptor().update(message)[-16:]
+        assert tokens([value]) == [(int.from_bytes(tag[:8], "little"), int.from_bytes(tag[8:], "little"))]
+
+
+@given(st.lists(st.binary(max_size=300), unique=True, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_distinct_values_have_distinct_tokens_and_order_does_not_matter(values):
+    assert len(set(tokens(values))) == len(values)
+    assert tokens(values[::-1]) == tokens(values)[::-1]
+
+
+def test_zero_padding_and_shortening_cannot_be_confused():
+    import hashlib
+    import hmac
+
+    long = b"z" * 241
+    short = hmac.new(SECRET, long, hashlib.sha256).digest()
+    assert len(set(tokens([b"a", b"a\0", b"a\0\0", b"", b"\0", long, short]))) == 7
+
+
+def test_hash_bytes_matches_documented_example():
+    assert f"{hash_bytes(pa.array([b'hello'], pa.large_binary()))[0]:016x}" == "cbd8a7b341bd9b02"
+
+
+def test_chunks_of_dictionaries_that_do_not_combine_are_decoded():
+    small = pa.dictionary(pa.int8(), pa.string())
+    many = [pa.array([f"{part}{i}" for i in range(100)]).cast(small) for part in "ab"]
+    nulls = [pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))] * 2
+    for chunks in (many, nulls):
+        column = one_array(pa.chunked_array(chunks))
+        assert column.to_pylist() == [value for chunk in chunks for value in chunk.to_pylist()]

@@ -1,0 +1,77 @@
+"""The total of everything that is not named: it covers the truth, adds up, and is refused where it was not released."""
+
+import numpy as np
+import pytest
+
+import hushgram as hg
+from hushgram.errors import ParameterError
+
+USERS = np.repeat(np.arange(2000), 10)
+KEYS = np.array([f"k{k}" for k in np.random.default_rng(3).zipf(1.3, len(USERS)) % 5000])
+
+
+def params(**changes):
+    return hg.ReleaseParams(**{"epsilon": "4", "max_contributions": 10, **changes})
+
+
+CHOICES = [
+    {},
+    {"encoding": "buckets"},
+    {"delta": "1e-6"},
+    {"delta": "1e-6", "encoding": "alp"},
+    {"delta": "1e-6", "key_selection": "threshold", "encoding": "alp"},
+    {"delta": "1e-6", "key_selection": "threshold", "encoding": "buckets", "noise": "gaussian"},
+]
+
+
+def truth(sketch, limit):
+    """The exact number of distinct (user, key) pairs whose key is not among the named ones."""
+    pairs = {(u, k) for u, k in zip(USERS.tolist(), KEYS.tolist(), strict=True)}
+    shown = sketch.heavy(keys=sorted(set(KEYS.tolist()))).sort_by(
+        [("value", "descending"), ("fingerprint", "ascending")]
+    )
+    named = set(shown["key"].to_pylist()[:limit])
+    return sum(1 for _, key in pairs if key not in named)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("limit", [None, 3])
+def test_the_interval_holds_and_sums_add_up(choice, limit):
+    inside = 0
+    for seed in range(6):
+        sketch = hg.release(USERS, KEYS, params(**choice), release_key=hg.ReleaseKey(bytes([seed]) * 32))
+        found = sketch.others(limit=limit)
+        assert found.low <= found.estimate <= found.high
+        inside += found.low <= truth(sketch, limit) <= found.high
+        values = np.sort(sketch.heavy()["value"].to_numpy())[::-1]
+        named = values[:limit].sum()
+        total = sketch.plan.sizes.records + (values.sum() if sketch.plan.selection.name == "weighted" else 0)
+        assert found.estimate == pytest.approx(max(total - named, 0))
+    assert inside >= 5
+
+
+def test_sums_of_values_are_in_their_terms():
+    chosen = params(max_contributions=5, max_value=1, granularity="0.25")
+    sketch = hg.release(
+        USERS, KEYS, chosen, values=np.full(len(KEYS), 0.5), release_key=hg.ReleaseKey(bytes(32))
+    )
+    named = sketch.heavy()["value"].to_numpy().sum()
+    assert sketch.others().estimate == pytest.approx(max(sketch.plan.sizes.records * 0.25 - named, 0))
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"delta": "1e-6", "encoding": "none"}, "selected keys alone"),
+        ({"delta": "1e-6", "encoding": "none", "key_selection": "threshold"}, "selected keys alone"),
+        ({"expected_records": 20_000, "expected_keys": 4000}, "was stated, not released"),
+    ],
+)
+def test_totals_that_were_not_released_are_refused(choice, words):
+    with pytest.raises(ParameterError, match=words):
+        hg.release(USERS, KEYS, params(**choice)).others()
+
+
+def test_there_are_no_others_beside_public_keys():
+    with pytest.raises(ParameterError, match="not in the public list"):
+        hg.release_public(USERS, KEYS, ["k1"], params()).others()

@@ -1,0 +1,84 @@
+"""Where output goes: what a failed or killed run leaves beside it, on disks and in object stores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hushgram.errors import OutputError
+from hushgram.pipelines.run.budget import open_budget
+from hushgram.pipelines.run.outputs import output_at
+from hushgram.processes import Owner
+from tests.engines.fake_store import FakeStore
+
+DEAD = f"{Owner.this().mark().partition('-')[0]}-99999999-1-x"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "store"
+    monkeypatch.setattr(FakeStore, "root", str(root))
+    return root
+
+
+def objects(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def write(url: str, content: bytes = b"x") -> None:
+    with FakeStore(None).create(url) as file:
+        file.write(content)
+
+
+def fail(target: str) -> None:
+    with open_budget(job="release", events=[], target=target) as run:
+        write(f"{run.output}/heavy.parquet")
+        raise OutputError("the disk is full")
+
+
+def test_a_failed_run_leaves_nothing_in_a_store(store: Path) -> None:
+    write("gs://bucket/day/urls.sketch.old")
+    with pytest.raises(OutputError, match="the disk is full"):
+        fail("gs://bucket/day/urls.sketch")
+    assert objects(store) == ["bucket/day/urls.sketch.old"]
+
+
+def test_what_a_killed_run_left_in_a_store_goes_with_the_next(store: Path) -> None:
+    """Also of another release; never that of a run that may be alive."""
+    ours, other = (output_at(f"gs://bucket/day/{name}", name, "directory") for name in ("a", "b"))
+    alive = Owner.this().mark()
+    for work in (ours.shared_work(DEAD), other.shared_work(DEAD), other.shared_work(alive)):
+        write(f"{work}/heavy.parquet")
+    with open_budget(job="release", events=[], target="gs://bucket/day/c") as run:
+        write(f"{run.output}/manifest.json")
+        run.publish()
+    kept = other.shared_work(alive).removeprefix("gs://")
+    assert objects(store) == [f"{kept}/heavy.parquet", "bucket/day/c/manifest.json"]
+    other.remove_leftovers(held=True)  # nobody else may run this release: its ledger says so
+    assert objects(store) == ["bucket/day/c/manifest.json"]
+
+
+def test_a_run_that_writes_here_for_a_store_leaves_nothing_here(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with open_budget(job="release", events=[], target="gs://bucket/a.jsonl", shape="file") as run:
+        run.path.write_text("{}")
+        assert run.path.parent.stat().st_mode & 0o777 == 0o700
+        run.publish()
+    assert objects(store) == ["bucket/a.jsonl"]
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_same_on_a_disk(held: bool, tmp_path: Path) -> None:
+    ours, other = (output_at(str(tmp_path / name), name, "directory") for name in ("a", "b"))
+    for place, mark in ((ours, DEAD), (ours, "elsewhere"), (other, DEAD), (other, "elsewhere")):
+        assert place.local_work(mark).stat().st_mode & 0o777 == 0o700
+    ours.remove_leftovers(held=held)
+    names = os.listdir(tmp_path)
+    assert len(names) == 2 - held
+    assert all(name.endswith(".elsewhere") for name in names)

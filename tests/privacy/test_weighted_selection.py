@@ -1,0 +1,269 @@
+"""Key selection by weights: ε and δ by exact enumeration, and broken variants that it rejects.
+
+Weights are on a grid of 8 instead of 4096 here, so that the noise of a few keys can be enumerated; the privacy maps are
+the product's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hushgram.key_selection import weighted
+from hushgram.noise.gdp import NoisyVector, gdp_delta
+
+GRID = 8
+Keys = frozenset[str]
+
+
+@contextmanager
+def coarse_grid() -> Iterator[None]:
+    """Weights on the coarse grid, in the product's own functions."""
+    cached = (
+        weighted.new_key_delta,
+        weighted.least_threshold,
+        weighted.joint_holds,
+        weighted.least_joint_threshold,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "WHOLE", GRID)
+        for function in cached:
+            function.cache_clear()
+        yield
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def coarse() -> Iterator[None]:
+    with coarse_grid():
+        yield
+
+
+def tail(scale: float, at: int) -> float:
+    """P[N ≥ at] of the discrete Gaussian."""
+    z = np.arange(-int(40 * scale), int(40 * scale) + 1)
+    mass = np.exp(-0.5 * (z / scale) ** 2)
+    return float(mass[z >= at].sum() / mass.sum())
+
+
+def weight(keys: int) -> int:
+    return math.isqrt(GRID * GRID // keys) if keys else 0
+
+
+Weigh = Callable[[int], int]
+
+
+def selected_sets(
+    users: list[Keys],
+    rounds: list[tuple[float, int]],
+    hopeless: int,
+    max_keys: int,
+    weigh: Weigh = weight,
+) -> dict[tuple[Keys, Keys], float]:
+    """The exact distribution of what each round selects. A user keeps its first keys in alphabetical order."""
+
+    def summed(sets: list[Keys]) -> Counter[str]:
+        out: Counter[str] = Counter()
+        for keys in sets:
+            kept = sorted(keys)[:max_keys]
+            out.update({key: weigh(len(kept)) for key in kept})
+        return out
+
+    first = summed(users)
+    every = sorted(set().union(*users))
+    (scale, threshold), *second = rounds
+    out: dict[tuple[Keys, Keys], float] = {}
+    for states in itertools.product((0, 1, 2), repeat=len(every)):  # hopeless, open, selected
+        chance = 1.0
+        for key, state in zip(every, states, strict=True):
+            reaches, open_ = tail(scale, threshold - first[key]), tail(scale, hopeless - first[key])
+            named = (
+                reaches if first[key] else 0.0
+            )  # a key of weight 0 is in nobody's first keys, and not selected
+            chance *= (1 - open_, open_ - named, named)[state]
+        by_state = dict(zip(every, states, strict=True))
+        one = frozenset(key for key in every if by_state[key] == 2)
+        if not second:
+            out[one, frozenset()] = out.get((one, frozenset()), 0.0) + chance
+            continue
+        later = summed([frozenset(key for key in keys if by_state[key] == 1) for keys in users])
+        for bits in itertools.product((False, True), repeat=len(every)):
+            passed = chance
+            for key, bit in zip(every, bits, strict=True):
+                reaches = tail(second[0][0], second[0][1] - later[key]) if later[key] else 0.0
+                passed *= reaches if bit else 1 - reaches
+            if passed:
+                two = frozenset(key for key, bit in zip(every, bits, strict=True) if bit)
+                out[one, two] = out.get((one, two), 0.0) + passed
+    return out
+
+
+def delta_between(
+    one: dict[tuple[Keys, Keys], float], other: dict[tuple[Keys, Keys], float], epsilon: float
+) -> float:
+    """The exact δ at ε, in both directions."""
+    every = set(one) | set(other)
+
+    def stick(p: dict[tuple[Keys, Keys], float], q: dict[tuple[Keys, Keys], float]) -> float:
+        return sum(max(p.get(s, 0.0) - math.exp(epsilon) * q.get(s, 0.0), 0.0) for s in every)
+
+    return max(stick(one, other), stick(other, one))
+
+
+def neighbours(most: int) -> Iterator[tuple[list[Keys], Keys]]:
+    """Other users, and one more: every split of its keys into new ones and ones that others share."""
+    for keys in range(1, most + 1):
+        mine = [f"k{i}" for i in range(keys)]
+        for new in range(keys + 1):
+            shared = mine[new:]
+            for fans in (1, 2, 4):
+                yield [frozenset({key}) for key in shared for _ in range(fans)], frozenset(mine)
+            if len(shared) > 1:
+                yield [frozenset(shared)] * 3, frozenset(mine)
+
+
+EPSILON = Fraction(1)
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 20), Fraction(1, 200)])
+@pytest.mark.parametrize("max_keys", [1, 3])
+def test_one_round_by_enumeration(delta: Fraction, max_keys: int) -> None:
+    scale = Fraction(3 * GRID)
+    threshold = weighted.least_threshold(delta, scale, max_keys)
+    claimed = gdp_delta((NoisyVector(scale, GRID * GRID, max_keys),), EPSILON) + delta
+    worst = max(
+        delta_between(
+            *(selected_sets(d, [(float(scale), threshold)], 0, max_keys) for d in (base, [*base, user])), 1.0
+        )
+        for base, user in neighbours(max_keys)
+    )
+    assert worst <= claimed
+    assert worst >= float(delta) * 0.8  # the user's new keys reach what is claimed for them
+
+
+@pytest.mark.parametrize(("hopeless", "max_keys"), [(2, 3), (12, 3), (2, 1), (12, 2)])
+def test_two_rounds_by_enumeration(hopeless: int, max_keys: int) -> None:
+    """With fewer weighed keys than users have, keys of weight 0 get noise too: who looks at them must not tell."""
+    scales, delta = (Fraction(5 * GRID), Fraction(3 * GRID)), Fraction(1, 100)
+    rounds = [(float(scale), weighted.least_threshold(delta, scale, max_keys)) for scale in scales]
+    vectors = tuple(NoisyVector(scale, GRID * GRID, max_keys) for scale in scales)
+    claimed = gdp_delta(vectors, EPSILON) + 2 * delta
+    found = [
+        delta_between(*(selected_sets(d, rounds, hopeless, max_keys) for d in (base, [*base, user])), 1.0)
+        for base, user in neighbours(3)
+    ]
+    assert max(found) <= claimed
+    assert max(found) >= float(delta)
+
+
+def full_delta(threshold: int, scale: float, keys: int, new: int, epsilon: float) -> float:
+    """Exact δ where noisy weights of shared keys are seen too: (1 − p^a) + p^a·H(ε − a·ln p), and its reverse."""
+    w = weight(keys)
+    p = 1 - tail(scale, threshold - w)
+    z = np.arange(-int(12 * scale), int(12 * scale) + 1)
+    mass = np.exp(-0.5 * (z / scale) ** 2)
+    mass /= mass.sum()
+    total, at = np.ones(1), np.zeros(1)
+    for _ in range(keys - new):
+        total = np.convolve(total, mass)
+    at = np.arange(len(total)) - (len(total) - 1) // 2
+    loss = (w * at + (keys - new) * w * w / 2) / scale**2  # of the sum of the noises
+
+    def stick(level: float) -> float:
+        return float(np.maximum(total * -np.expm1(np.minimum(level - loss, 0)), 0)[loss > level].sum())
+
+    added = 1 - p**new + p**new * stick(epsilon - new * math.log(p))
+    return max(added, stick(epsilon + new * math.log(p)))
+
+
+@pytest.mark.parametrize("max_keys", [1, 2, 4])
+def test_joint_map_by_enumeration_of_all_splits(max_keys: int) -> None:
+    scale, delta = Fraction(9 * GRID, 2), Fraction(1, 1000)
+    epsilon = Fraction(7, 10)
+    threshold = weighted.least_joint_threshold(delta, scale, max_keys, epsilon)
+    exact = [
+        full_delta(threshold, float(scale), keys, new, float(epsilon))
+        for keys in range(1, max_keys + 1)
+        for new in range(keys + 1)
+    ]
+    assert max(exact) <= delta
+    assert max(exact) >= 0.8 * delta  # not wasteful either
+    # Adding both up would be 30 % over, or ask for a higher threshold.
+    assert (
+        weighted.least_threshold(
+            delta - gdp_delta((NoisyVector(scale, GRID * GRID, max_keys),), epsilon), scale, max_keys
+        )
+        > threshold
+    )
+
+
+def test_joint_map_refuses_a_lower_threshold() -> None:
+    scale, delta, epsilon = Fraction(9 * GRID, 2), Fraction(1, 1000), Fraction(7, 10)
+    threshold = weighted.least_joint_threshold(delta, scale, 4, epsilon)
+    assert weighted.joint_holds(threshold, scale, 4, epsilon, delta)
+    low = threshold - 3 * GRID
+    assert max(full_delta(low, float(scale), keys, keys, 0.7) for keys in (1, 2, 3, 4)) > delta
+    assert not weighted.joint_holds(low, scale, 4, epsilon, delta)
+
+
+def test_more_keys_than_stated_break_the_claim() -> None:
+    """A user whose keys are not bounded to Δ: the threshold was made for fewer new keys."""
+    scale, delta = Fraction(3 * GRID), Fraction(1, 20)
+    threshold = weighted.least_threshold(delta, scale, 1)
+    many = frozenset(f"k{i}" for i in range(6))
+    found = delta_between(
+        {(frozenset(), frozenset()): 1.0},
+        selected_sets([many], [(float(scale), threshold)], 0, 6),
+        1.0,
+    )
+    assert found > delta * 2
+
+
+def test_a_threshold_for_the_most_keys_alone_breaks_the_claim() -> None:
+    """With little noise a user with one key is the worst: ρ at d = Δ alone is too low for it."""
+    scale, delta, most = Fraction(GRID, 2), Fraction(1, 100), 4
+    right = weighted.least_threshold(delta, scale, most)
+    wrong = next(rho for rho in range(1, 200) if weighted._passing(rho, scale, most, most) <= delta)
+    assert wrong < right
+    found = delta_between(
+        {(frozenset(), frozenset()): 1.0},
+        selected_sets([frozenset({"k"})], [(float(scale), wrong)], 0, most),
+        1.0,
+    )
+    assert found > delta * 3 / 2
+
+
+def test_weights_of_unbounded_norm_break_the_claim() -> None:
+    """Every key gets a whole weight: the L2 norm is √d instead of 1."""
+    scale, delta, most = Fraction(3 * GRID), Fraction(1, 50), 4
+    threshold = weighted.least_threshold(delta, scale, most)
+    claimed = gdp_delta((NoisyVector(scale, GRID * GRID, most),), EPSILON) + delta
+    found = [
+        delta_between(
+            *(
+                selected_sets(d, [(float(scale), threshold)], 0, most, lambda d: GRID)
+                for d in (base, [*base, user])
+            ),
+            1.0,
+        )
+        for base, user in neighbours(most)
+    ]
+    assert max(found) > claimed
+
+
+def test_weights_have_the_stated_norm() -> None:
+    for keys in range(1, 200):
+        squares = keys * weight(keys) ** 2
+        assert squares <= GRID**2
+    sensitivity = weighted.weight_sensitivity(100)
+    assert sensitivity.l2_squared == GRID**2
+    assert sensitivity.l0 == 100
+    assert all(keys * weight(keys) <= sensitivity.l1 for keys in range(1, 101))

@@ -1,0 +1,110 @@
+"""Key selection on the complete histogram: keys whose noisy count reaches the threshold, or public keys.
+
+`SelectKeys`
+In:  (group, Histogram) of all groups, exact and private; the planned release as a side input.
+Out: (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hushgram.key_selection.threshold`. Noise is
+     drawn for each of the fixed noise shards of a group, empty ones included.
+
+`CountPublicKeys`
+In:  (0, Histogram), the complete histogram of public keys. Exact and private.
+Out: (0, Heavy). Released: every public key with its noisy count, also those with count 0; ε-differentially private, see
+     `hushgram.mechanisms.laplace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+
+from hushgram.contributions.histogram import Histogram, KeyTable
+from hushgram.key_selection.threshold import Heavy
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.spec import ReleaseSpec
+from hushgram.sparse_histogram.steps import PlannedRelease, count_public_keys, count_selected, select_keys
+from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle.combining import DigestShards, noise_parts
+
+__all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
+
+
+class SelectKeys(beam.PTransform):
+    """Complete histogram → the keys whose noisy count reaches the threshold."""
+
+    def __init__(self, release_key: ReleaseKey, planned: Any, groups: int) -> None:
+        super().__init__()
+        self._release_key, self._planned, self._groups = release_key, planned, groups
+
+    def expand(self, shards: Any) -> Any:
+        select = beam.ParDo(_Select(self._release_key, self._groups), beam.pvalue.AsSingleton(self._planned))
+        return shards | "SelectShards" >> select.with_output_types(tuple[int, Heavy])
+
+
+class _Select(beam.DoFn):
+    """Counts the distinct keys too, for the operator alone."""
+
+    def __init__(self, release_key: ReleaseKey, groups: int) -> None:
+        self._release_key, self._groups = release_key, groups
+
+    def setup(self) -> None:
+        self._keys = Metrics.counter("hushgram", "keys")
+
+    def process(self, shard: tuple[int, Histogram], planned: PlannedRelease) -> Iterator[tuple[int, Heavy]]:
+        group, histogram = shard
+        self._keys.inc(len(histogram))
+        parts = noise_parts(group, self._groups, histogram)
+        yield group, Heavy.concat([select_keys(i, part, planned, self._release_key) for i, part in parts])
+
+
+class CountPublicKeys(beam.PTransform):
+    """Complete histogram → noisy counts of the public keys, in their order."""
+
+    def __init__(self, spec: ReleaseSpec, plan: Plan) -> None:
+        super().__init__()
+        self._spec, self._plan = spec, plan
+
+    def expand(self, shards: Any) -> Any:
+        count = beam.Map(_count, self._spec, self._plan)
+        return shards | "CountPublicKeys" >> count.with_output_types(tuple[int, Heavy])
+
+
+def _count(shard: tuple[int, Histogram], spec: ReleaseSpec, plan: Plan) -> tuple[int, Heavy]:
+    return shard[0], count_public_keys(shard[1], spec, plan)
+
+
+class CountSelected(beam.PTransform):
+    """{"counts": (group, Histogram), "selected": (group, Heavy without counts)} → (group, Heavy) with noisy counts."""
+
+    def __init__(self, spec: ReleaseSpec, planned: Any, groups: int) -> None:
+        super().__init__()
+        self._release_key, self._planned, self._groups = spec.release_key, planned, groups
+
+    def expand(self, parts: dict[str, Any]) -> Any:
+        data_digest = parts["counts"] | "DigestCounts" >> DigestShards(self._groups)
+        sides = (beam.pvalue.AsSingleton(self._planned), beam.pvalue.AsSingleton(data_digest))
+        count = beam.FlatMap(_count_selected, self._release_key, self._groups, *sides)
+        return (
+            parts
+            | "JoinCounts" >> beam.CoGroupByKey()
+            | "CountSelected" >> count.with_output_types(tuple[int, Heavy])
+        )
+
+
+def _count_selected(
+    element: tuple[int, dict[str, Iterable[Any]]],
+    release_key: ReleaseKey,
+    groups: int,
+    planned: PlannedRelease,
+    data_digest: bytes,
+) -> Iterator[tuple[int, Heavy]]:
+    group, joined = element
+    (counts,) = joined["counts"]
+    named = [KeyTable(part.fingerprints, part.texts) for part in joined["selected"]]
+    table = KeyTable.union(named)[0]
+    tables = table.shards()
+    parts = noise_parts(group, groups, counts)
+    found = [count_selected(i, part, tables[i], planned.plan, release_key, data_digest) for i, part in parts]
+    yield group, Heavy.concat(found)

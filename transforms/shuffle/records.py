@@ -1,0 +1,318 @@
+"""Records of any accepted form as columns: Arrow tables and batches, beam.Row and NamedTuple, dicts, (user,
+key) pairs.
+
+Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a
+number of rows, so that all later work is on arrays. A record that has no user or key, or one without canonical
+bytes (a float, a list), that lacks a field or has another shape, is rejected and counted under a reason that quotes
+no value. Whether they are too many is decided once, over all records (`CheckTallies`), never by a batch or bundle.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.metrics import Metrics
+from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
+
+from hushgram.contributions.keys import ACCEPTED, decoded, one_array, spelled
+from hushgram.contributions.sums import MAX_VALUE, NUMBERS, is_number, wrong_values
+from hushgram.errors import InputError
+from hushgram.inputs import RecordCounts
+from hushgram.inputs.key_expressions import rows_per_record
+from hushgram.sensitivity import ONE_RECORD, Sensitivity
+from hushgram.transforms.shuffle.combining import OrderedPool, in_global_window
+
+__all__ = ["Columns", "Fields", "RowBuffer", "TakeBatches", "check_fields", "columns_of", "take_batches"]
+
+#: Single records are collected into batches of this many.
+ROWS_PER_BATCH = 1 << 16
+
+
+class Fields(NamedTuple):
+    """The columns that a job takes of its records: user (None for record-level privacy), key, and values, if any."""
+
+    user: str | None
+    key: str
+    values: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return all columns."""
+        return tuple(name for name in (self.user, self.key, *self.values) if name is not None)
+
+
+class Columns(NamedTuple):
+    """Users (None for record-level privacy), keys and values, without nulls; rejected records by reason."""
+
+    users: pa.Array | None
+    keys: pa.Array
+    reasons: dict[str, int]
+    values: tuple[pa.Array, ...] = ()
+    #: how many rows one record may have
+    record: Sensitivity = ONE_RECORD
+
+    @property
+    def rejected(self) -> int:
+        return sum(self.reasons.values())
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def columns_of(batch: pa.RecordBatch | pa.Table, fields: Fields) -> Columns:
+    """Return these columns of an Arrow batch or table; none of its records where it has no such column."""
+    try:
+        keys = _identifiers(batch, fields.key)
+        users = None if fields.user is None else _identifiers(batch, fields.user)
+        values = tuple(_values(batch, name) for name in fields.values)
+    except _NoColumn as problem:
+        none = pa.array([], pa.large_binary())
+        no_values = tuple(pa.array([], pa.float64()) for _ in fields.values)
+        return Columns(None if fields.user is None else none, none, {str(problem): batch.num_rows}, no_values)
+    good, reasons = None, {}
+    for reason, rows in _wrong(fields, keys, users, values):
+        both = rows if good is None else pc.and_(good, rows)
+        reasons[reason] = (len(keys) if good is None else good.true_count) - both.true_count
+        good = both
+    record = rows_per_record(batch.schema)
+    if good is None:
+        return Columns(users, keys, {}, values, record)
+    kept = None if users is None else users.filter(good)
+    return Columns(kept, keys.filter(good), reasons, tuple(column.filter(good) for column in values), record)
+
+
+def _wrong(
+    fields: Fields, keys: pa.Array, users: pa.Array | None, values: Sequence[pa.Array]
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield (reason, rows that are good) for each reason to reject records."""
+    for name, column in ((fields.key, keys), (fields.user, users)):
+        if column is not None and column.null_count:
+            yield f"{name} is null", pc.is_valid(column)
+    for name, column in zip(fields.values, values, strict=True):
+        yield from ((reason, pa.array(rows)) for reason, rows in wrong_values(column, name))
+
+
+class _NoColumn(Exception):
+    """Why no record of a batch can be taken."""
+
+
+def _column(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    found = batch.schema.names.count(name)
+    if found != 1:
+        raise _NoColumn(f"column {name!r} occurs {found} times" if found else f"no column {name!r}")
+    return one_array(batch.column(name))
+
+
+def _values(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    column = _column(batch, name)
+    if pa.types.is_null(column.type):
+        return column.cast(pa.float64())
+    if not is_number(column.type):
+        raise _NoColumn(f"column {name!r} is {column.type} and values must be {NUMBERS}")
+    return decoded(column)
+
+
+def _identifiers(batch: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    column = _column(batch, name)
+    found = spelled(column)
+    if found is None:
+        raise _NoColumn(f"column {name!r} is {column.type} and a user or key must be {ACCEPTED}")
+    return found
+
+
+def check_fields(kind: Any, fields: Fields) -> None:
+    """Refuse records of a schema (beam.Row, NamedTuple) that has no such field: when the pipeline is built."""
+    there = [field if isinstance(field, str) else field[0] for field in getattr(kind, "_fields", None) or ()]
+    for name in fields.names:
+        if there and name not in there:
+            raise InputError(f"no field {name!r} in the records; the fields are {', '.join(there)}")
+
+
+class RowBuffer:
+    """Collects single records; `take` gives them as columns."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._wanted = fields
+        self._clear()
+
+    def _clear(self) -> None:
+        self._users: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._values: list[list[float]] = [[] for _ in self._wanted.values]
+        self._rejected: dict[str, int] = {}
+        self._lost = 0
+
+    def add(self, record: Any) -> bool:
+        """Take one record; True when a batch is full."""
+        try:
+            user, key, *values = self._fields(record)
+            taken = (
+                b"" if self._wanted.user is None else _canonical(user, self._wanted.user),
+                _canonical(key, self._wanted.key),
+                *map(_number, values, self._wanted.values),
+            )
+        except _Rejected as problem:
+            self._rejected[str(problem)] = self._rejected.get(str(problem), 0) + 1
+            self._lost += 1
+        else:
+            columns: list[list[Any]] = [self._users, self._keys, *self._values]
+            for column, value in zip(columns, taken, strict=True):
+                column.append(value)
+        return len(self._keys) + self._lost >= ROWS_PER_BATCH
+
+    def take(self) -> Columns:
+        """Return the records since the last call as columns."""
+        users = None if self._wanted.user is None else pa.array(self._users, pa.large_binary())
+        values = tuple(pa.array(column, pa.float64()) for column in self._values)
+        out = Columns(users, pa.array(self._keys, pa.large_binary()), self._rejected, values)
+        self._clear()
+        return out
+
+    def _fields(self, record: Any) -> Sequence[Any]:
+        """User, key and values of a record."""
+        if isinstance(record, dict):
+            return self._named(record)
+        if hasattr(record, "_asdict"):
+            return self._named(record._asdict())
+        if hasattr(record, "as_dict"):
+            return self._named(record.as_dict())
+        if isinstance(record, tuple) and len(record) == 2 + len(self._values):
+            return record
+        if self._wanted.user is None and not self._values:
+            return None, record
+        shape = "(user, key, value) tuple" if self._values else "(user, key) pair"
+        found = f"tuple of {len(record)}" if isinstance(record, tuple) else type(record).__name__
+        raise _Rejected(f"record is {found} in place of an Arrow batch, row, dict or {shape}")
+
+    def _named(self, record: dict[str, Any]) -> Sequence[Any]:
+        for name in self._wanted.names:
+            if name not in record:
+                raise _Rejected(f"no field {name!r} in the record")
+        user, key, names = self._wanted
+        return None if user is None else record[user], record[key], *(record[name] for name in names)
+
+
+class _Rejected(Exception):
+    """Why a record is rejected, without its values."""
+
+
+def _number(value: Any, name: str) -> float:
+    """Return a value that can be summed; raise where it cannot."""
+    if value is None:
+        return 0.0  # a missing value adds nothing
+    try:
+        number = None if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, ArithmeticError):
+        number = None
+    if number is not None and 0 <= number < MAX_VALUE:
+        return number
+    raise _Rejected(
+        f"{name} is {'not from 0 to 2^62' if isinstance(value, float | int) else type(value).__name__}"
+    )
+
+
+def _canonical(value: Any, name: str) -> bytes:
+    """Return canonical bytes as in `hushgram.contributions.keys`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        if isinstance(value, str):
+            return value.encode()
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bool):
+            return b"true" if value else b"false"
+        if isinstance(value, int):
+            return str(value).encode()
+    except ValueError:  # half a surrogate pair; more digits than Python writes
+        raise _Rejected(f"{name} is {type(value).__name__} that cannot be written") from None
+    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        return value.isoformat().encode()
+    raise _Rejected(f"{name} is {'null' if value is None else type(value).__name__}")
+
+
+# --- batches of a good size -----------------------------------------------------------------------------------------
+
+# Small batches are put together up to this many rows, and large tables taken in pieces of so many.
+_MIN_ROWS, _MAX_ROWS = 1 << 17, 1 << 20
+
+
+class TakeBatches(beam.DoFn):
+    """Collects records into columns; a subclass does `work` on some of them (in any thread) and `send`s the
+    result.
+
+    Records that cannot be counted are rejected and counted as ``rejected``; the tally of a bundle goes to the
+    output ``tally`` (`take_batches`).
+    """
+
+    def __init__(self, fields: Fields, *, threads: int) -> None:
+        self._fields, self._threads = fields, threads
+
+    def work(self, columns: list[Columns]) -> Any:
+        """Return something made from one or more batches of columns; called in any thread."""
+        raise NotImplementedError
+
+    def send(self, result: Any) -> Iterator[Any]:
+        """Yield the elements of a result."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        self._rejected = Metrics.counter("hushgram", "rejected")
+
+    def start_bundle(self) -> None:
+        self._rows = RowBuffer(self._fields)
+        self._batches: list[Columns] = []
+        self._count = 0
+        self._tally = RecordCounts()
+        self._pool = OrderedPool(self.work, self._threads)
+
+    def process(self, record: Any) -> Iterator[Any]:
+        if isinstance(record, pa.RecordBatch | pa.Table):
+            for start in range(0, record.num_rows, _MAX_ROWS):
+                piece = record.slice(start, _MAX_ROWS)
+                yield from self._accept(columns_of(piece, self._fields))
+        elif self._rows.add(record):
+            yield from self._accept(self._rows.take())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        try:
+            for element in self._last():
+                yield in_global_window(element)
+            yield beam.pvalue.TaggedOutput("tally", in_global_window(self._tally))
+        finally:
+            self._pool.close()
+
+    def _last(self) -> Iterator[Any]:
+        yield from self._accept(self._rows.take())
+        if self._batches:
+            yield from self._do()
+        for result in self._pool.rest():
+            yield from self.send(result)
+
+    def _accept(self, columns: Columns) -> Iterator[Any]:
+        self._tally.add(len(columns), columns.reasons)
+        if columns.rejected:
+            self._rejected.inc(columns.rejected)
+        if len(columns):
+            self._batches.append(columns)
+            self._count += len(columns)
+        if self._count >= _MIN_ROWS:
+            yield from self._do()
+
+    def _do(self) -> Iterator[Any]:
+        batches, self._batches, self._count = self._batches, [], 0
+        for result in self._pool.give(batches):
+            yield from self.send(result)
+
+
+def take_batches(records: Any, fn: TakeBatches, output: Any) -> tuple[Any, Any]:
+    """Return what ``fn`` makes of the records, a collection of type ``output``, and the tallies of what it took."""
+    taken = records | "Take" >> beam.ParDo(fn).with_outputs("tally", main="taken")
+    taken.taken.element_type = convert_to_beam_type(output)
+    return taken.taken, taken.tally

@@ -1,0 +1,346 @@
+"""Key selection by weights: users' rows to selected keys, in one or two rounds.
+
+In:  (shard, Contributions) of all users, pruned. Exact and private.
+Out: ``users``, (shard, `StatedRows`): the same rows with the state of every key. Exact and private.
+     ``selected``, (group, Heavy without counts): the selected keys of each group. Released (`hushgram.key_selection`).
+
+One round:
+
+    (shard, rows) ─ weigh ─► (group, (shard, weights)) ─ merge ─► one noisy weight per key ─► (shard, (group, states))
+         │                                                                                          │
+         └───────────────────────────── join by shard ◄─────────────────────────────────────────────┘
+
+A key is weighed where its group is, with the weights that all users give it, and its state goes back to each shard of
+users that has it: no set of keys travels as a side input. States come back in the order in which the keys were sent,
+one
+byte each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from numpy.typing import NDArray
+
+from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.histogram import Histogram, KeyTable
+from hushgram.key_selection.rounds import SELECTED, SelectionPlan, next_states, release_round, weigh
+from hushgram.key_selection.threshold import Heavy
+from hushgram.noise.entropy import ReleaseKey
+from hushgram.sparse_histogram.spec import ReleaseSpec
+from hushgram.sparse_histogram.steps import ChosenParams
+from hushgram.transforms.shuffle.coders import (
+    ArraysCoder,
+    ContributionsCoder,
+    HistogramCoder,
+    SpilledBatch,
+    SpillWriter,
+    pack_buffers,
+    register,
+)
+from hushgram.transforms.shuffle.combining import DigestShards, LocalResources, noise_parts, split_groups
+
+__all__ = ["BoundSelected", "SelectByWeights", "StatedRows", "selected_rows"]
+
+
+@dataclass(frozen=True)
+class StatedRows:
+    """Rows of a shard of users, or where they are spilled, and the state of every key of their table. Exact and
+    private."""
+
+    kept: Contributions | SpilledBatch
+    states: NDArray[np.uint8] | None = None
+
+    @property
+    def rows(self) -> Contributions:
+        """Return all rows."""
+        if isinstance(self.kept, Contributions):
+            return self.kept
+        rows: Contributions = _ROWS.decode(self.kept.read())
+        return rows
+
+    @property
+    def selected(self) -> Contributions:
+        """Return the rows of selected keys."""
+        return self.rows.of_keys(self._selected)
+
+    @property
+    def others(self) -> Contributions:
+        """Return the rows of all other keys."""
+        return self.rows.of_keys(~self._selected)
+
+    @property
+    def _selected(self) -> NDArray[np.bool_]:
+        assert self.states is not None
+        return np.asarray(self.states == SELECTED)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """Weights that one shard of users sends to a group."""
+
+    shard: int
+    weights: Histogram
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """The summed weights of a group, and where the keys of each shard of users are among them."""
+
+    weights: Histogram
+    shards: tuple[tuple[int, NDArray[np.uint64]], ...]
+
+
+@dataclass(frozen=True)
+class _States:
+    """States of the keys that one shard of users sent to a group; with ``users``, the rows that they are joined to."""
+
+    group: int
+    states: NDArray[np.uint8]
+    users: StatedRows | None = None
+
+
+class SelectByWeights(beam.PTransform):
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}, by one of their metrics."""
+
+    def __init__(
+        self, spec: ReleaseSpec, metric: int, groups: int, local: LocalResources | None = None
+    ) -> None:
+        super().__init__()
+        self._plan, self._release_key, self._groups = spec.params.gaussian.selection, spec.release_key, groups
+        self._keep = _Keep(metric, None if local is None else local.spill)
+
+    def expand(self, kept: Any) -> dict[str, Any]:
+        shards = tuple[int, StatedRows]
+        users = kept | "KeepRows" >> beam.ParDo(self._keep).with_output_types(shards)  # (shard, StatedRows)
+        selected = []
+        for number in range(len(self._plan.rounds)):
+            one = _Round(self._plan, self._release_key, self._groups, number)
+            found = users | f"Round{number + 1}" >> one
+            users, chosen = found["users"], found["selected"]
+            selected.append(chosen)
+        every = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
+        return {"users": users, "selected": every}
+
+
+class _Round(beam.PTransform):
+    """One round; the result is as that of `SelectByWeights`."""
+
+    def __init__(self, plan: SelectionPlan, release_key: ReleaseKey, groups: int, number: int) -> None:
+        super().__init__()
+        self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
+
+    def expand(self, users: Any) -> dict[str, Any]:
+        sent, states = tuple[int, _Sent], tuple[int, _States]
+        every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
+        empty = users.pipeline | "EveryGroup" >> beam.Create(every, reshuffle=False).with_output_types(sent)
+        weighed = users | "Weigh" >> beam.FlatMap(
+            _weigh, self._plan.max_keys, self._groups
+        ).with_output_types(sent)
+        merged = (
+            (weighed, empty)
+            | "WithEmpty" >> beam.Flatten().with_output_types(sent)
+            | "GroupWeights" >> beam.GroupByKey()
+            | "MergeWeights" >> beam.MapTuple(_merge).with_output_types(tuple[int, _Merged])
+        )  # (group, _Merged)
+        weights = merged | "Weights" >> beam.MapTuple(_weights).with_output_types(tuple[int, Histogram])
+        survey = weights | "DigestWeights" >> DigestShards(
+            self._groups
+        )  # one digest of all weights of the round
+        release = _ReleaseRound(self._plan, self._release_key, self._groups, self._number)
+        found = merged | "ReleaseRound" >> beam.ParDo(release, beam.pvalue.AsSingleton(survey)).with_outputs(
+            "selected", main="states"
+        )
+        back = found["states"] | "States" >> beam.Map(_same).with_output_types(states)
+        here = users | "ToJoin" >> beam.MapTuple(_to_join).with_output_types(states)
+        both = (here, back) | "RowsAndStates" >> beam.Flatten().with_output_types(states)
+        joined = both | "Join" >> beam.GroupByKey()
+        return {
+            "users": joined | "Restate" >> beam.MapTuple(_join).with_output_types(tuple[int, StatedRows]),
+            "selected": found["selected"]
+            | "Selected" >> beam.Map(_same).with_output_types(tuple[int, Heavy]),
+        }
+
+
+class _Keep(beam.DoFn):
+    """(shard, Contributions) → (shard, StatedRows) of one metric; where workers share a machine, rows go to a file."""
+
+    def __init__(self, metric: int, spill: str | None) -> None:
+        self._metric, self._spill = metric, spill
+
+    def start_bundle(self) -> None:
+        self._writer = None if self._spill is None else SpillWriter(self._spill)
+
+    def process(self, element: tuple[int, Contributions]) -> Iterator[tuple[int, StatedRows]]:
+        shard, rows = element[0], element[1].metric(self._metric).present()
+        yield (
+            shard,
+            StatedRows(
+                rows if self._writer is None else self._writer.put(pack_buffers(_ROWS.to_arrays(rows)))
+            ),
+        )
+
+    def finish_bundle(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _to_join(shard: int, users: StatedRows) -> tuple[int, _States]:
+    return shard, _States(-1, np.zeros(0, np.uint8), users)
+
+
+def _same(element: Any) -> Any:
+    return element
+
+
+def _weigh(element: tuple[int, StatedRows], max_keys: int, groups: int) -> Iterator[tuple[int, _Sent]]:
+    shard, users = element
+    rows = users.rows
+    if len(rows):
+        for group, part in split_groups(weigh(rows, max_keys, users.states), groups):
+            yield group, _Sent(shard, part)
+
+
+def _merge(group: int, sent: Iterable[_Sent]) -> tuple[int, _Merged]:
+    """Sum the weights of a group, in the order of the shards that sent them."""
+    parts = sorted(sent, key=lambda part: part.shard)
+    tables = [KeyTable(part.weights.fingerprints, part.weights.texts) for part in parts]
+    table, places = KeyTable.union(tables)
+    every = np.concatenate(places)
+    counts = np.concatenate([part.weights.counts for part in parts])
+    whole = Histogram.of_keys(every, counts, table, Histogram.shared(part.weights for part in parts))
+    where = tuple((part.shard, place) for part, place in zip(parts, places, strict=True) if len(place))
+    return group, _Merged(whole, where)
+
+
+def _weights(group: int, merged: _Merged) -> tuple[int, Histogram]:
+    return group, merged.weights
+
+
+class _ReleaseRound(beam.DoFn):
+    """(group, weights) → (shard, states) for every shard of users, and the selected keys of the group."""
+
+    def __init__(self, plan: SelectionPlan, release_key: ReleaseKey, groups: int, number: int) -> None:
+        self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
+
+    def process(self, element: tuple[int, _Merged], data_digest: bytes) -> Iterator[Any]:
+        group, merged = element
+        found = [
+            release_round(self._number, shard, part, self._plan, self._release_key, data_digest)
+            for shard, part in noise_parts(group, self._groups, merged.weights)
+        ]
+        states = np.concatenate(found)
+        for shard, places in merged.shards:
+            yield shard, _States(group, states[places])
+        assert merged.weights.texts is not None
+        chosen, _ = KeyTable(merged.weights.fingerprints, merged.weights.texts).keep(states == SELECTED)
+        names = Heavy(chosen.fingerprints, np.zeros(len(chosen.fingerprints), np.int64), chosen.texts)
+        yield beam.pvalue.TaggedOutput("selected", (group, names))
+
+
+def _join(shard: int, parts: Iterable[_States]) -> tuple[int, StatedRows]:
+    """Give rows their new states: groups are ranges of the table, in order."""
+    first, *found = sorted(parts, key=lambda part: part.group)
+    assert first.users is not None
+    states = np.concatenate([np.zeros(0, np.uint8), *(part.states for part in found)])
+    return shard, StatedRows(first.users.kept, next_states(first.users.states, states))
+
+
+# --- coders -------------------------------------------------------------------------------------------------------
+
+_ROWS, _WEIGHTS = ContributionsCoder(), HistogramCoder()
+
+
+class _StatedRowsCoder(ArraysCoder):
+    kind = StatedRows
+
+    def to_arrays(self, value: StatedRows) -> list[Any]:
+        states = np.zeros(0, np.uint8) if value.states is None else value.states
+        kept = value.kept
+        flags = np.array([value.states is not None, isinstance(kept, SpilledBatch)], "<u1")
+        if not isinstance(kept, SpilledBatch):
+            return [flags, states, *_ROWS.to_arrays(kept)]
+        place = np.array([kept.offset, kept.size], "<i8")
+        return [flags, states, place, np.frombuffer(kept.path.encode(), np.uint8)]
+
+    def from_arrays(self, arrays: list[Any]) -> StatedRows:
+        (stated, spilled), states, *rest = arrays
+        if not spilled:
+            return StatedRows(_ROWS.from_arrays(rest), states if stated else None)
+        (offset, size), path = rest[0].tolist(), rest[1].tobytes().decode()
+        return StatedRows(SpilledBatch(path, offset, size), states if stated else None)
+
+
+class _SentCoder(ArraysCoder):
+    kind = _Sent
+
+    def to_arrays(self, value: _Sent) -> list[Any]:
+        return [np.array([value.shard], "<i8"), *_WEIGHTS.to_arrays(value.weights)]
+
+    def from_arrays(self, arrays: list[Any]) -> _Sent:
+        return _Sent(int(arrays[0][0]), _WEIGHTS.from_arrays(arrays[1:]))
+
+
+class _MergedCoder(ArraysCoder):
+    kind = _Merged
+
+    def to_arrays(self, value: _Merged) -> list[Any]:
+        shards = np.array([shard for shard, _ in value.shards], "<i8")
+        weights = _WEIGHTS.to_arrays(value.weights)
+        return [shards, *(places for _, places in value.shards), *weights]
+
+    def from_arrays(self, arrays: list[Any]) -> _Merged:
+        shards, *rest = arrays
+        places = tuple(zip(shards.tolist(), rest[: len(shards)], strict=True))
+        return _Merged(_WEIGHTS.from_arrays(rest[len(shards) :]), places)
+
+
+class _StatesCoder(ArraysCoder):
+    kind = _States
+
+    def to_arrays(self, value: _States) -> list[Any]:
+        users = [] if value.users is None else _STATED.to_arrays(value.users)
+        return [np.array([value.group], "<i8"), value.states, *users]
+
+    def from_arrays(self, arrays: list[Any]) -> _States:
+        group, states, *users = arrays
+        return _States(int(group[0]), states, _STATED.from_arrays(users) if users else None)
+
+
+_STATED = _StatedRowsCoder()
+register(_StatedRowsCoder, _SentCoder, _MergedCoder, _StatesCoder)
+
+
+class BoundSelected(beam.PTransform):
+    """(shard, StatedRows) → parts of the bounded histogram of the selected keys, or of all others.
+
+    ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
+    """
+
+    def __init__(self, spec: ReleaseSpec, chosen: Any, *, selected: bool) -> None:
+        super().__init__()
+        self._spec, self._chosen, self._selected = spec, chosen, selected
+
+    def expand(self, users: Any) -> Any:
+        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
+        bound = beam.Map(_bound, self._spec, self._selected, chosen)
+        return users | "BoundSelected" >> bound.with_output_types(Histogram)
+
+
+def _bound(
+    element: tuple[int, StatedRows], spec: ReleaseSpec, selected: bool, chosen: ChosenParams | None
+) -> Histogram:
+    users = element[1]
+    params = None if chosen is None else chosen.params
+    if selected:
+        return users.selected.bounded(spec.count_bounds(params))
+    return users.others.bounded(spec.bounds(params))
+
+
+def selected_rows(shard: int, users: StatedRows) -> tuple[int, Contributions]:
+    """Return the rows of selected keys, from which C is chosen."""
+    return shard, users.selected
