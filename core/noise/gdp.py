@@ -39,7 +39,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from hushgram.noise.intervals import enclose, ratio_interval
+from hushgram.noise.intervals import enclose, exact_end, ratio_interval
 
 __all__ = [
     "NoisyVector",
@@ -192,15 +192,19 @@ def normal_tail(iv: Any, x: Any) -> Any:
         return _near_zero(iv, x)
     density = iv.exp(-x * x / 2) / iv.sqrt(2 * iv.pi)
     terms = min(int(900 / float(x.a.b) ** 2) + 10, 1000)  # e^(−2x√(2n)) is about what is left
-    first, second = _convergent(x, terms), _convergent(x, terms + 1)
-    return density / iv.mpf([min(first.a, second.a), max(first.b, second.b)])
+    bits = iv.prec + 32
+    low, high = (exact_end(end) * (1 << bits) for end in (x.a, x.b))
+    ends = [_convergent(math.floor(low), math.ceil(high), n, bits) for n in (terms, terms + 1)]
+    return density * (1 << bits) / iv.mpf([min(a for a, _ in ends), max(b for _, b in ends)])
 
 
-def _convergent(x: Any, terms: int) -> Any:
-    out = x
+def _convergent(low: int, high: int, terms: int, bits: int) -> tuple[int, int]:
+    """Enclose x + 1/(x + 2/(x + … terms/x)) for x from ``low`` to ``high``, all in units of 2^−``bits``."""
+    a, b = low, high
     for n in range(terms, 0, -1):
-        out = x + n / out
-    return out
+        scaled = n << (2 * bits)
+        a, b = low + scaled // b, high - (-scaled // a)
+    return a, b
 
 
 def _near_zero(iv: Any, x: Any) -> Any:

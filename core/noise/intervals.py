@@ -25,6 +25,7 @@ __all__ = [
     "Digits",
     "Rational",
     "enclose",
+    "exact_end",
     "exp_neg",
     "geometric_digit",
     "laplace_tail",
@@ -113,12 +114,12 @@ def enclose(interval: Callable[[Any], Any], bits: int) -> tuple[Fraction, Fracti
         iv.prec = bits
         try:
             value = interval(iv)
-            return _exact(value.a), _exact(value.b)
+            return exact_end(value.a), exact_end(value.b)
         finally:
             iv.prec = before
 
 
-def _exact(end: Any) -> Fraction:
+def exact_end(end: Any) -> Fraction:
     """Return the dyadic rational that a one-point interval holds."""
     (sign, mantissa, exponent, _), _ = end._mpi_
     if mantissa == 0 and exponent != 0:

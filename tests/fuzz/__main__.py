@@ -22,8 +22,8 @@ from tests.fuzz.doors import DOORS
 
 #: What a try may take of a processor, in seconds.
 SLOW = 1.0
-#: parameters of weighted selection search their noise and threshold by intervals, a few seconds at the most
-SLOWER = {"parameters": 20.0, "config": 20.0}
+#: Parameters of weighted selection search their noise and threshold by intervals, and readers check them so.
+SLOWER = {"parameters": 5.0, "config": 5.0, "sketch": 5.0}
 #: How far a try may raise the memory in use: what it reads has some kilobytes, at most some hundred.
 MEMORY = 128 << 20
 #: How much a try may ask for, used or not: beyond, the system refuses.

@@ -6,18 +6,28 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["listening", "tree"]
+__all__ = ["children", "listening", "tree"]
 
 ACCEPTS = 0x10000  # the flag of a unix socket that listens
 
 
-def tree(root: int) -> list[int]:
-    """A process and all that descend from it."""
+def _parents() -> dict[int, int]:
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    return parents
+
+
+def children(root: int) -> set[int]:
+    """Return the processes that this process itself has started; a server of other tests may start more of its own."""
+    return {child for child, parent in _parents().items() if parent == root}
+
+
+def tree(root: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    parents = _parents()
     found = [root]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]

@@ -23,7 +23,7 @@ from hushgram.errors import HushgramError, InputError
 from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
 from hushgram.pipelines.run.progress import read_counters, run_pipeline
 from hushgram.publishing import temporary_files_of_a_run
-from tests.pipelines.sockets import listening, tree
+from tests.pipelines.sockets import children, listening, tree
 from tests.transforms.releases import contents, records
 
 
@@ -189,14 +189,14 @@ def die(value: int) -> int:
     ],
 )
 def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: str, around: Any) -> None:
-    before = set(tree(os.getpid()))
+    before = children(os.getpid())
     options = pipeline_options([], workers=2)
     pipeline = new_pipeline(options)
     pipeline | beam.Create(range(8)) | beam.Reshuffle() | beam.Map(function)
     with pytest.raises(kind, match=text) as caught, around():
         run_pipeline(pipeline, options, title="t", quiet=True)
     assert "\n" not in str(caught.value)
-    assert set(tree(os.getpid())) <= before
+    assert children(os.getpid()) <= before
 
 
 ORPHANS = """
