@@ -25,7 +25,7 @@ demo: setup     ## generate page views, release them privately, look keys up bes
 	@$(BIN)/hushgram demo
 
 test: setup     ## all tests; those on engines say how to run them (ARGS goes to pytest)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
 	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
@@ -76,7 +76,7 @@ wheel: setup    ## dist/hushgram-*.whl
 
 lock:           ## resolve the dependencies anew
 	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe \
-	  --extra dev --extra pages --output-file requirements.lock pyproject.toml
+	  --extra dev --extra beam --extra pages --extra postgres --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .build build dist *.egg-info

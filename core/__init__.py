@@ -58,10 +58,12 @@ if not TYPE_CHECKING:
 
     def __getattr__(name):
         """Import a public name when it is first used."""
-        if name in _HOME:
-            return getattr(import_module(_HOME[name]), name)
-        if name in _MODULES:
-            return import_module(_MODULES[name])
+        if name in _HOME or name in _MODULES:
+            from hushgram.errors import naming_extras
+
+            with naming_extras():
+                module = import_module(_HOME.get(name) or _MODULES[name])
+            return getattr(module, name) if name in _HOME else module
         raise AttributeError(f"module 'hushgram' has no attribute {name!r}")
 
 

@@ -6,10 +6,20 @@ or a record: they may end up in a log.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 __all__ = [
-    "BudgetExceeded", "FormatError", "HushgramError", "InputError", "LedgerError", "OutputError",
-    "ParameterError",
+    "EXTRAS", "BudgetExceeded", "FormatError", "HushgramError", "InputError", "LedgerError", "MissingPackage",
+    "OutputError", "ParameterError", "naming_extras",
 ]  # fmt: skip
+
+#: package → the extra of hushgram that installs it
+EXTRAS = {
+    "apache_beam": "beam", "pydantic": "beam", "pydantic_core": "beam", "yaml": "beam", "zstandard": "beam",
+    "dp_accounting": "ledger", "rich": "ledger", "sqlalchemy": "ledger", "psycopg": "postgres",
+    "jinja2": "pages", "markupsafe": "pages", "starlette": "pages", "uvicorn": "pages",
+}  # fmt: skip
 
 
 class HushgramError(Exception):
@@ -27,6 +37,24 @@ class ParameterError(HushgramError):
     """A parameter or a line of a config is wrong; exit code 2."""
 
     exit_code = 2
+
+
+class MissingPackage(ParameterError, ImportError):
+    """A package is not installed; the message names the extra that installs it. Exit code 2."""
+
+
+@contextlib.contextmanager
+def naming_extras() -> Iterator[None]:
+    """Turn the failed import of a package of `EXTRAS` into a `MissingPackage`."""
+    try:
+        yield
+    except ModuleNotFoundError as problem:
+        package = (problem.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise MissingPackage(
+            f"this needs the package {package}, which is not installed; pip install 'hushgram[{EXTRAS[package]}]'"
+        ) from None
 
 
 class InputError(HushgramError):

@@ -19,7 +19,7 @@ from types import FrameType
 import click
 
 from hushgram import __version__
-from hushgram.errors import HushgramError
+from hushgram.errors import HushgramError, naming_extras
 from hushgram.names import printable
 from hushgram.pipelines.commands import COMMANDS, EXAMPLES, JOBS_WITH_MODULE
 from hushgram.pipelines.commands.job import job_command
@@ -93,7 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(EscapingFormatter())
     try:
-        code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        with naming_extras():
+            code = cli.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
         sys.stdout.flush()
     except HushgramError as error:
         for number, line in enumerate(error.lines):

@@ -15,12 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-from rich.filesize import decimal
-
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
-from hushgram.pipelines.config.models import load_config
+from hushgram.pipelines.terminal import file_size
 from hushgram.planner import (
     Effort,
     NamedKeys,
@@ -61,6 +58,7 @@ _RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
 
 def release_config(path: str) -> ReleaseConfig:
     """The config of a release."""
+    from hushgram.pipelines.config.models import load_config
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
     return load_config(path, (), ReleaseConfig)
@@ -159,7 +157,7 @@ def prediction_lines(
     found: Prediction, population: Population, per: float = 1.0, what: str = "count"
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of all that is predicted for one setting; a count stands for `per` and is called `what`."""
-    yield "size", f"about {decimal(found.size)} ({found.size * 8 / population.keys:.1f} bits per key)"
+    yield "size", f"about {file_size(found.size)} ({found.size * 8 / population.keys:.1f} bits per key)"
     if found.kept < 1.0:
         yield "kept", f"about {found.kept:.0%} of the records; contribution bounding removes the rest"
     if found.named is not None:
@@ -318,6 +316,8 @@ def _records(path: str, size: int) -> float:
 
 def config_text(path: str | None, params: ReleaseParams) -> str:
     """The config at `path` with these parameters, or a new one to fill in."""
+    import yaml
+
     document: dict[str, Any] = {
         "release": "urls",
         "input": {"path": "data/*.parquet", "user": "user_id", "key": "url"},

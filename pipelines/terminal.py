@@ -29,7 +29,7 @@ from hushgram.names import printable
 from hushgram.publishing import put_file
 
 __all__ = [
-    "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "format_options", "json_text", "keys_options",
+    "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "keys_options",
     "print_line", "print_lines", "print_note", "print_records", "print_table", "read_keys",
     "replace_file", "write_output",
 ]  # fmt: skip
@@ -45,6 +45,18 @@ C = TypeVar("C", bound=Callable[..., Any])
 def print_line(text: str = "", *, err: bool = False, file: IO[str] | None = None) -> None:
     """Print one line for people, escaped."""
     click.echo(printable(text), err=err, file=file)
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> file_size(999), file_size(1_234_567)
+    ('999 bytes', '1.2 MB')
+    """
+    if size < 1000:
+        return f"{size} bytes"
+    power = min((len(str(size)) - 1) // 3, 5)
+    return f"{size / 1000**power:,.1f} {' kMGTP'[power]}B"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

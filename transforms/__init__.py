@@ -6,6 +6,8 @@ from hushgram.transforms import ReleaseSparseHistogram, SparseVector
 from importlib import import_module
 from typing import Any
 
+from hushgram.errors import naming_extras
+
 # Imported when asked for: a stage of its own should not load all others.
 _MODULES = {
     "AnswerLinear": "release_domain",
@@ -22,5 +24,6 @@ __all__ = [*_MODULES]
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        with naming_extras():
+            return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -42,7 +42,8 @@ def missing_file_system(path: str) -> str | None:
     registered = any(not system.__module__.startswith("apache_beam.") for system in systems)  # by the user
     if registered or _is_installed(package):
         return None
-    return f"there is no file system for {scheme}:// here; pip install 'apache-beam[{extra}]'"
+    owner = "hushgram" if extra in ("gcp", "aws") else "apache-beam"
+    return f"there is no file system for {scheme}:// here; pip install '{owner}[{extra}]'"
 
 
 def _is_installed(package: str) -> bool:

@@ -70,7 +70,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from hushgram.accounting.events import Event, Spending, spending
-from hushgram.errors import ParameterError
+from hushgram.errors import ParameterError, naming_extras
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.noise.zcdp import rho_for, zcdp_epsilon
 from hushgram.numbers import Number, rational, rational_delta, show
@@ -281,7 +281,8 @@ def _on_grid(losses: frozenset[tuple[Fraction, int]]) -> tuple[Counter[int], flo
 
 
 def _randomized_response(epsilon: float, unit: float) -> Any:
-    from dp_accounting.pld import common, privacy_loss_distribution  # loads SciPy: 1 to 2 s
+    with naming_extras():
+        from dp_accounting.pld import common, privacy_loss_distribution  # loads SciPy: 1 to 2 s
 
     return privacy_loss_distribution.from_privacy_parameters(
         common.DifferentialPrivacyParameters(epsilon, 0.0), value_discretization_interval=unit
@@ -395,6 +396,7 @@ def _search(epsilon: Fraction, delta: Fraction, runs: int) -> Fraction:
 
 def rdp_epsilon(order: float, loss: float, delta: float) -> float:
     """Return ε at δ of a Rényi divergence of one order, by dp-accounting: for tables, in floating point."""
-    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+    with naming_extras():
+        from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     return float(compute_epsilon([order], [loss], delta)[0])

@@ -347,7 +347,7 @@ def _engine(url: sa.URL) -> sa.Engine:
         )
     except ModuleNotFoundError as problem:
         raise LedgerError(
-            f"a PostgreSQL ledger needs the module {problem.name}; pip install 'hushgram[postgresql]'"
+            f"a PostgreSQL ledger needs the module {problem.name}; pip install 'hushgram[postgres]'"
         ) from None
 
 

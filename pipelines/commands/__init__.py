@@ -76,7 +76,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "--like out/urls.sketch --epsilon 0.5 --epsilon 1 -o plan.html",
         'urls.yaml --target "error 20 at count 200" --write better.yaml',
     ),
-    "example": ("urls",),
+    "example": ("urls", "urls --config --rows 1000000"),
     "doctor": ("",),
     "demo": ("--rows 300000 --keep demo",),
 }

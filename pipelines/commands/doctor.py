@@ -12,22 +12,19 @@ from typing import NamedTuple
 
 import click
 
-from hushgram.errors import HushgramError
+from hushgram.errors import HushgramError, naming_extras
 from hushgram.pipelines.terminal import print_line
 
 __all__ = ["Finding", "command", "findings"]
 
 # package → its use
-_PACKAGES = {
-    "apache-beam": "jobs",
-    "pyarrow": "reading and lookups",
-    "cryptography": "noise",
-    "dp-accounting": "composition over many releases",
-    "SQLAlchemy": "the ledger",
-}
+_PACKAGES = {"pyarrow": "files and lookups", "cryptography": "noise"}
 # package → its use, and the extra that installs it
 _EXTRAS = {
-    "psycopg": ("a ledger on PostgreSQL", "postgresql"),
+    "apache-beam": ("jobs", "beam"),
+    "SQLAlchemy": ("the ledger", "ledger"),
+    "dp-accounting": ("composition over many releases", "ledger"),
+    "psycopg": ("a ledger on PostgreSQL", "postgres"),
     "starlette": ("report, explore and plan pages", "pages"),
 }
 # program → its use, and what to do
@@ -52,7 +49,7 @@ class Finding(NamedTuple):
 def command() -> None:
     """Check packages, Java for Flink, PostgreSQL, write access and disk space on this machine.
 
-    Exits with 1 if something is missing that every job needs.
+    Exits with 1 if something is missing that every command needs.
     """
     found = list(findings())
     width = max(len(finding.name) for finding in found)
@@ -102,9 +99,9 @@ def _ledger() -> Finding:
     url = os.environ.get("HUSHGRAM_LEDGER")
     if url is None:
         return Finding("ledger", False, "HUSHGRAM_LEDGER is not set; see hushgram ledger init --help")
-    from hushgram.ledger import Ledger
-
     try:
+        with naming_extras():
+            from hushgram.ledger import Ledger
         with Ledger(url) as ledger:
             names = [found.name for found in ledger.datasets()]
             return Finding("ledger", True, f"{ledger.where}: {', '.join(names) or 'no data set yet'}")

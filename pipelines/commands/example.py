@@ -1,8 +1,9 @@
-"""`hushgram example`: synthetic data for the ready-made configs."""
+"""`hushgram example`: synthetic data for the ready-made configs, and the configs themselves."""
 
 from __future__ import annotations
 
 import datetime
+import importlib.resources
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,16 +79,26 @@ EXAMPLES: dict[str, tuple[str, Callable[[Path, int, Day], None], str]] = {
     "--rows", type=click.IntRange(100, 100_000_000), default=100_000, show_default=True,
     help="Number of records to generate.",
 )  # fmt: skip
-def command(name: str, rows: int) -> None:
+@click.option("--config", "with_config", is_flag=True, help="Write configs/NAME.yaml too.")
+def command(name: str, rows: int, with_config: bool) -> None:
     path, write, then = EXAMPLES[name]
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     target = Path(path.format(yesterday))
     if target.exists():
         raise OutputError(f"{target} already exists; remove it or work in another directory")
+    config = Path("configs", f"{name}.yaml")
+    content = (importlib.resources.files("hushgram.configs") / config.name).read_bytes()
+    if with_config and config.exists() and config.read_bytes() != content:
+        raise OutputError(f"{config} already exists with other content; remove it or leave --config out")
     with output_errors("data"):
+        if with_config:
+            config.parent.mkdir(exist_ok=True)
+            put_file(config, content)
         target.parent.mkdir(parents=True, exist_ok=True)
         write(target, rows, yesterday)
     print_line(f"created  {target}: {rows:,} synthetic records")
+    if with_config:
+        print_line(f"config   {config}")
     print_line(f"next     {then}")
 
 

@@ -23,14 +23,10 @@ def command(sketches: tuple[str, ...], port: int) -> None:
     """
     from pathlib import Path
 
-    from hushgram.errors import OutputError, ParameterError
+    from hushgram.errors import OutputError
     from hushgram.noise.entropy import os_entropy
+    from hushgram.pipelines.pages.explore import make_app, serve
     from hushgram.sketch.reader import Sketch
-
-    try:
-        from hushgram.pipelines.pages.explore import make_app, serve
-    except ImportError:
-        raise ParameterError("pages need extra packages; pip install 'hushgram[pages]'") from None
 
     opened = [(Path(path).name.removesuffix(".sketch") or path, Sketch.open(path)) for path in sketches]
     if len({name for name, _ in opened}) < len(opened):

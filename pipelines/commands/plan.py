@@ -103,6 +103,8 @@ def command(
     ending = Path(output or "").suffix.lower()
     if ending in (".png", ".pdf", ".jpg", ".jpeg"):
         raise ParameterError(f"plan: {ending} is not written; use plan.svg, or print plan.html to a file")
+    if ending in (".html", ".svg"):  # before computing: pages are an extra
+        from hushgram.pipelines.pages.static import make_plan_chart, make_plan_page
     base: ReleaseParams | None = None
     if config is not None:
         from hushgram.pipelines.planning import population_of, release_config
@@ -133,8 +135,6 @@ def command(
     found, best, why = plan_settings(settings(base, most, tried), population)
     reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
     if ending in (".html", ".svg"):
-        from hushgram.pipelines.pages.static import make_plan_chart, make_plan_page
-
         assert output is not None
         made = make_plan_page if ending == ".html" else make_plan_chart
         size = write_page(output, made(population, found, best, why), replace=force)

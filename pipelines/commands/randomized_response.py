@@ -46,8 +46,7 @@ def ask(
 ) -> None:
     """How many records of TABLE have a secret bit, with a Hoeffding interval. Costs nothing."""
     from hushgram.mechanisms.randomized_response.table import ResponseTable
-    from hushgram.pipelines.jobs.randomized_response import ask_all
 
     opened = ResponseTable.open(table)
     how = {"where": conditions, "weight": weight, "confidence": confidence, "queries": queries}
-    print_table(ask_all(opened, secrets, **how), style, output)
+    print_table(opened.ask_all(secrets, **how), style, output)

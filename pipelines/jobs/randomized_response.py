@@ -26,7 +26,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.config.models import AS_TUPLE, Exact, InputConfig, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline, write_bytes
 
-__all__ = ["JOB", "RandomizedResponseJob", "ResponseConfig", "ResponseInput", "SecretConfig", "ask_all"]
+__all__ = ["JOB", "RandomizedResponseJob", "ResponseConfig", "ResponseInput", "SecretConfig"]
 
 
 class ResponseInput(InputConfig):
@@ -220,15 +220,7 @@ class RandomizedResponseJob(Job[ResponseConfig]):
             yield row["secret"], f"about {row['value']:,.0f} records ({low:,.0f} to {high:,.0f})"
 
     def released(self, path: str) -> pa.Table:
-        return ask_all(ResponseTable.open(path))
-
-
-def ask_all(table: ResponseTable, secrets: Iterable[str] = (), **how: Any) -> pa.Table:
-    """Count the records with each secret bit, with Hoeffding intervals. Free: the table is released."""
-    names = list(secrets or table.secrets)
-    told = [table.ask(name, **how) for name in names]
-    columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
-    return pa.table({"secret": names, **columns})
+        return ResponseTable.open(path).ask_all()
 
 
 def _write(

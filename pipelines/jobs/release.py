@@ -34,6 +34,7 @@ from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
+from hushgram.pipelines.terminal import file_size
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import release_events, release_steps
@@ -329,12 +330,10 @@ class Release(Job[ReleaseConfig]):
         yield from expected_lines(self.config, self.params, self.source.rows or None)
 
     def closing_lines(self, path: str) -> Iterator[Line]:
-        from rich.filesize import decimal
-
         from hushgram.sketch.reader import Sketch
 
         sketch = Sketch.open(path)
-        yield "size", decimal(sketch.size)
+        yield "size", file_size(sketch.size)
         if self.public_keys is not None:
             yield from _public_lines(self.params, len(self.public_keys))
         else:

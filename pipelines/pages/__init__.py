@@ -31,11 +31,9 @@ _ASKING = ("explore",)  # pages that ask the server they come from
 
 def render(page: str, **values: Any) -> str:
     """Return the page ``page`` with these values; markup in them is escaped unless it is `Markup`."""
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError:
-        raise ParameterError("pages need an extra package; pip install 'hushgram[pages]'") from None
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -9,6 +9,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jinja2  # noqa: F401  (asked for before anything is computed)
 import numpy as np
 from markupsafe import Markup
 

@@ -20,11 +20,10 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.pipeline import PipelineVisitor
-from rich.filesize import decimal
 
 import hushgram.errors as errors
 from hushgram.pipelines.run.beam_runners import is_local
-from hushgram.pipelines.terminal import EXACT, print_line
+from hushgram.pipelines.terminal import EXACT, file_size, print_line
 from hushgram.publishing import active_directory
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
@@ -81,7 +80,7 @@ class Progress:
             if self.step == "read records":
                 parts.append(f"{self.rows / seconds:,.0f}/s")
         if self.size and self.total:
-            parts.append(f"{decimal(min(self.size, self.total))} of {decimal(self.total)}")
+            parts.append(f"{file_size(min(self.size, self.total))} of {file_size(self.total)}")
         parts.append(f"{seconds:.0f} s")
         return " · ".join(parts)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pydoc
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import hushgram as hg
+from hushgram import errors
 from hushgram.mechanisms import pmw
 
 PARSERS = ("hushgram.inputs", "hushgram.transforms", "apache_beam")
@@ -87,3 +90,88 @@ def test_a_release_loads_neither_multiplicative_weights_nor_selection() -> None:
     assert "hushgram.release_in_memory" in found
     apart = ("hushgram.mechanisms.pmw", "hushgram.mechanisms.selection", "hushgram.mechanisms.svt")
     assert not {name for name in found if name.startswith(apart)}
+
+
+BASE = {"click", "cryptography", "mmh3", "mpmath", "numpy", "pyarrow"}
+GOLDEN = Path(__file__).parents[1] / "golden/v2/text.sketch"
+WITHOUT_EXTRAS = """
+import sys
+import tomllib
+from importlib.abc import MetaPathFinder
+from hushgram.errors import EXTRAS
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {*EXTRAS, "scipy", "pandas", "polars"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without_extras(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code where no package of an extra can be imported."""
+    command = [sys.executable, "-c", WITHOUT_EXTRAS + code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_every_dependency_is_required_or_in_an_extra() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert {re.split(r"[\[>]", name)[0] for name in project["dependencies"]} == BASE
+    assert set(errors.EXTRAS.values()) <= set(extras)
+    assert set(extras) == {"ledger", "beam", "gcp", "aws", "postgres", "pages", "dev"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"query {GOLDEN} a", f"total {GOLDEN} a b", f"heavy {GOLDEN}", f"inspect {GOLDEN}", f"verify {GOLDEN}",
+        "doctor", "example ages --rows 100", "calculate sparse --queries 1000 --cutoff 10 --epsilon 1", "--help",
+        "release --help",
+    ],
+)  # fmt: skip
+def test_the_reader_needs_no_extra(command: str, tmp_path: Path) -> None:
+    done = without_extras(f"from hushgram.pipelines.cli import main; main({command.split()})", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_needs_no_extra(tmp_path: Path) -> None:
+    code = (
+        "import hushgram as hg\n"
+        "for delta, noise in (('0', 'laplace'), ('1e-6', 'gaussian'), ('1e-6', 'auto')):\n"
+        "    params = hg.ReleaseParams(epsilon=1, delta=delta, max_contributions=3, noise=noise)\n"
+        "    hg.release(['u', 'v'] * 9, list('abcabc') * 3, params).estimate(['a', 'b'])\n"
+    )
+    done = without_extras(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("release urls.yaml", "beam"),
+        ("top top.yaml --check", "beam"),
+        ("demo --rows 1000", "beam"),
+        ("plan urls.yaml", "beam"),
+        ("ledger show", "ledger"),
+        ("calculate rdp --order 10 --loss 0.5 --delta 1e-6", "ledger"),
+        (f"report {GOLDEN}", "pages"),
+        (f"explore {GOLDEN}", "pages"),
+        ("plan --records 50M --keys 1e6 -o plan.html", "pages"),
+    ],
+)
+def test_what_is_missing_names_its_extra_before_computing(command: str, extra: str, tmp_path: Path) -> None:
+    done = without_extras(f"from hushgram.pipelines.cli import main; main({command.split()})", tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith(f"which is not installed; pip install 'hushgram[{extra}]'\n")
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_of_the_library_name_their_extra(tmp_path: Path) -> None:
+    done = without_extras("import hushgram as hg; hg.ledger", tmp_path)
+    assert "MissingPackage: this needs the package sqlalchemy" in done.stderr
+    done = without_extras("from hushgram.transforms import ReleaseSparseHistogram", tmp_path)
+    assert "pip install 'hushgram[beam]'" in done.stderr

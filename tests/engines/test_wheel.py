@@ -50,7 +50,7 @@ print(json.dumps({"loaded": loaded, "homes": homes, "path": sys.path}))
 
 def packages() -> set[str]:
     """Every package of the tree, by its import name."""
-    found = set()
+    found = {"hushgram.configs"}
     for folder, name in (
         ("core", "hushgram"),
         ("transforms", "hushgram.transforms"),

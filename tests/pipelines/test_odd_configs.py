@@ -79,7 +79,7 @@ def test_dates_in_other_forms(home: Path) -> None:
 @pytest.mark.parametrize(
     ("scheme", "told"),
     [
-        ("s3", "there is no file system for s3:// here; pip install 'apache-beam[aws]'"),
+        ("s3", "there is no file system for s3:// here; pip install 'hushgram[aws]'"),
         ("http", "there is no file system for http://; use a local path, gs://, s3://"),
     ],
 )

@@ -32,7 +32,7 @@ def test_the_wheel_alone_runs_a_release(tmp_path: Path) -> None:
     """Dependencies come from this environment by PYTHONPATH, which ignores its link to the repository."""
     source = tmp_path / "source"  # so that nothing is built inside the repository
     ignore = shutil.ignore_patterns("__pycache__")
-    for folder in ("core", "transforms", "pipelines"):
+    for folder in ("core", "transforms", "pipelines", "configs"):
         shutil.copytree(ROOT / folder, source / folder, ignore=ignore)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source / file)
@@ -62,6 +62,8 @@ def test_the_wheel_alone_runs_a_release(tmp_path: Path) -> None:
     where = run(python, "-c", "import hushgram; print(hushgram.__file__)", cwd=work, PYTHONPATH=libraries)
     assert where.startswith(str(tmp_path / "env"))
     command = tmp_path / "env/bin/hushgram"
+    run(command, "example", "urls", "--config", "--rows", "100", cwd=work, PYTHONPATH=libraries)
+    assert (work / "configs/urls.yaml").read_bytes() == (ROOT / "configs/urls.yaml").read_bytes()
     said = run(command, "release", "urls.yaml", cwd=work, PYTHONPATH=libraries)
     assert "out.sketch" in said
     assert "/3" in run(command, "query", "out.sketch", "/3", cwd=work, PYTHONPATH=libraries)

@@ -207,7 +207,7 @@ def _worker_environment() -> Path:
                     "--disable-pip-version-check",
                     "-c",
                     str(lock),
-                    str(wheel),
+                    f"{wheel}[beam]",
                 ],
                 "hushgram's wheel with its locked dependencies",
             )
@@ -234,7 +234,7 @@ def build_wheel(scratch: Path) -> Path:
     tree."""
     copy = scratch / "tree"
     copy.mkdir()
-    for name in ("core", "transforms", "pipelines"):
+    for name in ("core", "transforms", "pipelines", "configs"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)

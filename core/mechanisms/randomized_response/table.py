@@ -10,7 +10,7 @@ Everything here is public and reading it costs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,13 @@ class ResponseTable:
             whole, squares = whole + float(kept.sum()), squares + float((kept * kept).sum())
             lit += float(weights[keep & _booleans(part.column(secret))].sum())
         return estimate(whole, squares, lit, self.params, confidence=confidence, queries=queries)
+
+    def ask_all(self, secrets: Iterable[str] = (), **how: Any) -> pa.Table:
+        """Ask for several secret bits (all by default), with the arguments of `ask`; return one row for each."""
+        names = list(secrets or self.secrets)
+        told = [self.ask(name, **how) for name in names]
+        columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
+        return pa.table({"secret": names, **columns})
 
     def _check_names(self, secret: str, columns: Sequence[str]) -> None:
         if secret not in self.secrets:
