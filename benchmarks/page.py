@@ -49,7 +49,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     "growth": ((), "Time, bytes and error by rows, keys, ε and C."),
     "scaling": ((), "Bytes sent, memory and CPU seconds of each stage: the constants of scaling.md."),
     "svt": ((), "Sparse vector: variants, gaps, clipping, and the job on Beam."),
-    "answers": ((), "Linear queries, selection and randomized response; see also choosing.md."),
+    "answers": ((), "Linear queries, selection and randomized response; see also answers.md."),
     "inputs": ((), "Reading: each format compared with Parquet and with pyarrow's own parsers."),
     "pages": ((), "The report and the explore page of a sketch of 20 MB."),
     "ledger": ((), "The ledger: composition, time, and releases that are killed."),

@@ -23,7 +23,7 @@ from hushgram.mechanisms.clipping import (
     ClipTally,
     count_cells,
     release_clipped,
-    to_units,
+    to_multiples,
 )
 from hushgram.mechanisms.svt.exact_answers import unpack_records
 from hushgram.noise.entropy import ReleaseKey
@@ -79,7 +79,7 @@ class ReleaseClipped(beam.PTransform):
 
 def _count(part: Histogram, params: ClipParams, schema: pa.Schema) -> ExactVector:
     column = unpack_records(part.texts, schema).column(0).combine_chunks()
-    return count_cells(to_units(column, params), part.counts, params, part.sensitivity)
+    return count_cells(to_multiples(column, params), part.counts, params, part.sensitivity)
 
 
 def _release(vector: ExactVector, params: ClipParams, release_key: ReleaseKey, unit: PrivacyUnit) -> Clipped:

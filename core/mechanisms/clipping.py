@@ -16,13 +16,13 @@ tests' data). Any public threshold is private.
 
     ε = ε_bound + ε_sum + ε_count;    sum: discrete Laplace of scale C·(b − lower)/ε_sum;    count: C/ε_count
 
-Values are whole multiples of ``unit`` (cents, say), measured from ``lower``; they are rounded to the grid
-of units and clamped to [lower, stop] before anything is added up, so no record can decide whether we fail.
+Values are whole multiples of ``granularity`` (cents, for example), measured from ``lower``. They are
+rounded and clamped to [lower, stop] before anything is added up, so no record can decide whether a run fails.
 
 | symbol | here                | meaning                                        |
 |--------|---------------------|------------------------------------------------|
 | C      | max_contributions   | most records of one user                       |
-| b      | bound               | clipping bound, in units above ``lower``       |
+| b      | bound               | clipping bound in multiples, above ``lower``   |
 | S(b)   | ClipTally.sums      | exact sum of values clipped at b               |
 """
 
@@ -46,11 +46,19 @@ from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import UNBOUNDED, Exact, ExactVector, PrivacyUnit, Sensitivity
 
-__all__ = ["ClipParams", "ClipTally", "Clipped", "clip_column", "count_cells", "release_clipped", "to_units"]
+__all__ = [
+    "ClipParams",
+    "ClipTally",
+    "Clipped",
+    "clip_column",
+    "count_cells",
+    "release_clipped",
+    "to_multiples",
+]
 
 _OWNER = "ClipParams"
-# Values are below 2^40 units, so that sums of 2^43 records, kept as two halves, fit into 64 bits.
-_MAX_UNITS = 1 << 40
+# Values are below 2^40 in multiples, so that sums of 2^43 records, kept as two halves, fit into 64 bits.
+_MAX_MULTIPLES = 1 << 40
 _MAX_BOUNDS = 1 << 20
 _LOW = np.int64((1 << 20) - 1)
 _THIRD = Fraction(1, 3)
@@ -79,7 +87,7 @@ class ClipParams:
     ratio: Fraction
     step: Fraction
     lower: Fraction
-    unit: Fraction
+    granularity: Fraction
     split: tuple[Fraction, Fraction, Fraction]
     threshold: int
     bounds: tuple[int, ...]
@@ -95,13 +103,13 @@ class ClipParams:
         ratio: Number = "1.2",
         step: Number = 1,
         lower: Number = 0,
-        unit: Number = 1,
+        granularity: Number = 1,
         split: tuple[Number, Number, Number] = (_THIRD, _THIRD, _THIRD),
         threshold: int | None = None,
     ) -> None:
         put = object.__setattr__
         numbers = {"epsilon": epsilon, "start": start, "stop": stop, "ratio": ratio, "step": step}
-        for name, value in {**numbers, "lower": lower, "unit": unit}.items():
+        for name, value in {**numbers, "lower": lower, "granularity": granularity}.items():
             put(self, name, rational(value, name, _OWNER))
         shares = tuple(rational(share, "split", _OWNER) for share in split)
         put(self, "split", shares)
@@ -120,15 +128,17 @@ class ClipParams:
         if not 0 < self.epsilon <= 1000:
             shown = show(self.epsilon)
             raise ParameterError(f"{_OWNER}: epsilon must be above 0 and at most 1000, got {shown}")
-        if self.unit <= 0:
-            raise ParameterError(f"{_OWNER}: unit must be above 0, got {show(self.unit)}")
+        if self.granularity <= 0:
+            raise ParameterError(f"{_OWNER}: granularity must be above 0, got {show(self.granularity)}")
         if not self.lower < self.start <= self.stop:
             raise ParameterError(
                 f"{_OWNER}: lower < start <= stop must hold, got {show(self.lower)}, {show(self.start)} and "
                 f"{show(self.stop)}"
             )
-        if (self.stop - self.lower) / self.unit > _MAX_UNITS:
-            raise ParameterError(f"{_OWNER}: stop must be at most 2^40 units above lower; raise unit")
+        if (self.stop - self.lower) / self.granularity > _MAX_MULTIPLES:
+            raise ParameterError(
+                f"{_OWNER}: stop must be at most 2^40 steps of granularity above lower; raise granularity"
+            )
         if self.grid not in ("exponential", "linear"):
             raise ParameterError(f"{_OWNER}: grid must be exponential or linear, got {self.grid!r}")
         if self.ratio <= 1 or self.step <= 0:
@@ -144,19 +154,24 @@ class ClipParams:
         return math.ceil(self.max_contributions / total + _MARGIN * search.noise.threshold)
 
     def _bounds(self) -> tuple[int, ...]:
-        """Return the grid in whole units above ``lower``, ascending; the last is ``stop``."""
-        last = max(1, int((self.stop - self.lower) / self.unit))
+        """Return the grid in whole multiples above ``lower``, ascending; the last is ``stop``."""
+        last = max(1, int((self.stop - self.lower) / self.granularity))
         at, found = self.start, []
         steps = _MAX_BOUNDS if self._too_fine() else 0
         while at < self.stop and steps < _MAX_BOUNDS:
-            found.append(max(1, int((at - self.lower) / self.unit)))
+            found.append(max(1, int((at - self.lower) / self.granularity)))
             if self.grid == "linear":
                 at += self.step
-            else:  # a grid needs no more digits than the units have
-                at = self.lower + math.ceil((at - self.lower) * self.ratio / self.unit) * self.unit
+            else:  # a grid needs no more digits than its multiples have
+                at = (
+                    self.lower
+                    + math.ceil((at - self.lower) * self.ratio / self.granularity) * self.granularity
+                )
             steps += 1
         if steps == _MAX_BOUNDS:
-            raise ParameterError(f"{_OWNER}: the grid has more than 2^20 bounds; raise step, ratio or unit")
+            raise ParameterError(
+                f"{_OWNER}: the grid has more than 2^20 bounds; raise step, ratio or granularity"
+            )
         return tuple(sorted({*(bound for bound in found if bound < last), last}))
 
     def _too_fine(self) -> bool:
@@ -173,7 +188,7 @@ class ClipParams:
         return bound, total, count
 
     def sum_scale(self, bound: int) -> Fraction:
-        """Return the noise scale of the sum of values clipped at ``bound``, in units."""
+        """Return the noise scale of the sum of values clipped at ``bound``, in multiples."""
         return self.max_contributions * bound / self.epsilons[1]
 
     @property
@@ -193,7 +208,7 @@ class ClipParams:
 
     def describe(self) -> dict[str, Any]:
         """Return public parameters, exact numbers as text."""
-        names = ("epsilon", "start", "stop", "lower", "unit")
+        names = ("epsilon", "start", "stop", "lower", "granularity")
         shown: dict[str, Any] = {name: show(getattr(self, name)) for name in names}
         step = {"ratio": show(self.ratio)} if self.grid == "exponential" else {"step": show(self.step)}
         shares = dict(zip(("bound", "sum", "count"), map(show, self.split), strict=True))
@@ -233,19 +248,19 @@ class ClipTally(Exact):
         return cls(tuple(above), tuple(clipped), total, vector.sensitivity)
 
 
-def to_units(column: pa.Array, params: ClipParams) -> I64:
-    """Return values as whole units above ``lower``, clamped to [0, stop]; nulls and NaN must be gone."""
+def to_multiples(column: pa.Array, params: ClipParams) -> I64:
+    """Return values as whole multiples above ``lower``, clamped to [0, stop]; nulls and NaN must be gone."""
     last = params.bounds[-1]
-    whole = params.unit == 1 and params.lower.denominator == 1
+    whole = params.granularity == 1 and params.lower.denominator == 1
     if whole and pa.types.is_integer(column.type):
-        return _whole_units(column.to_numpy(zero_copy_only=False), params.lower.numerator, last)
+        return _whole_multiples(column.to_numpy(zero_copy_only=False), params.lower.numerator, last)
     floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    scaled = np.clip((floats - float(params.lower)) / float(params.unit), 0, last)
-    units: I64 = np.rint(scaled).astype(np.int64)
-    return units
+    scaled = np.clip((floats - float(params.lower)) / float(params.granularity), 0, last)
+    multiples: I64 = np.rint(scaled).astype(np.int64)
+    return multiples
 
 
-def _whole_units(values: NDArray[Any], lower: int, last: int) -> I64:
+def _whole_multiples(values: NDArray[Any], lower: int, last: int) -> I64:
     """Return min(max(value − lower, 0), last), whatever the type of the column can hold."""
     wide = np.uint64 if values.dtype == np.uint64 else np.int64
     limits = np.iinfo(wide)
@@ -256,17 +271,17 @@ def _whole_units(values: NDArray[Any], lower: int, last: int) -> I64:
     return above.astype(np.int64) + (low - lower)
 
 
-def count_cells(units: I64, counts: I64, params: ClipParams, sensitivity: Sensitivity) -> ExactVector:
+def count_cells(multiples: I64, counts: I64, params: ClipParams, sensitivity: Sensitivity) -> ExactVector:
     """Counters that add up over parts: records and values by cell of the grid, values in two halves.
 
     ``sensitivity`` is that of ``counts``.
     """
     bounds = np.array(params.bounds, dtype=np.int64)
-    cell = np.searchsorted(bounds, units, side="left")  # how many bounds lie below the value
+    cell = np.searchsorted(bounds, multiples, side="left")  # how many bounds lie below the value
     out = np.zeros((3, len(bounds) + 1), dtype=np.int64)
     np.add.at(out[0], cell, counts)
-    np.add.at(out[1], cell, counts * (units >> 20))
-    np.add.at(out[2], cell, counts * (units & _LOW))
+    np.add.at(out[1], cell, counts * (multiples >> 20))
+    np.add.at(out[2], cell, counts * (multiples & _LOW))
     return ExactVector(out.reshape(-1), sensitivity)
 
 
@@ -311,16 +326,16 @@ def release_clipped(
     bound = params.bounds[at]
     sum_scale, count_scale = params.sum_scale(bound), params.count_scale
     noise = discrete_laplace(sum_scale, 1, key.source("clip-sum", at, exact))
-    units = tally.sums[at] + int(noise[0])
+    multiples = tally.sums[at] + int(noise[0])
     count = tally.count + int(discrete_laplace(count_scale, 1, key.source("clip-count", 0, exact))[0])
-    average = params.lower + Fraction(units, count) * params.unit if count > 0 else None
+    average = params.lower + Fraction(multiples, count) * params.granularity if count > 0 else None
     return Clipped(
-        bound=params.lower + bound * params.unit,
-        sum=units * params.unit + params.lower * count,
+        bound=params.lower + bound * params.granularity,
+        sum=multiples * params.granularity + params.lower * count,
         count=count,
         average=average,
         halted=bool(len(found)),
-        sum_scale=sum_scale * params.unit,
+        sum_scale=sum_scale * params.granularity,
         count_scale=count_scale,
     )
 
@@ -337,7 +352,7 @@ def clip_column(column: Any, params: ClipParams, key: ReleaseKey | None = None) 
     array = array.drop_null()
     if pa.types.is_floating(array.type):
         array = array.filter(pa.array(~np.isnan(array.to_numpy(zero_copy_only=False))))
-    units = to_units(array, params)
+    multiples = to_multiples(array, params)
     promised = Sensitivity(params.max_contributions, params.max_contributions)
-    vector = count_cells(units, np.ones(len(units), dtype=np.int64), params, promised)
+    vector = count_cells(multiples, np.ones(len(multiples), dtype=np.int64), params, promised)
     return release_clipped(ClipTally.of_vector(vector, params), params, key or ReleaseKey.generate())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.resources
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,14 +31,6 @@ def _page_views(path: Path, rows: int, day: Day) -> None:
     write_page_views(PageViews(rows=rows), path)
 
 
-def _page_views_and_keys(path: Path, rows: int, day: Day) -> None:
-    """Write pages.txt too: the list of keys that some configs name."""
-    views = PageViews(rows=rows)
-    write_page_views(views, path)
-    keys = views.url_texts(np.arange(min(200, views.url_count))).to_pylist()
-    put_file("pages.txt", "".join(f"{url}\n" for url in keys).encode())
-
-
 def _ages(path: Path, rows: int, day: Day) -> None:
     write_ages(path, rows)
 
@@ -46,23 +39,26 @@ def _survey(path: Path, rows: int, day: Day) -> None:
     write_survey(path, rows)
 
 
-_DAILY, _LOG = "data/pageviews/{0}", "logs/access.log-{0:%Y%m%d}"
+#: keys in pages.txt, the public list that some configs name
+_LISTED = 200
+_PAGE_VIEWS = "data/pageviews"
+_DAILY, _LOG = "data/daily/{0}", "logs/access.log-{0:%Y%m%d}"
 # Overrides that run the config of an engine on this machine: local files, and no ledger.
 _HERE = (
-    " --date yesterday --set input.path=data/pageviews/{date}/*.parquet --set output.path=out/urls-{date}.sketch"
+    " --date yesterday --set input.path=data/daily/{date}/*.parquet --set output.path=out/urls-{date}.sketch"
     " --set dataset=null --set ledger=null"
 )
 
 #: name of a config → (path of its data, the function that writes them, the command that runs it)
 EXAMPLES: dict[str, tuple[str, Callable[[Path, int, Day], None], str]] = {
-    "urls": ("data/pageviews", _page_views_and_keys, "hushgram release configs/urls.yaml"),
+    "urls": (_PAGE_VIEWS, _page_views, "hushgram release configs/urls.yaml"),
     "urls-daily": (_DAILY, _page_views, "hushgram release configs/urls-daily.yaml --date yesterday"),
     "demo": ("demo/pageviews", _page_views, "hushgram release configs/demo.yaml"),
     "flink": (_DAILY, _page_views, f"hushgram release configs/flink.yaml{_HERE}"),
     "dataflow": (_DAILY, _page_views, f"hushgram release configs/dataflow.yaml{_HERE}"),
-    "top": ("data/pageviews", _page_views_and_keys, "hushgram top configs/top.yaml"),
-    "alerts": ("data/pageviews", _page_views_and_keys, "hushgram sparse-vector configs/alerts.yaml"),
-    "answer": ("data/pageviews", _page_views_and_keys, "hushgram answer configs/answer.yaml"),
+    "top": (_PAGE_VIEWS, _page_views, "hushgram top configs/top.yaml"),
+    "alerts": (_PAGE_VIEWS, _page_views, "hushgram sparse-vector configs/alerts.yaml"),
+    "answer": (_PAGE_VIEWS, _page_views, "hushgram answer configs/answer.yaml"),
     "ages": ("data/ages.parquet", _ages, "hushgram clip configs/ages.yaml"),
     "ranges": ("data/ages.parquet", _ages, "hushgram sparse-vector configs/ranges.yaml"),
     "survey": (
@@ -84,8 +80,6 @@ def command(name: str, rows: int, with_config: bool) -> None:
     path, write, then = EXAMPLES[name]
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     target = Path(path.format(yesterday))
-    if target.exists():
-        raise OutputError(f"{target} already exists; remove it or work in another directory")
     config = Path("configs", f"{name}.yaml")
     content = (importlib.resources.files("hushgram.configs") / config.name).read_bytes()
     if with_config and config.exists() and config.read_bytes() != content:
@@ -94,14 +88,22 @@ def command(name: str, rows: int, with_config: bool) -> None:
         if with_config:
             config.parent.mkdir(exist_ok=True)
             put_file(config, content)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write(target, rows, yesterday)
-    print_line(f"created  {target}: {rows:,} synthetic records")
-    if with_config:
-        print_line(f"config   {config}")
+            print_line(f"config   {config}")
+        if target.exists():
+            print_line(f"kept     {target}: already exists; remove it to generate new data")
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                write(Path(folder) / target.name, rows, yesterday)
+                (Path(folder) / target.name).rename(target)
+            print_line(f"created  {target}: {rows:,} synthetic records")
+        if path == _PAGE_VIEWS and not Path("pages.txt").exists():
+            urls = PageViews(rows=rows).url_texts(np.arange(_LISTED)).to_pylist()
+            put_file("pages.txt", "".join(f"{url}\n" for url in urls).encode())
+            print_line(f"created  pages.txt: {_LISTED} keys, one per line")
     print_line(f"next     {then}")
 
 
-command.help = f"""Generate the data that configs/NAME.yaml reads, in the working directory.
+command.help = f"""Generate the data that configs/NAME.yaml reads, in the working directory. Existing data are kept.
 
 NAME is one of {", ".join(EXAMPLES)}."""

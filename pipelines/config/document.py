@@ -289,6 +289,7 @@ RENAMED = {
     "input.max_bad_share": "input.max_rejected_share",
     "privacy.unit": "privacy.granularity",
     "each.NAME.unit": "each.NAME.granularity",
+    "grid.unit": "grid.granularity",
 }
 # What pydantic's errors say must be, by the beginning of their type.
 _EXPECTED = {

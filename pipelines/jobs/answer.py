@@ -258,7 +258,7 @@ class AnswerJob(Job[AnswerConfig]):
         yield (
             "else",
             f"a Laplace histogram of the {cells:,} cells would answer all of them within about {rival:,.0f} "
-            "(see docs/choosing.md)",
+            "(see docs/answers.md)",
         )
 
     def _expected(self) -> str:

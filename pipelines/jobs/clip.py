@@ -61,7 +61,7 @@ class GridConfig(Model):
     )
     step: Exact = Field(default=Fraction(1), description="linear grid: distance between bounds")
     lower: Exact = Field(default=Fraction(0), description="smaller values are clamped to it")
-    unit: Exact | None = Field(
+    granularity: Exact | None = Field(
         default=None,
         description="values are rounded to multiples of it; 1 for whole numbers of Parquet, else 0.01",
     )
@@ -104,7 +104,9 @@ class ClipConfig(JobConfig):
         """Return the mechanism's parameters; `whole` says whether the column holds whole numbers."""
         grid, split = self.grid, self.privacy.split
         shares = {} if split is None else {"split": (split.bound, split.sum, split.count)}
-        unit = (Fraction(1) if whole else Fraction(1, 100)) if grid.unit is None else grid.unit
+        granularity = (
+            (Fraction(1) if whole else Fraction(1, 100)) if grid.granularity is None else grid.granularity
+        )
         return ClipParams(
             epsilon=self.privacy.epsilon,
             max_contributions=self.privacy.contributions,
@@ -114,7 +116,7 @@ class ClipConfig(JobConfig):
             ratio=grid.ratio,
             step=grid.step,
             lower=grid.lower,
-            unit=unit,
+            granularity=granularity,
             threshold=grid.threshold,
             **shares,
         )

@@ -1,4 +1,5 @@
-"""Commands of README, docs and configs: each page runs as written and in order, in a folder with nothing but configs/.
+"""Commands of README, docs and configs: each page runs as written and in order, in a folder with nothing but configs/;
+all code of the pages that a newcomer follows runs in one folder.
 
 Not run, but parsed: what needs an engine or a cloud (tests/engines starts what can be started), and what serves a page.
 """
@@ -11,14 +12,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.commands import EXAMPLES as EXAMPLES_OF_HELP
 from hushgram.pipelines.commands.example import EXAMPLES
+from hushgram.pipelines.synthetic import PageViews
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -29,19 +33,30 @@ PAGES = [
 COMMAND = re.compile(r"^[#\s]*(hushgram (?!is |does |on |has |writes |reads |draws )[^\n]+?)\s*$")
 
 
-def commands(page: Path) -> list[str]:
-    """Lines that are commands: indented or fenced, in a config behind #; comments after two spaces are left out."""
-    out: list[str] = []
-    fenced = False
-    text = page.read_text().replace("\\\n", " ")
-    for line in text.splitlines():
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return ("python" | "yaml", block) and ("sh", command) of a page, in order.
+
+    Commands are lines that are indented or fenced, in a config behind #; comments after them are left out.
+    """
+    out: list[tuple[str, str]] = []
+    fence = None
+    for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         if line.startswith("```"):
-            fenced = not fenced
-        shown = fenced or line.startswith("    ") or (page.suffix == ".yaml" and line.startswith("#   "))
-        match = COMMAND.match(line)
-        if shown and match:
-            out.append(re.split(r"\s{2,}(?:#|[a-zδε(])|\s+# ", match.group(1))[0].strip())
+            fence = None if fence is not None else line[3:]
+            out += [(fence, "")] if fence in ("python", "yaml") else []
+        elif fence in ("python", "yaml"):
+            out[-1] = fence, f"{out[-1][1]}{line}\n"
+        else:
+            shown = fence is not None or line.startswith("    ")
+            match = COMMAND.match(line)
+            if match and (shown or (page.suffix == ".yaml" and line.startswith("#   "))):
+                out.append(("sh", re.split(r"\s{2,}(?:#|[a-zδε(])|\s+# ", match.group(1))[0].strip()))
     return out
+
+
+def commands(page: Path) -> list[str]:
+    """Return the commands of a page, in order."""
+    return [text for kind, text in blocks(page) if kind == "sh"]
 
 
 def parse(text: str) -> None:
@@ -112,7 +127,16 @@ BEFORE = {
     "demo": "hushgram demo --rows 20000 --keep demo",
     **{name: f"hushgram example {name} --rows 5000" for name in EXAMPLES},
 }
-RUN = [page for page in PAGES if any(not ELSEWHERE.search(text) for text in commands(page))]
+#: what a newcomer follows in one folder; the first two need nothing of each other, so they are not run alone as well
+WALK = [
+    ROOT / "README.md",
+    *(ROOT / f"docs/{name}.md" for name in ("tutorial", "svt", "answers", "ledger", "operations")),
+]
+RUN = [
+    page
+    for page in PAGES
+    if page not in WALK[:2] and any(not ELSEWHERE.search(text) for text in commands(page))
+]
 
 
 @pytest.fixture
@@ -134,6 +158,54 @@ def test_every_page_runs_as_written(page: Path, folder: Path) -> None:
             continue
         done = CliRunner().invoke(cli, shlex.split(text)[1:])
         assert done.exit_code == 0, f"{text}\n{done.output}\n{done.exception!r}"
+
+
+def test_all_code_of_the_first_pages_runs_in_order_in_one_folder(folder: Path) -> None:
+    """Commands are run, Python blocks share the names of their page, and configs pass a dry run."""
+    for page in WALK:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        for number, (kind, text) in enumerate(blocks(page)):
+            if kind == "python":
+                exec(compile(text, f"{page.name}, block {number}", "exec"), names)
+                continue
+            if kind == "yaml":
+                Path("shown.yaml").write_text(text, encoding="utf-8")
+                date = "--date yesterday " if "{date}" in text else ""
+                job = text.split(":")[0]
+                text = f"hushgram {job} shown.yaml {date}--check --set output.path=out/shown-{number}"
+                text += " --set release=shown" if job == "release" else ""
+            if not ELSEWHERE.search(text):
+                done = CliRunner().invoke(cli, shlex.split(text)[1:])
+                assert done.exit_code == 0, f"{page.name}: {text}\n{done.output}\n{done.exception!r}"
+    kept = {path.name for path in folder.rglob("*")}
+    assert {"urls.sketch", "from-pandas.sketch", "from-beam.sketch", "report.html", "session-17.txt"} <= kept
+
+
+#: keys that pages ask for because nobody has them
+ABSENT = {"https://example.org/nobody"}
+
+
+@pytest.mark.parametrize(
+    "page", [*WALK, *sorted((ROOT / "configs").glob("*.yaml"))], ids=lambda page: page.name
+)
+def test_every_key_that_is_asked_for_exists(page: Path) -> None:
+    views = PageViews(rows=100_000)
+    known = set(views.url_texts(np.arange(views.url_count)).to_pylist())
+    asked = set(re.findall(r"https://example\.org/[\w/]*\w", page.read_text(encoding="utf-8")))
+    prefixes = {f"{url.rsplit('/', 1)[0]}" for url in known}
+    assert not asked - known - prefixes - ABSENT
+
+
+def test_systemd_retries_what_a_retry_can_mend() -> None:
+    """The unit in docs/operations.md repeats no run that the table of exit codes calls final."""
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    final = {*re.search(r"RestartPreventExitStatus=([\d ]+)", text)[1].split()}  # type: ignore[index]
+    told = {
+        *re.findall(r"\((\d)\)", text[text.index("not fixed by a retry") : text.index("Missing input (3)")])
+    }
+    assert final == told
+    again = re.findall(r"^\| ([\d, ]+) \|.*run (?:again|the same command again)", text, re.M)
+    assert not final & {code for codes in again for code in codes.split(", ")}
 
 
 def test_every_config_has_its_example() -> None:

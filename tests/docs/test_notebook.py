@@ -1,14 +1,10 @@
-"""Python of the documents: docs/notebook.ipynb is valid and its cells run in order; README's first block runs."""
+"""Python of the documents: docs/notebook.ipynb is valid and its cells run in order."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
-import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = json.loads((ROOT / "docs/notebook.ipynb").read_text(encoding="utf-8"))
@@ -31,13 +27,3 @@ def test_every_cell_runs() -> None:
     assert names["total"].low < names["total"].estimate < names["total"].high
     assert names["heavy"].num_rows > 3
     assert "<strong>hushgram sketch" in names["card"]
-
-
-def test_the_block_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    block = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)[0]
-    frame = pd.DataFrame({"user_id": range(50), "url": [f"https://example.org/{i % 3}" for i in range(50)]})
-    names: dict[str, Any] = {"df": frame, "my_keys": frame["url"]}
-    exec(compile(block, "README.md", "exec"), names)
-    names["sketch"].verify()
-    assert (tmp_path / "urls.sketch").is_dir()

@@ -35,7 +35,7 @@ def test_every_job_reads_folders_as_columns(job: str, home: Path) -> None:
     (home / "parts" / "_temporary").mkdir()
     (home / "parts" / "_temporary" / "half.parquet").write_bytes(b"PAR1")
     # numbers in folders are text, which need not be whole
-    config += {"clip": "grid: {unit: 1}\n", "randomized-response": "public: [url]\n"}.get(job, "")
+    config += {"clip": "grid: {granularity: 1}\n", "randomized-response": "public: [url]\n"}.get(job, "")
     (home / "a.yaml").write_text(config)
     (home / "b.yaml").write_text(config.replace("data.parquet", "parts").replace("out/result", "out/parts"))
     for written in ("a.yaml", "b.yaml"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.histogram import Histogram
-from hushgram.mechanisms.clipping import ClipParams, ClipTally, count_cells, to_units
+from hushgram.mechanisms.clipping import ClipParams, ClipTally, count_cells, to_multiples
 from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
 from hushgram.mechanisms.svt.queries import check_stream, parse_query, sensitivity
 from hushgram.noise.entropy import ReleaseKey
@@ -100,7 +100,7 @@ def tally(rows, params):
     held = Contributions.of([row[0] for row in rows], pack_records(values, schema), KEY, texts=True).bounded(
         Bounds(most, most)
     )
-    units = to_units(unpack_records(held.texts, schema).column(0).combine_chunks(), params)
+    units = to_multiples(unpack_records(held.texts, schema).column(0).combine_chunks(), params)
     return ClipTally.of_vector(count_cells(units, held.counts, params, held.sensitivity), params)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.errors import ParameterError
-from hushgram.mechanisms.clipping import ClipParams, ClipTally, clip_column, count_cells, to_units
+from hushgram.mechanisms.clipping import ClipParams, ClipTally, clip_column, count_cells, to_multiples
 from hushgram.mechanisms.svt import privacy_map
 from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.sensitivity import Sensitivity
@@ -29,7 +29,7 @@ def ages(size=32_000):
 def test_grids():
     assert ClipParams(epsilon="1", grid="linear", start=1, stop=20, step=5).bounds == (1, 6, 11, 16, 20)
     assert ClipParams(epsilon="1", stop=10, ratio="2").bounds == (1, 2, 4, 8, 10)
-    cents = ClipParams(epsilon="1", start="0.5", stop=2, ratio=2, unit="0.01", lower="-1")
+    cents = ClipParams(epsilon="1", start="0.5", stop=2, ratio=2, granularity="0.01", lower="-1")
     assert cents.bounds[0] == 150
     assert cents.bounds[-1] == 300
 
@@ -53,7 +53,9 @@ def test_tally_equals_plain_sums(values, stop, grid):
     params = ClipParams(epsilon="1", grid=grid, stop=stop, step=37)
     parts = (values[::2], values[1::2])
     first, second = (
-        count_cells(to_units(pa.array(part, pa.int64()), params), np.ones(len(part), np.int64), params, ONE)
+        count_cells(
+            to_multiples(pa.array(part, pa.int64()), params), np.ones(len(part), np.int64), params, ONE
+        )
         for part in parts
     )
     vector = first + second
@@ -69,30 +71,33 @@ def test_tally_equals_plain_sums(values, stop, grid):
 
 def test_sums_do_not_wrap_around():
     params = ClipParams(epsilon="1", stop=1 << 39)
-    units = to_units(pa.array([1 << 39, (1 << 39) - 1], pa.int64()), params)
+    units = to_multiples(pa.array([1 << 39, (1 << 39) - 1], pa.int64()), params)
     vector = count_cells(units, np.array([1 << 35, 1 << 35]), params, ONE)
     assert ClipTally.of_vector(vector, params).sums[-1] == (1 << 35) * ((1 << 40) - 1)
 
 
 def test_numbers_of_every_type_become_units():
     params = ClipParams(epsilon="1", stop=100)
-    assert to_units(pa.array([0, 255], pa.uint8()), params).tolist() == [0, 100]
-    assert to_units(pa.array([-(2**63), 2**63 - 1], pa.int64()), params).tolist() == [0, 100]
-    assert to_units(pa.array([2**64 - 1], pa.uint64()), params).tolist() == [100]
-    assert to_units(pa.array([-128, 127], pa.int8()), ClipParams(epsilon="1", stop=1000)).tolist() == [0, 127]
+    assert to_multiples(pa.array([0, 255], pa.uint8()), params).tolist() == [0, 100]
+    assert to_multiples(pa.array([-(2**63), 2**63 - 1], pa.int64()), params).tolist() == [0, 100]
+    assert to_multiples(pa.array([2**64 - 1], pa.uint64()), params).tolist() == [100]
+    assert to_multiples(pa.array([-128, 127], pa.int8()), ClipParams(epsilon="1", stop=1000)).tolist() == [
+        0,
+        127,
+    ]
     high = ClipParams(epsilon="1", lower=200, start=201, stop=300)
-    assert to_units(pa.array([-128, 127], pa.int8()), high).tolist() == [0, 0]
-    assert to_units(pa.array([0, 255], pa.uint8()), high).tolist() == [0, 55]
+    assert to_multiples(pa.array([-128, 127], pa.int8()), high).tolist() == [0, 0]
+    assert to_multiples(pa.array([0, 255], pa.uint8()), high).tolist() == [0, 55]
     low = ClipParams(epsilon="1", lower=-(2**40), start=-(2**40) + 1, stop=-300)
-    assert to_units(pa.array([-128, 127], pa.int8()), low).tolist() == [2**40 - 300] * 2
+    assert to_multiples(pa.array([-128, 127], pa.int8()), low).tolist() == [2**40 - 300] * 2
     beyond = ClipParams(epsilon="1", lower=2**64 - 3, start=2**64 - 2, stop=2**65 - 2**64 + 50)
-    assert to_units(pa.array([2**64 - 1, 0], pa.uint64()), beyond).tolist() == [2, 0]
-    assert to_units(pa.array([2**63 - 1], pa.int64()), beyond).tolist() == [0]
-    cents = ClipParams(epsilon="1", stop=100, unit="0.01")
-    assert to_units(pa.array([1.239, float("inf"), -3.0]), cents).tolist() == [124, 10_000, 0]
-    assert to_units(pa.array([1, 2], pa.decimal128(5, 2)), cents).tolist() == [100, 200]
+    assert to_multiples(pa.array([2**64 - 1, 0], pa.uint64()), beyond).tolist() == [2, 0]
+    assert to_multiples(pa.array([2**63 - 1], pa.int64()), beyond).tolist() == [0]
+    cents = ClipParams(epsilon="1", stop=100, granularity="0.01")
+    assert to_multiples(pa.array([1.239, float("inf"), -3.0]), cents).tolist() == [124, 10_000, 0]
+    assert to_multiples(pa.array([1, 2], pa.decimal128(5, 2)), cents).tolist() == [100, 200]
     shifted = ClipParams(epsilon="1", lower=-50, stop=50)
-    assert to_units(pa.array([-60, -50, 0, 70]), shifted).tolist() == [0, 0, 50, 100]
+    assert to_multiples(pa.array([-60, -50, 0, 70]), shifted).tolist() == [0, 0, 50, 100]
 
 
 def test_average_of_ages_is_close_in_95_of_100_runs():
@@ -157,12 +162,12 @@ def test_noise_of_the_bound_follows_from_all_numbers(monkeypatch):
     ("change", "message"),
     [
         ({"epsilon": "0"}, "epsilon must be above 0"),
-        ({"unit": 0}, "unit must be above 0"),
+        ({"granularity": 0}, "granularity must be above 0"),
         ({"start": 10, "stop": 5}, "lower < start <= stop"),
         ({"grid": "square"}, "grid must be exponential or linear"),
         ({"ratio": 1}, "ratio must be above 1"),
         ({"split": ("1/2", "1/2", "1/2")}, "add up to 1"),
-        ({"stop": 10**9, "unit": "0.0001"}, "2\\^40 units"),
+        ({"stop": 10**9, "granularity": "0.0001"}, "2\\^40 steps"),
         ({"grid": "linear", "stop": 10**9}, "more than 2\\^20 bounds"),
         ({"threshold": -1}, "threshold must be from 0"),
         ({"max_contributions": 0}, "max_contributions"),

@@ -76,7 +76,7 @@ def test_two_records_of_a_person_may_count(ages):
 def test_fractions_use_cents_and_csv_works(ages):
     pa.csv.write_csv(pq.read_table("ages.parquet", columns=["person", "weight"]), "w.csv")
     job = load("input.path=w.csv", "input.column=weight", "privacy.epsilon=10")
-    assert job.params.unit.denominator == 100
+    assert job.params.granularity.denominator == 100
     assert abs(result_of(job)["result"]["average"] - 70) < 1.5
 
 
