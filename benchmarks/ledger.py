@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 from benchmarks.bars import Report
-from hushgram.accounting import Budget, Event, further
+from hushgram.accounting import Budget, Event, fits, further
 from hushgram.ledger import Ledger, Owner, Request, summarise
 from hushgram.ledger.store import totals
+from hushgram.noise.gaussian import gaussian_scales
+from hushgram.sensitivity import Sensitivity
 
 __all__ = ["main"]
 
@@ -41,6 +46,39 @@ def _composition(report: Report) -> None:
         "by the filter (the default, right for adaptive choices)", further([], small, Budget(3, "1e-6"))
     )
     report.bar("more by distributions than by sums", best / sums, 1.5, unit="times")
+    _gaussian(report)
+
+
+_BUDGET = Budget(3, "1e-6")
+_ONE = Sensitivity(1, 1)
+
+
+def _gaussian(report: Report) -> None:
+    """Gaussian releases, charged as their (ε, δ) point (version 1) and by ρ (version 2)."""
+    point = further([], [Event("gaussian", "0.1", "1e-9")], _BUDGET)
+    report.note("(0.1, 1e-9) Gaussian releases under (3, 1e-6), charged by (ε, δ)", point)
+    scale = _scale(Fraction(1, 10), Fraction(1, 10**9))
+    rho = _ONE.l2_squared / (2 * scale * scale)
+    event = Event.concentrated(
+        "gaussian", Fraction(1, 10), Fraction(1, 10**9), rho=rho, rho_delta=Fraction(0)
+    )
+    report.bar("the same, charged by ρ", further([], [event], _BUDGET), 700)
+    days, left = 365, _BUDGET.delta - _BUDGET.composition_delta
+    by_point = _smallest_scale(lambda epsilon: [Event("gaussian", epsilon, left / days)] * days, left / days)
+    by_rho = math.sqrt(days / (2 * _BUDGET.allowance))
+    report.note("noise scale of each of 365 Gaussian releases, charged by (ε, δ)", by_point)
+    report.note("charged by ρ", by_rho)
+    report.bar("noise by (ε, δ) / noise by ρ", by_point / by_rho, 4, unit="times")
+
+
+def _smallest_scale(events: Callable[[Fraction], list[Event]], delta: Fraction) -> float:
+    """The noise scale at the largest ε, in steps of 1/10,000, with which all events fit."""
+    most = next(n for n in range(10_000, 0, -1) if fits(events(Fraction(n, 10_000)), _BUDGET))
+    return float(_scale(Fraction(most, 10_000), delta))
+
+
+def _scale(epsilon: Fraction, delta: Fraction) -> Fraction:
+    return gaussian_scales((1,), epsilon, delta, _ONE)[0]
 
 
 def _show(report: Report, folder: Path) -> None:

@@ -12,10 +12,10 @@ really computed.
 from __future__ import annotations
 
 from hushgram.accounting.composition import CONDITIONS, Budget, TotalLoss, fits, further, largest_scale, total
-from hushgram.accounting.events import KINDS, RELATIONS, Event, Spending, spending
+from hushgram.accounting.events import KINDS, RELATIONS, Cost, Event, Spending, spending
 from hushgram.accounting.guarantee import Guarantee
 
 __all__ = [
-    "CONDITIONS", "KINDS", "RELATIONS", "Budget", "Event", "Guarantee", "Spending", "TotalLoss", "fits",
+    "CONDITIONS", "KINDS", "RELATIONS", "Budget", "Cost", "Event", "Guarantee", "Spending", "TotalLoss", "fits",
     "further", "largest_scale", "spending", "total",
 ]  # fmt: skip

@@ -4,8 +4,8 @@
 composition; Dwork and Roth 2014, Theorem 3.16). It holds for any adaptive choice of mechanisms *and* of their
 parameters.
 
-`filter`, the default. Sums, or sums of squares against an allowance, whichever admits more: a privacy filter, which
-holds for adaptive choices too and admits more of many small releases. A tenth of δ pays for it.
+`filter`, the default. Sums of ε, or sums of ρ (zCDP) against an allowance, whichever admits more: a privacy filter,
+which holds for adaptive choices too and admits far more of many small releases. A tenth of δ pays for it.
 
 `best`. Sums, or privacy loss distributions by Google's dp-accounting. Every (ε, δ)-DP mechanism is dominated by
 randomized response with the same (ε, δ) (Kairouz, Oh, Viswanath 2015, Theorem 3.2), and a composition is
@@ -23,39 +23,51 @@ All rounding is against ourselves:
     δ asked for     lowered by 1/1000 and by 1e-11, far above what the float transforms can be off
     ε read off      rounded up to a multiple of 1e-9, and by one such step more
 
-**The filter.** Let a data set release events (ε_1, δ_1), (ε_2, δ_2), … where each mechanism *and its ε_i, δ_i* may
-follow from all outputs before it, and let the next event be refused where it would break, for fixed
-numbers ε, ρ*, δ_c and δ_e,
+**The filter.** Let a data set release events where each mechanism *and what it costs* may follow from all outputs
+before it. Event i states (ε_i, δ_i) and (ρ_i, d_i), d_i ≤ δ_i (`hushgram.accounting.events`; ρ_i = ε_i²/2 and d_i = δ_i
+where it states no ρ). Let Γ be the largest sum of δ_i − d_i over a part of the events whose ε_i add up to at most ε,
+where a fraction of an event has that fraction of both, but at most δ_n. The next event is refused where it would
+break, for fixed ε, ρ*, δ_c, δ_e and δ_n,
 
-    Σ δ_i ≤ δ_e   and   ( Σ ε_i ≤ ε   or   Σ ε_i²/2 ≤ ρ* ).
+    Σ d_i + Γ ≤ δ_e   and   ( Σ ε_i ≤ ε and Σ (δ_i − d_i) ≤ δ_n,   or   Σ ρ_i ≤ ρ* ).
 
 Then all outputs together are (ε, δ_e + δ_c)-DP, where ρ* is any number that `noise.zcdp` (1) allows at (ε, δ_c).
 
-Proof. *Events with δ_i = 0.* Let P and Q be the distributions of all outputs on neighbours and L the log of
-their ratio. A path is a list of outputs; it ends where the next event is refused or none is asked for.
+Proof. Let P and Q be the distributions of all outputs on neighbours. A path is a list of outputs; it ends where the
+next event is refused or none is asked for. We bound Σ over all paths of max(0, P − e^ε Q) ≥ P(S) − e^ε Q(S). Step i,
+given the outputs before it, has distributions P_i and Q_i. Let g_i ≤ h_i ≤ 1 be functions of its output with
 
-1. On a path that ends with Σ ε_i ≤ ε, L ≤ Σ ε_i ≤ ε.
-2. On every other path Σ ε_i²/2 ≤ ρ* at its end, so at each earlier step too. Let M be the same adversary under
-   the second condition alone; these paths have the same probabilities under M. An ε_i-DP mechanism has Rényi
-   divergence D_α ≤ α ε_i²/2 (Bun, Steinke 2016, Proposition 3.3), and ε_i is known given the outputs before
-   it, so (P/Q)^α · exp(−(α − 1) α Σ ε_i²/2) is a supermartingale under Q, and with Σ ε_i²/2 ≤ ρ* on every path
-   of M: E_Q[(P/Q)^α] ≤ exp((α − 1) α ρ*) (Feldman, Zrnic 2021, Theorem 3.1; Whitehouse, Ramdas, Rogers, Wu
-   2023, Theorem 1). By Canonne, Kamath, Steinke 2020, Proposition 12, E_P[max(0, 1 − e^(ε − L))] over the paths
-   of M is at most δ_c.
-3. P(S) − e^ε Q(S) ≤ Σ over all paths of max(0, P − e^ε Q), which by 1 has terms from paths of the second kind
-   alone, and these sum to at most δ_c by 2.
+    P_i·g_i ≤ e^(ε_i)·Q_i,   E_P[1 − g_i] ≤ δ_i;      E_Q[(h_i·P_i/Q_i)^α] ≤ exp((α − 1)·α·ρ_i),   E_P[1 − h_i] ≤ d_i.
 
-*Any δ_i.* An (ε_i, δ_i)-DP pair is with probability 1 − δ_i an ε_i-DP pair and else anything (Kairouz, Oh,
-Viswanath 2015, Theorem 3.2). The probability that any "else" happens on a path is at most the mean of Σ δ_i,
-which is at most δ_e, and without it the proof above applies. ∎
+They exist. With a stated ρ: g_i = min(1, e^(ε_i)·Q_i/P_i), whose E_P[1 − g_i] is the hockey-stick divergence, and h_i
+is 1 but 0 where Q_i is 0; there g_i is 0 too. Without one: an (ε_i, δ_i)-DP pair is with probability 1 − δ_i an ε_i-DP
+pair and else anything (Kairouz, Oh, Viswanath 2015, Theorem 3.2); g_i = h_i is the share of the former in P_i, and an
+ε_i-DP pair has Rényi divergence D_α ≤ α·ε_i²/2 (Bun, Steinke 2016, Proposition 3.3).
 
+1. A path that ends with Σ ε_i ≤ ε and Σ (δ_i − d_i) ≤ δ_n is of the first kind: P·Π g_i ≤ e^ε Q, so max(0, P − e^ε Q)
+   ≤ P·(1 − Π g_i) ≤ P·Σ (1 − g_i).
+2. Every other path ends with Σ ρ_i ≤ ρ*, so that holds at each earlier step too, and max(0, P − e^ε Q) ≤
+   P·Σ (1 − h_i) + max(0, P·Π h_i − e^ε Q). Let M be the same adversary under Σ ρ_i ≤ ρ* alone; these paths have
+   the same probabilities under M. Under Q, (Π h_i·P/Q)^α · exp(−(α − 1)·α·Σ ρ_i) is a supermartingale, since ρ_i is
+   known before step i; so E_Q[(Π h_i·P/Q)^α] ≤ exp((α − 1)·α·ρ*) (Feldman, Zrnic 2021, Theorem 3.1; Whitehouse, Ramdas,
+   Rogers, Wu 2023, Theorem 1). By the proof of Canonne, Kamath, Steinke 2020, Proposition 12, which uses that
+   moment alone, the last terms sum to at most δ_c over all paths of M.
+3. What is left is E_P[Σ (1 − g_i) on paths of the first kind + Σ (1 − h_i) on others]. Call a step early if the two
+   sums of 1, with it, are at most ε and δ_n; that is known before it. All steps of a path of the first kind are early,
+   and h_i ≥ g_i, so this is at most E_P[Σ over early steps of (1 − g_i) + Σ over others of (1 − h_i)], and, δ_i and d_i
+   being known before step i too, at most the largest Σ d_i + Σ over early steps of (δ_i − d_i) of a path. The second
+   sum is at most Γ, whatever the order of the events: δ_e in all. ∎
+
+So a Gaussian release is charged ρ, and the δ of its noise only while sums of ε count: for the first few.
 δ_c is a fixed share of the budget's δ: it must not depend on outputs, so what events leave of δ_e is not used.
 
 | symbol | meaning |
 |---|---|
 | ε, δ | the budget |
 | δ_c, δ_e | its δ for composition (`COMPOSITION_SHARE` of it), and for the δ of events: δ_c + δ_e = δ |
-| ρ* | `Budget.allowance`: what Σ ε_i²/2 may be |
+| δ_n | of δ_e, what may go to the δ of noise where ε is summed (`NOISE_SHARE` of it) |
+| ρ* | `Budget.allowance`: what Σ ρ_i may be |
+| Γ | `_noise_delta`: the δ of noise that sums of ε would need |
 """
 
 from __future__ import annotations
@@ -69,15 +81,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from hushgram.accounting.events import Event, Spending, spending
+from hushgram.accounting.events import Cost, Event, Spending, spending
 from hushgram.errors import ParameterError, naming_extras
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.noise.zcdp import rho_for, zcdp_epsilon
 from hushgram.numbers import Number, rational, rational_delta, show
 
 __all__ = [
-    "CONDITIONS", "Budget", "Rule", "TotalLoss", "calibrated_run_epsilon", "composed_delta", "fits", "further",
-    "largest_scale", "rdp_epsilon", "total",
+    "CONDITIONS", "Budget", "Rule", "TotalLoss", "calibrated_run_epsilon", "composed_delta", "event_delta", "fits",
+    "further", "largest_scale", "rdp_epsilon", "total",
 ]  # fmt: skip
 
 Rule: TypeAlias = Literal["filter", "basic", "best"]
@@ -93,6 +105,8 @@ CONDITIONS: Mapping[str, str] = MappingProxyType(
 
 COMPOSITION_SHARE = Fraction(1, 10)
 """Ten times less for δ_c costs a few per cent of ρ*, and nine tenths of δ are left for events."""
+NOISE_SHARE = Fraction(2, 3)
+"""A third of δ_e stays for thresholds, whatever the δ of the noise beside them."""
 _POINTS = 1 << 18
 """Grid points for the sum of all ε: 1,000 events of one ε are then rounded up by less than 0.4 %."""
 _GROUPS = 48
@@ -100,7 +114,6 @@ _GROUPS = 48
 _MIN_DELTA = Fraction(1, 10**10)
 """Below this, the float transforms of a distribution are no proof any more: basic composition alone."""
 _SLACK_SHARE, _SLACK = Fraction(1, 1000), Fraction(1, 10**11)
-_SEARCH_LIMIT = 1000
 _CLEARLY = Fraction(99, 100)
 """Sums that fit are quoted, being exact and at a smaller δ, unless distributions are better by one in 100."""
 
@@ -132,8 +145,13 @@ class Budget:
         return self.delta * COMPOSITION_SHARE if self.rule == "filter" else Fraction(0)
 
     @property
+    def noise_delta(self) -> Fraction:
+        """The part of δ that may go to the δ of noise where ε is summed."""
+        return (self.delta - self.composition_delta) * NOISE_SHARE
+
+    @property
     def allowance(self) -> Fraction:
-        """What half the sum of all ε² may be; 0 where the rule has no such sum."""
+        """What the sum of all ρ may be; 0 where the rule has no such sum."""
         return rho_for(self.epsilon, self.composition_delta) if self.composition_delta else Fraction(0)
 
     def __repr__(self) -> str:
@@ -146,7 +164,8 @@ class TotalLoss:
 
     `basic_epsilon` and `basic_delta` are exact sums. `better_epsilon` is an upper bound on ε by the other proof
     of the budget's rule, or None where it has none (the budget's δ is 0, or used up by that of the events).
-    `epsilon` at `delta` is the bound to quote: the smaller of the two that hold at the budget's δ.
+    `epsilon` at `delta` is the bound to quote: the smaller of the two that hold at the budget's δ. `event_delta` is
+    what events take of it.
     """
 
     basic_epsilon: Fraction
@@ -154,7 +173,8 @@ class TotalLoss:
     better_epsilon: Fraction | None
     epsilon: Fraction
     delta: Fraction
-    proof: Literal["sums", "squares", "distributions"]
+    proof: Literal["sums", "zcdp", "distributions"]
+    event_delta: Fraction
 
 
 def total(events: Iterable[Event] | Spending, budget: Budget) -> TotalLoss:
@@ -164,44 +184,47 @@ def total(events: Iterable[Event] | Spending, budget: Budget) -> TotalLoss:
     Fraction(3, 1)
     """
     spent = _counted(events)
-    epsilon, delta = basic(spent)
+    (epsilon, delta), taken = basic(spent), event_delta(spent, budget)
     better: Fraction | None = None
     if budget.rule == "best":
         better, at = pld_epsilon(spent, budget.delta), budget.delta
     elif budget.composition_delta:
-        better, at = zcdp_epsilon(_squares(spent), budget.composition_delta), delta + budget.composition_delta
+        better = zcdp_epsilon(_rho(spent), budget.composition_delta)
+        at = taken + budget.composition_delta
     within = epsilon <= budget.epsilon and delta <= budget.delta
     enough = epsilon * _CLEARLY if within else epsilon
     if better is not None and better < enough:
-        proof: Literal["squares", "distributions"] = "distributions" if budget.rule == "best" else "squares"
-        return TotalLoss(epsilon, delta, better, better, at, proof)
-    return TotalLoss(epsilon, delta, better, epsilon, delta, "sums")
+        proof: Literal["zcdp", "distributions"] = "distributions" if budget.rule == "best" else "zcdp"
+        return TotalLoss(epsilon, delta, better, better, at, proof, taken)
+    return TotalLoss(epsilon, delta, better, epsilon, delta, "sums", taken)
 
 
 def fits(events: Iterable[Event] | Spending, budget: Budget) -> bool:
     """Return whether the events together stay within the budget. The cheap proof is tried first."""
     spent = _counted(events)
     epsilon, delta = basic(spent)
-    if delta > budget.delta - budget.composition_delta:
+    if event_delta(spent, budget) > budget.delta - budget.composition_delta:
         return False
-    if epsilon <= budget.epsilon:
+    if epsilon <= budget.epsilon and (
+        budget.rule != "filter" or delta - _rho_delta(spent) <= budget.noise_delta
+    ):
         return True
     if budget.rule == "best":
         by_loss = pld_epsilon(spent, budget.delta)
         return by_loss is not None and by_loss <= budget.epsilon
-    return _squares(spent) <= budget.allowance
+    return _rho(spent) <= budget.allowance
 
 
-def further(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> int:
-    """Return how many more such releases fit beside what is spent (counted to 1,000 at most).
+def further(
+    spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget, limit: int = 1000
+) -> int:
+    """Return how many more such releases fit beside what is spent (counted to ``limit`` at most).
 
     >>> further([], [Event("laplace", "0.1")], Budget(3))
     30
     """
     before, one = _counted(spent), spending(release)
-    if not one:
-        return _SEARCH_LIMIT
-    return _last(lambda n: fits(_plus(before, one, n), budget), _SEARCH_LIMIT)
+    return _last(lambda n: fits(_plus(before, one, n), budget), limit) if one else limit
 
 
 def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], budget: Budget) -> Fraction:
@@ -214,26 +237,55 @@ def largest_scale(spent: Iterable[Event] | Spending, release: Sequence[Event], b
     """
     before = _counted(spent)
 
-    def allowed(steps: int) -> bool:
-        return fits(_plus(before, spending(e.scaled(Fraction(steps, 32)) for e in release), 1), budget)
+    def allowed(share: Fraction) -> bool:
+        return fits(_plus(before, spending(e.scaled(share) for e in release), 1), budget)
 
-    (epsilon, delta), (more, slack) = basic(before), basic(spending(release))
-    by_sums = Fraction(0)
-    if more and delta + slack <= budget.delta - budget.composition_delta:
-        by_sums = min(Fraction(1), max(Fraction(0), (budget.epsilon - epsilon) / more))
-    return max(by_sums, Fraction(_last(allowed, 32), 32))
+    more = basic(spending(release))[0]
+    by_sums = (budget.epsilon - basic(before)[0]) / more if more else Fraction(0)
+    by_sums = min(Fraction(1), max(Fraction(0), by_sums))
+    by_steps = Fraction(_last(lambda steps: allowed(Fraction(steps, 32)), 32), 32)
+    return max(by_sums, by_steps) if allowed(by_sums) else by_steps
 
 
 def basic(spent: Spending) -> tuple[Fraction, Fraction]:
     """Return the exact sums of ε and δ."""
-    epsilon = sum((e * n for (e, _), n in spent.items()), Fraction(0))
-    delta = sum((d * n for (_, d), n in spent.items()), Fraction(0))
+    epsilon = sum((cost.epsilon * n for cost, n in spent.items()), Fraction(0))
+    delta = sum((cost.delta * n for cost, n in spent.items()), Fraction(0))
     return epsilon, delta
 
 
-def _squares(spent: Spending) -> Fraction:
-    """Return Σ ε²/2."""
-    return sum((e * e * n for (e, _), n in spent.items()), Fraction(0)) / 2
+def event_delta(spent: Spending, budget: Budget) -> Fraction:
+    """Return what of the budget's δ the events take: Σ d_i + Γ by the filter, else the sum of their δ."""
+    if budget.rule != "filter":
+        return basic(spent)[1]
+    return _rho_delta(spent) + min(_noise_delta(spent, budget.epsilon), budget.noise_delta)
+
+
+def _noise_delta(spent: Spending, epsilon: Fraction) -> Fraction:
+    """Return the largest Σ (δ_i − d_i) over fractions of events whose ε_i add up to at most ``epsilon``."""
+    found, left = Fraction(0), epsilon
+    for cost, count in sorted(spent.items(), key=lambda one: _ratio(one[0]), reverse=True):
+        more = (cost.delta - cost.rho_delta) * count
+        if cost.epsilon * count <= left:
+            found, left = found + more, left - cost.epsilon * count
+        else:
+            return found + more * left / (cost.epsilon * count)
+    return found
+
+
+def _ratio(cost: Cost) -> tuple[bool, Fraction]:
+    noise = cost.delta - cost.rho_delta
+    return (False, noise / cost.epsilon) if cost.epsilon else (True, noise)
+
+
+def _rho_delta(spent: Spending) -> Fraction:
+    """Return Σ d_i."""
+    return sum((cost.rho_delta * n for cost, n in spent.items()), Fraction(0))
+
+
+def _rho(spent: Spending) -> Fraction:
+    """Return Σ ρ_i."""
+    return sum((cost.rho * n for cost, n in spent.items()), Fraction(0))
 
 
 def pld_epsilon(spent: Spending, delta: Fraction) -> Fraction | None:
@@ -243,9 +295,9 @@ def pld_epsilon(spent: Spending, delta: Fraction) -> Fraction | None:
     if delta < _MIN_DELTA or left <= 0:
         return None
     losses: Counter[Fraction] = Counter()
-    for (epsilon, _), count in spent.items():
-        if epsilon:
-            losses[epsilon] += count
+    for cost, count in spent.items():
+        if cost.epsilon:
+            losses[cost.epsilon] += count
     if not losses:
         return Fraction(0)
     return _composed(frozenset(losses.items()), left)

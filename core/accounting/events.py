@@ -6,6 +6,15 @@ one secret bit of one record changed. Events of one relation compose; sums over 
 nothing. Nothing else is needed to compose events, so nothing else is relied on: `details` are for the reader
 of the history.
 
+From version 2 on an event also states ρ and δ_ρ (`Event.concentrated`), for the same neighbours P and Q, in both
+directions: *outcomes that Q never gives have probability at most δ_ρ under P, and on all others*
+
+    E_Q[(P/Q)^α] ≤ exp((α − 1)·α·ρ)    for every α > 1,
+
+which is ρ-zCDP (Bun, Steinke 2016) where δ_ρ is 0. A vector with discrete Gaussian noise has ρ = Δ²/2σ² (Canonne,
+Kamath, Steinke 2020, Theorem 14), several of them Σ Δ²/2σ², also where each follows from those before it; δ_ρ is that
+of thresholds alone. An event without ρ has ρ = ε²/2 and δ_ρ = δ (`hushgram.accounting.composition`).
+
 A stored event must mean in ten years what it means today. So a kind is never redefined: a mechanism that
 changes gets a new kind or the next `version` of it, and the old one stays in `KINDS`.
 """
@@ -18,12 +27,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import Number, rational, rational_delta, show
 
-__all__ = ["KINDS", "RELATIONS", "Event", "Spending", "spending"]
+__all__ = ["KINDS", "RELATIONS", "Cost", "Event", "Spending", "spending"]
 
 KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
     {
@@ -45,6 +54,18 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ): "selection of keys by weights and counts of the selected ones (and the cells of an"
         " encoding with the same noise), all with discrete Gaussian noise",
         ("restored", 1): "spending that a restored ledger had lost, as its rollback anchor recorded it",
+        ("threshold", 2): "discrete Laplace on every count, kept from a public threshold on; states ρ",
+        ("laplace", 2): "discrete Laplace on a vector of bounded L1 sensitivity; states ρ",
+        ("gaussian", 2): "discrete Gaussian on a vector of bounded L2 sensitivity; states ρ",
+        (
+            "weighted-selection",
+            2,
+        ): "selection of keys by weights and counts of the selected ones (and the cells of an"
+        " encoding with the same noise), all with discrete Gaussian noise; states ρ",
+        (
+            "restored",
+            2,
+        ): "spending that a restored ledger had lost, as its rollback anchor recorded it; states ρ",
     }
 )
 """What the kinds of this version release, by name and version. Entries are added, never changed; a noise or an encoding
@@ -61,8 +82,21 @@ RELATIONS: Mapping[str, str] = MappingProxyType(
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 
-Spending: TypeAlias = "Counter[tuple[Fraction, Fraction]]"
-"""How often each (ε, δ) was spent: all that composition needs to know about a list of events."""
+# Where events keep ρ and δ_ρ: details are covered by a ledger's MACs, and an old ledger needs no new column.
+_RHO, _RHO_DELTA = "rho", "rho_delta"
+
+
+class Cost(NamedTuple):
+    """All that composition needs to know about an event."""
+
+    epsilon: Fraction
+    delta: Fraction
+    rho: Fraction
+    rho_delta: Fraction
+
+
+Spending: TypeAlias = "Counter[Cost]"
+"""How often each cost was spent."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +144,50 @@ class Event:
         ):
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def concentrated(
+        cls,
+        kind: str,
+        epsilon: Fraction,
+        delta: Fraction,
+        *,
+        rho: Fraction,
+        rho_delta: Fraction,
+        relation: str = "user",
+        details: Mapping[str, str] | None = None,
+    ) -> Event:
+        """Return an event that states ρ and δ_ρ as well; version 1 where that is no better than (ε, δ).
+
+        >>> one, delta = Fraction(1), Fraction(1, 10**6)
+        >>> Event.concentrated("gaussian", one, delta, rho=one / 36, rho_delta=0 * one).cost.rho
+        Fraction(1, 36)
+        """
+        if rho < 0 or not 0 <= rho_delta <= delta:
+            raise ParameterError("Event: rho must not be negative, and rho_delta must be from 0 to delta")
+        if rho_delta == delta and rho >= epsilon * epsilon / 2:
+            return cls(kind, epsilon, delta, details, 1, relation)
+        stated = {**(details or {}), _RHO: str(rho), _RHO_DELTA: str(rho_delta)}
+        return cls(kind, epsilon, delta, stated, 2, relation)
+
+    @property
+    def cost(self) -> Cost:
+        """What the event costs: as stated, else ρ = ε²/2 at the event's δ."""
+        if self.version > 1 and _RHO in self.details:
+            stated = Fraction(self.details[_RHO]), Fraction(self.details[_RHO_DELTA])
+            return Cost(self.epsilon, self.delta, *stated)
+        return Cost(self.epsilon, self.delta, self.epsilon * self.epsilon / 2, self.delta)
+
     @property
     def meaning(self) -> str:
         """What was released, in words."""
         return KINDS.get((self.kind, self.version), self.kind)
 
     def scaled(self, factor: Fraction) -> Event:
-        """Return the same mechanism at `factor` times the ε (δ stays)."""
-        return replace(self, epsilon=self.epsilon * factor)
+        """Return the same mechanism at `factor` ≤ 1 times the ε (δ stays); ρ falls at least as much."""
+        details = dict(self.details)
+        if self.version > 1 and _RHO in details:
+            details[_RHO] = str(Fraction(details[_RHO]) * factor)
+        return replace(self, epsilon=self.epsilon * factor, details=details)
 
     def __repr__(self) -> str:
         slack = f", δ = {show(self.delta)}" if self.delta else ""
@@ -125,9 +195,9 @@ class Event:
 
 
 def spending(events: Iterable[Event]) -> Spending:
-    """Count how often each (ε, δ) occurs among the events; those that cost nothing are left out.
+    """Count how often each cost occurs among the events; those that cost nothing are left out.
 
-    >>> spending([Event("laplace", "0.1"), Event("rr", "0.1"), Event("svt", 0)])
-    Counter({(Fraction(1, 10), Fraction(0, 1)): 2})
+    >>> spending([Event("laplace", "0.1"), Event("rr", "0.1"), Event("svt", 0)]).most_common(1)[0][1]
+    2
     """
-    return Counter((event.epsilon, event.delta) for event in events if event.epsilon or event.delta)
+    return Counter(event.cost for event in events if event.epsilon or event.delta)

@@ -18,9 +18,9 @@ spent twice. So each reservation appends a line to the rollback anchor, a file t
 
     ledger.db.anchor next to an SQLite ledger, or the file that HUSHGRAM_LEDGER_ANCHOR names
 
-with the number of releases of the data set, the last link of its chain and the sums of ε and δ per relation. A ledger
-that is behind its anchor, or has another history, releases nothing until `hushgram ledger recover` has charged the
-difference. Each key that is handed out appends a line too: an old copy in which that release is only reserved must
+with the number of releases of the data set, the last link of its chain and the sums of ε, δ and ρ per relation. A
+ledger that is behind its anchor, or has another history, releases nothing until `hushgram ledger recover` has charged
+the difference. Each key that is handed out appends a line too: an old copy in which that release is only reserved must
 not refund it. The anchor is best effort: restoring the whole folder restores the old anchor as well (keep it on
 another disk), and a PostgreSQL ledger has one only if HUSHGRAM_LEDGER_ANCHOR is set on all machines.
 """
@@ -41,10 +41,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import RELATIONS, Event
+from hushgram.accounting import RELATIONS, Cost, Event
 from hushgram.errors import LedgerError
 from hushgram.ledger.keys import PEPPER, Macs, Row, new_secret, wrap
-from hushgram.ledger.records import Dataset, ReleaseRecord, Spent, spent_by_relation
+from hushgram.ledger.records import Dataset, ReleaseRecord, Spent, event_of, spent_by_relation
 from hushgram.ledger.store import Store, datasets, events, heads, releases, settings
 
 __all__ = ["Account", "AnchorEntry", "HashChain", "RollbackAnchor", "write_macs"]
@@ -94,12 +94,13 @@ class Account:
             more: events of one release that was added after the rows were read.
             lasting: leave out what could be refunded: reservations whose key was not handed out.
         """
-        spent = {relation: (Fraction(0), Fraction(0)) for relation in RELATIONS}
-        charges = Counter((relation, e, d) for _, e, d, relation in self._charges(lasting))
-        charges.update((one.relation, str(one.epsilon), str(one.delta)) for one in more)
-        for (relation, epsilon, delta), times in charges.items():
-            before = spent[relation]
-            spent[relation] = before[0] + times * Fraction(epsilon), before[1] + times * Fraction(delta)
+        spent = {name: (Fraction(0), Fraction(0)) for one in RELATIONS for name in (one, _rho_of(one))}
+        charges = Counter((relation, cost) for _, relation, cost in self._charges(lasting))
+        charges.update((one.relation, one.cost) for one in more)
+        for (relation, cost), times in charges.items():
+            for name, loss in ((relation, cost.epsilon), (_rho_of(relation), cost.rho)):
+                before = spent[name]
+                spent[name] = before[0] + times * loss, before[1] + times * cost.delta
         return AnchorEntry(self.dataset.name, len(self.releases) + bool(more), link, spent)
 
     def is_behind(self) -> bool:
@@ -107,11 +108,14 @@ class Account:
         seen, links = self.seen, self.links
         return seen is not None and (seen.count >= len(links) or links[seen.count] != seen.link)
 
-    def _charges(self, lasting: bool = False) -> Iterator[tuple[str | None, str, str, str]]:
+    def _charges(self, lasting: bool = False) -> Iterator[tuple[str | None, str, Cost]]:
+        known: dict[tuple[str, str, int, str], Cost] = {}  # a schedule repeats its events
         for row in self.releases:
             if row["charged"] and not (lasting and row["status"] == "reserved"):
                 for event in self.events.get(row["id"], ()):
-                    yield row["users"], event["epsilon"], event["delta"], event["relation"]
+                    texts = event["epsilon"], event["delta"], event["version"], event["details"]
+                    cost = known.get(texts) or known.setdefault(texts, event_of(event).cost)
+                    yield row["users"], event["relation"], cost
 
 
 class HashChain:
@@ -232,7 +236,7 @@ def write_macs(connection: sa.Connection, macs: Macs, pepper: bytes | None) -> N
 
 @dataclass(frozen=True)
 class AnchorEntry:
-    """How far a data set had come; `spent` has the sums of ε and δ per relation."""
+    """How far a data set had come; `spent` has the sums of ε and δ per relation, and those of ρ and δ."""
 
     dataset: str
     count: int
@@ -252,7 +256,8 @@ class AnchorEntry:
     def fields(self) -> list[str]:
         """Return the fields of a line."""
         sums = [text for name, (e, d) in self.spent.items() for text in (name, str(e), str(d))]
-        total = [str(sum(each)) for each in zip(*self.spent.values(), strict=True)]
+        named = [self.spent[name] for name in RELATIONS if name in self.spent]
+        total = [str(sum(each)) for each in zip(*named, strict=True)]
         return [self.dataset, str(self.count), self.link, *total, *sums]
 
     def beyond(self, known: AnchorEntry | None, relation: str) -> tuple[Fraction, Fraction]:
@@ -261,6 +266,25 @@ class AnchorEntry:
         mine = self.spent.get(relation, nothing)
         theirs = nothing if known is None else known.spent.get(relation, nothing)
         return max(Fraction(0), mine[0] - theirs[0]), max(Fraction(0), mine[1] - theirs[1])
+
+    def lost(self, known: AnchorEntry | None, relation: str) -> Event:
+        """Return the event of a relation's spending that `known` lacks; with ρ where the anchor recorded it.
+
+        Of ρ all δ is charged: which events it belonged to is lost.
+        """
+        epsilon, delta = self.beyond(known, relation)
+        about = {"releases": str(self.count)}
+        if _rho_of(relation) not in self.spent:
+            return Event("restored", epsilon, delta, about, relation=relation)
+        rho = self.beyond(known, _rho_of(relation))[0]
+        return Event.concentrated(
+            "restored", epsilon, delta, rho=rho, rho_delta=delta, relation=relation, details=about
+        )
+
+
+def _rho_of(relation: str) -> str:
+    """Return the name of a relation's sums of ρ and δ in the rollback anchor."""
+    return f"rho: {relation}"
 
 
 class RollbackAnchor:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hushgram.accounting import RELATIONS, Budget, Event, Spending
+from hushgram.accounting import RELATIONS, Budget, Cost, Event, Spending
 from hushgram.contributions.users import UserPart
 from hushgram.errors import LedgerError, ParameterError
 from hushgram.ledger.store import now
 
 __all__ = [
-    "PART_BY", "Dataset", "ReleaseRecord", "Request", "Reservation", "Spent", "check_name", "refuse_if_changed",
-    "spent_by_relation",
+    "PART_BY", "Dataset", "ReleaseRecord", "Request", "Reservation", "Spent", "check_name", "event_of",
+    "refuse_if_changed", "spent_by_relation",
 ]  # fmt: skip
 
 _NAME_LIMIT = 200
@@ -155,12 +155,7 @@ class ReleaseRecord:
             resumable=bool(row["resumable"]),
             parameters=json.loads(row["parameters"]),
             inputs=json.loads(row["inputs"]),
-            events=tuple(
-                Event(
-                    e["kind"], e["epsilon"], e["delta"], json.loads(e["details"]), e["version"], e["relation"]
-                )
-                for e in events
-            ),
+            events=tuple(map(event_of, events)),
         )
 
     @property
@@ -227,13 +222,19 @@ class Spent:
         return Spent(self.shared, {**self.parts, users: part + events})
 
 
-def spent_by_relation(charges: Iterable[tuple[str | None, str, str, str]]) -> dict[str, Spent]:
-    """Add up charged events (part of the users, ε, δ, relation) for each relation separately."""
+def event_of(row: Mapping[str, Any]) -> Event:
+    """Return a row of the table of events."""
+    details = json.loads(row["details"])
+    return Event(row["kind"], row["epsilon"], row["delta"], details, row["version"], row["relation"])
+
+
+def spent_by_relation(charges: Iterable[tuple[str | None, str, Cost]]) -> dict[str, Spent]:
+    """Add up charged events (part of the users, relation, cost) for each relation separately."""
     shared: dict[str, Spending] = {relation: Counter() for relation in RELATIONS}
     parts: dict[str, dict[str, Spending]] = {relation: {} for relation in RELATIONS}
-    for (users, epsilon, delta, relation), times in Counter(charges).items():
+    for (users, relation, cost), times in Counter(charges).items():
         into = shared[relation] if users is None else parts[relation].setdefault(users, Counter())
-        into[Fraction(epsilon), Fraction(delta)] += times
+        into[cost] += times
     return {relation: Spent(shared[relation], parts[relation]) for relation in RELATIONS}
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import RELATIONS, Event
+from hushgram.accounting import RELATIONS
 from hushgram.errors import LedgerError
 from hushgram.ledger.hash_chain import write_macs
 from hushgram.ledger.keys import PEPPER, Macs, unwrap
@@ -25,7 +24,7 @@ _BATCH = 1000
 def recover(ledger: Ledger, dataset: str) -> ReleaseRecord | None:
     """Charge what the rollback anchor recorded and a restored ledger lacks.
 
-    The charge is one event per relation: its missing sums of ε and δ on all users, which basic composition covers.
+    The charge is one event per relation: its missing sums of ε, δ and ρ on all users.
     Reservations in the copy do not count as known: they may have been refunded since, and stay charged.
 
     Returns:
@@ -38,12 +37,8 @@ def recover(ledger: Ledger, dataset: str) -> ReleaseRecord | None:
             return None
         known = account.entry("", lasting=True)
         shared = known if known.count < seen.count else None  # else the histories differ
-        sums = {relation: seen.beyond(shared, relation) for relation in RELATIONS}
-        lost = {relation: cost for relation, cost in sums.items() if any(cost)} or {
-            "user": (Fraction(0), Fraction(0))
-        }
-        about = {"releases": str(seen.count)}
-        missing = [Event("restored", *cost, about, relation=relation) for relation, cost in lost.items()]
+        lost = [seen.lost(shared, relation) for relation in RELATIONS]
+        missing = [event for event in lost if event.epsilon or event.delta] or lost[:1]
         name = f"restored after {known.count} of {seen.count} at {now()}"
         request = Request(dataset, name, missing, "recover")
         ended = {"status": "committed", "digest": "", "secret": None, "owner": None, "lease": None}

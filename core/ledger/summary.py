@@ -27,9 +27,12 @@ from hushgram.ledger.records import ReleaseRecord, Spent
 from hushgram.ledger.store import totals
 from hushgram.numbers import show
 
-__all__ = ["Summary", "brief", "summarise"]
+__all__ = ["FORECAST_LIMIT", "Forecast", "Summary", "brief", "forecast", "summarise"]
 
-_CACHE_VERSION = 6
+FORECAST_LIMIT = 100_000
+"""Daily releases for 270 years: a forecast counts no further."""
+
+_CACHE_VERSION = 7
 """Changes with the cached fields, so that an old cache is not read."""
 
 _SEPARATE = {
@@ -73,7 +76,7 @@ class Summary:
     def explain(self) -> list[str]:
         """Return the sum in sentences, with the condition under which the budget holds."""
         lines = [f"sums: ε = {brief(self.basic_epsilon)} at δ = {brief(self.basic_delta)} (exact)"]
-        name = {"filter": "squares of ε", "best": "privacy loss distributions"}.get(self.composition)
+        name = {"filter": "zCDP (sum of ρ)", "best": "privacy loss distributions"}.get(self.composition)
         if name is not None and self.better_epsilon is None:
             lines.append(f"{name}: none, they need a δ of the budget that is left over")
         elif name is not None and self.better_epsilon is not None:
@@ -142,7 +145,7 @@ def _compute(account: Account) -> Summary:
         left_epsilon=_left(budget.epsilon - bound.epsilon),
         left_delta=_left(budget.delta - bound.delta),
         composition_delta=show(budget.composition_delta),
-        event_delta_left=_left(budget.delta - budget.composition_delta - bound.basic_delta),
+        event_delta_left=_left(budget.delta - budget.composition_delta - bound.event_delta),
         worst_part=worst,
         parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
         statuses=dict(Counter(release.status for release in history)),
@@ -163,10 +166,45 @@ def _left(difference: Fraction) -> str:
     return show(max(Fraction(0), difference))
 
 
-def _more(spends: dict[str, Spent], like: ReleaseRecord, budget: Budget) -> int:
+@dataclass(frozen=True)
+class Forecast:
+    """How many more releases like one of a data set fit its budget, at most `FORECAST_LIMIT`."""
+
+    like: str
+    epsilon: Fraction
+    delta: Fraction
+    count: int
+
+
+def forecast(ledger: Ledger, dataset: str, like: str | None = None) -> Forecast:
+    """Return how long a schedule may go on.
+
+    Args:
+        ledger: an open ledger.
+        dataset: the name of the data set.
+        like: the release that is repeated; the last one that was charged where it is None.
+    """
+    with ledger.store.read() as connection:
+        account = ledger.chain.read(connection, dataset)
+    charged = [one for one in account.history() if one.charged and like in (None, one.name)]
+    if not charged:
+        raise LedgerError(
+            f"data set {dataset} has no charged release"
+            + (
+                " yet; release once"
+                if like is None
+                else f" {like!r}; see `hushgram ledger history {dataset}`"
+            )
+        )
+    one, budget = charged[-1], account.dataset.budget
+    limit = 1000 if budget.rule == "best" else FORECAST_LIMIT  # a distribution per step of the search
+    return Forecast(one.name, one.epsilon, one.delta, _more(account.spent(), one, budget, limit))
+
+
+def _more(spends: dict[str, Spent], like: ReleaseRecord, budget: Budget, limit: int = 1000) -> int:
     """Return how many more releases like this one fit, for the users and the relation with the least left."""
     return min(
-        further(one, events, budget)
+        further(one, events, budget, limit)
         for relation, spent in spends.items()
         if (events := [event for event in like.events if event.relation == relation])
         for one in spent.affected(like.users).values()

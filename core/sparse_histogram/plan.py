@@ -16,6 +16,7 @@ from hushgram.encodings import Encoding, Layout, LayoutSpec, encoding_named, enc
 from hushgram.errors import ParameterError
 from hushgram.key_selection import threshold
 from hushgram.key_selection.rounds import SelectionPlan
+from hushgram.key_selection.weighted import new_key_delta
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
@@ -305,29 +306,43 @@ def _layout_spec(
     )
 
 
-def release_events(params: ReleaseParams, unit: PrivacyUnit, *, public: bool = False) -> list[Event]:
+def release_events(
+    params: ReleaseParams, unit: PrivacyUnit, *, public: bool = False, charged: bool = False
+) -> list[Event]:
     """Return the mechanisms of a release and what each may cost; they compose by addition, also where one is planned
     by the output of another. ``public`` is for public keys, on which all of ε is spent, and of δ where noise needs it.
+    ``charged`` adds what the ledger composes by: ρ of noisy counts, from their exact scales, which take a while to
+    find.
     """
     split, noisy = params.split, params.noisy_parts
+    found = _concentration(params, public) if charged else None
+
+    def noisy_event(kind: str, epsilon: Fraction, delta: Fraction) -> Event:
+        if found is None:
+            return Event(kind, epsilon, delta, relation=unit)
+        rho, rho_delta = found
+        return Event.concentrated(
+            kind, epsilon, delta, rho=rho, rho_delta=min(rho_delta, delta), relation=unit
+        )
+
     if public:
         spent = Fraction(0) if params.noise == "laplace" else params.delta
-        parts = [Event(params.noise, params.epsilon, spent, relation=unit)]
+        parts = [noisy_event(params.noise, params.epsilon, spent)]
     elif (
         params.weighted
     ):  # weights, counts and cells with the same noise: one mechanism on all of these vectors
         pure = Fraction(0) if encoding_named(params.encoding).noisy else split.encoding
         gaussian = split.selection + split.counts + split.encoding - pure
         parts = [
-            Event("weighted-selection", gaussian, params.delta, relation=unit),
+            noisy_event("weighted-selection", gaussian, params.delta),
             Event(params.encoding, pure, relation=unit),
         ]
     elif len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
-        parts = [Event(params.noise, sum(noisy, Fraction(0)), params.delta, relation=unit)]
+        parts = [noisy_event(params.noise, sum(noisy, Fraction(0)), params.delta)]
     else:
         listed = "threshold" if params.noise == "laplace" else params.noise
         parts = [
-            Event(listed, split.threshold, params.delta, relation=unit),
+            noisy_event(listed, split.threshold, params.delta),
             Event(params.encoding, split.encoding, relation=unit),
         ]
     if public:
@@ -337,6 +352,53 @@ def release_events(params: ReleaseParams, unit: PrivacyUnit, *, public: bool = F
         Event("sizing", split.size, relation=unit),
     )
     return [event for event in (*before, *parts) if event.epsilon or event.delta]
+
+
+def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fraction] | None:
+    """Return ρ and δ_ρ of the noisy counts of a release and its thresholds (`Event.concentrated`); None where noise
+    scales follow from released sizes, or keys are told apart by fingerprints, where all of C may meet in one count.
+
+    A vector with discrete Gaussian noise has ρ = Δ²/2σ². So has one with discrete Laplace noise of scale σ: a part x of
+    the shift has pure loss x/σ, hence ρ = x²/2σ², and parts are independent. Let π be the chance that a new key, which
+    one user alone has, is named. Without that user it never is: δ_ρ = π. The other way round, the outcome given that
+    no new key is named is that of the noisy vectors on the other keys (given the noise of the new ones, and so on
+    average: x ↦ x^(1 − α) is convex), so Rényi divergence grows by ln 1/(1 − π) ≤ π/(1 − π), which is added to ρ.
+    """
+    noise, sensitivity = noise_of(params.noise), params.sensitivity
+    if public:
+        return _rho(sensitivity, *noise.scales((params.epsilon,), params.delta, sensitivity)), Fraction(0)
+    if params.weighted:
+        plan = params.gaussian
+        new = sum(
+            (
+                new_key_delta(each.threshold, each.scale, plan.selection.max_keys)
+                for each in plan.selection.rounds
+            ),
+            Fraction(0),
+        )
+        of_weights = _rho(plan.selection.sensitivity, *(each.scale for each in plan.selection.rounds))
+        choices = [
+            params.with_contributions(c).sensitivity for c in params.choices or (params.max_contributions,)
+        ]
+        of_counts = max(
+            _rho(each, *(s for s in (made.counts_scale, made.encoding_scale) if s is not None))
+            for each in choices
+            for made in (plan.with_counts(each),)
+        )
+        return of_weights + of_counts + new / (1 - new), new
+    if not params.delta or params.choose_contributions or params.fit_split:
+        return None
+    scales, heavy_from = threshold.calibrate(noise, params.noisy_parts, params.delta, sensitivity)
+    rho = _rho(sensitivity, *scales)
+    if noise.name == "laplace":  # keys of a user may meet in a cell of the encoding
+        rho = _rho(sensitivity, scales[0]) + _rho(sensitivity.added_up(), *scales[1:])
+    new = threshold.privacy_map(heavy_from, noise, scales[0], sensitivity)
+    return rho + new / (1 - new), new
+
+
+def _rho(sensitivity: Sensitivity, *scales: Fraction) -> Fraction:
+    """Return Σ Δ²/2σ² over vectors of one sensitivity."""
+    return sum((Fraction(sensitivity.l2_squared) / (2 * scale * scale) for scale in scales), Fraction(0))
 
 
 def release_steps(params: ReleaseParams) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import io
 import sys
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import click
 
 from hushgram.accounting import Budget
 from hushgram.accounting.composition import Rule
+from hushgram.errors import ParameterError
 from hushgram.ledger import Ledger, ReleaseRecord, Summary, add_key, backup, recover, summarise
-from hushgram.ledger.summary import brief
+from hushgram.ledger.summary import FORECAST_LIMIT, brief, forecast
 from hushgram.names import printable
 from hushgram.numbers import show
 from hushgram.pipelines.terminal import format_options, print_line, print_records
@@ -42,7 +45,7 @@ def command() -> None:
     type=click.Choice(["filter", "basic", "best"]),
     default="filter",
     show_default=True,
-    help="filter: sums or squares of ε, whichever allows more, at a tenth of δ. basic: sums only, all of δ for "
+    help="filter: sums of ε or of ρ (zCDP), whichever allows more, at a tenth of δ. basic: sums only, all of δ for "
     "releases. Both are valid even if a release is chosen after seeing earlier ones. best: allows most, "
     "valid only if ε, δ and the number of releases do not depend on earlier outputs.",
 )
@@ -100,6 +103,55 @@ def history(dataset: str, url: str | None, style: str, output: str | None) -> No
     ]  # fmt: skip
     names = ("reserved", "release", "job", "users", "ε", "δ", "status", "finished", "digest")
     _print_table(_console(width=200), names, rows, f"releases of {dataset}")
+
+
+@command.command(name="forecast")
+@click.argument("dataset")
+@click.option("--like", metavar="RELEASE", help="The release that is repeated. Default: the last one.")
+@click.option(
+    "--every",
+    metavar="PERIOD",
+    default="day",
+    show_default=True,
+    help="day, week, month or year, or several of them, such as '2 weeks'.",
+)
+@click.option("--from", "start", metavar="DATE", help="Date of the next release. Default: today.")
+@_LEDGER
+@format_options
+def forecast_schedule(
+    dataset: str,
+    like: str | None,
+    every: str,
+    start: str | None,
+    url: str | None,
+    style: str,
+    output: str | None,
+) -> None:
+    """Say until when the budget lasts if a release is repeated on a schedule."""
+    period, first = _period(every), _date(start)
+    with Ledger(url) as ledger:
+        found = forecast(ledger, dataset, like)
+    last = None if not found.count else _later(first, period, found.count - 1)
+    if style != "table":
+        record = {
+            "dataset": dataset,
+            "like": found.like,
+            "every": every,
+            "releases": found.count,
+            "first": None if last is None else first.isoformat(),
+            "last": None if last is None else last.isoformat(),
+        }
+        print_records(record if style == "json" else [record], style, output)
+        return
+    cost = f"ε = {brief(show(found.epsilon))}" + (f", δ = {brief(show(found.delta))}" if found.delta else "")
+    if last is None:
+        print_line(f"no more release like {found.like} ({cost}) fits the budget of {dataset}")
+        return
+    enough = "at least " if found.count >= FORECAST_LIMIT else ""
+    print_line(
+        f"one release like {found.like} ({cost}) per {every.strip()} from {first} on: the budget lasts for "
+        f"{enough}{found.count:,} of them, until {last}"
+    )
 
 
 @command.command()
@@ -174,6 +226,39 @@ def old_seal(url: str | None) -> None:
     raise click.UsageError("`hushgram ledger seal` is now called `hushgram ledger add-key`")
 
 
+_MONTHS = {"month": 1, "year": 12}
+_DAYS = {"day": 1, "week": 7}
+
+
+def _period(text: str) -> tuple[int, int]:
+    """Return a period as (months, days); raise for anything else."""
+    count, _, unit = text.strip().rpartition(" ")
+    unit, times = unit.removesuffix("s"), count.strip() or "1"
+    if unit not in (*_MONTHS, *_DAYS) or not times.isdecimal() or not 1 <= int(times) <= 1000:
+        raise ParameterError(
+            f"--every must be day, week, month or year, or several such as '2 weeks', got {text[:40]!r}"
+        )
+    return int(times) * _MONTHS.get(unit, 0), int(times) * _DAYS.get(unit, 0)
+
+
+def _date(text: str | None) -> date:
+    try:
+        return datetime.now(UTC).date() if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise ParameterError(f"--from must be a date such as 2026-11-18, got {text!r:.40}") from None
+
+
+def _later(first: date, period: tuple[int, int], times: int) -> date:
+    """Return the date of the release after ``times`` periods, at most the last date that there is."""
+    months, days = (each * times for each in period)
+    year, month = divmod(first.year * 12 + first.month - 1 + months, 12)
+    try:
+        length = calendar.monthrange(year, month + 1)[1]
+        return date(year, month + 1, min(first.day, length)) + timedelta(days=days)
+    except (ValueError, OverflowError, calendar.IllegalMonthError):
+        return date.max
+
+
 def _console(**options: Any) -> Any:
     """Return a console for texts that are not markup, on a terminal that may not show ε."""
     from rich.console import Console
@@ -219,8 +304,10 @@ def _print_summary(one: Summary) -> None:
         _print_table(console, ("event", "times", "sum of ε", "sum of δ"), kinds)
     if one.last_release is not None:
         count = "at least 1,000" if one.more is not None and one.more >= 1000 else one.more
-        more = f"  {count} more releases like {one.last_release} (ε = {brief(one.last_epsilon or '0')}) fit; "
-        console.print(printable(f"{more}by sums only {one.more_basic}"))
+        like = f"{one.last_release} (ε = {brief(one.last_epsilon or '0')})"
+        console.print(
+            printable(f"  {count} more releases like {like} fit this budget; by sums only {one.more_basic}")
+        )
     states = ", ".join(f"{count} {status}" for status, count in sorted(one.statuses.items()))
     console.print(printable(f"  releases: {states or 'none yet'}\n"))
 
@@ -237,6 +324,7 @@ def _record(release: ReleaseRecord) -> dict[str, Any]:
             "version": event.version,
             "epsilon": show(event.epsilon),
             "delta": show(event.delta),
+            "rho": show(event.cost.rho),
             "relation": event.relation,
             "details": dict(event.details),
             "meaning": event.meaning,

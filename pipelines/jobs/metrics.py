@@ -121,7 +121,9 @@ class Metrics(Job[MetricsConfig]):
 
     def events(self) -> list[Event]:
         return [
-            event for metric in self.metrics.values() for event in release_events(metric.params, self.unit)
+            event
+            for metric in self.metrics.values()
+            for event in release_events(metric.params, self.unit, charged=True)
         ]
 
     def guarantee(self) -> Guarantee:

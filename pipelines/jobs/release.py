@@ -291,7 +291,7 @@ class Release(Job[ReleaseConfig]):
         return self.params.record_bounds
 
     def events(self) -> list[Event]:
-        return release_events(self.params, self.unit, public=self.public_keys is not None)
+        return release_events(self.params, self.unit, public=self.public_keys is not None, charged=True)
 
     def guarantee(self) -> Guarantee:
         return replace(super().guarantee(), steps=release_steps(self.params))

@@ -268,3 +268,26 @@ def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None
     assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
         ("secret bit", "2"),
     ]
+
+
+def test_forecast_says_until_when_a_schedule_lasts() -> None:
+    call("init", "--dataset", "pageviews", "--epsilon", "3")
+    with pytest.raises(LedgerError, match="no charged release yet"):
+        call("forecast", "pageviews")
+    release("monday", Event("laplace", "0.1"))
+    release("tuesday", Event("laplace", "0.9"))
+    said = call(
+        "forecast", "pageviews", "--like", "monday", "--every", "month", "--from", "2027-01-31"
+    ).output
+    assert "lasts for 20 of them, until 2028-08-31" in said
+    assert (
+        "2 of them, until 2027-01-15"
+        in call("forecast", "pageviews", "--every", "2 weeks", "--from", "2027-01-01").output
+    )
+    told = json.loads(call("forecast", "pageviews", "--from", "2027-01-01", "--format", "json").output)
+    assert (told["releases"], told["last"]) == (2, "2027-01-02")
+    release("wednesday", Event("laplace", "1.5"))
+    assert "no more release like wednesday" in call("forecast", "pageviews").output
+    for wrong in (("--every", "moon"), ("--every", "0 days"), ("--from", "soon"), ("--like", "sunday")):
+        with pytest.raises(HushgramError):
+            call("forecast", "pageviews", *wrong)

@@ -131,7 +131,7 @@ def test_better_of_the_two_is_chosen() -> None:
         assert total([TENTH] * 40, Budget(3, 0, rule)).better_epsilon is None  # type: ignore[arg-type]
     assert total([TENTH] * 40, Budget(3, "1e-12", "best")).proof == "sums"
     squares = total([Event("laplace", "0.01")] * 1000, Budget(3, "1e-6"))
-    assert (squares.proof, squares.delta) == ("squares", Fraction(1, 10**7))
+    assert (squares.proof, squares.delta) == ("zcdp", Fraction(1, 10**7))
     assert squares.epsilon < 3 < squares.basic_epsilon
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from hushgram.accounting import KINDS, Event, spending
+from hushgram.accounting import KINDS, Cost, Event, spending
 from hushgram.errors import ParameterError
 
 # Written down a second time on purpose: a change of an entry that ledgers may hold must fail here.
@@ -59,8 +59,8 @@ def test_wrong_events_are_refused_with_the_field(arguments: tuple[object, ...], 
 def test_spending_counts_equal_costs_of_different_kinds_together() -> None:
     events = [Event("laplace", "0.1"), Event("svt", "0.1"), Event("threshold", "0.1", "1e-9"), Event("rr", 0)]
     assert spending(events) == {
-        (Fraction(1, 10), Fraction(0)): 2,
-        (Fraction(1, 10), Fraction(1, 10**9)): 1,
+        Cost(Fraction(1, 10), Fraction(0), Fraction(1, 200), Fraction(0)): 2,
+        Cost(Fraction(1, 10), Fraction(1, 10**9), Fraction(1, 200), Fraction(1, 10**9)): 1,
     }
 
 

@@ -169,7 +169,7 @@ def test_without_a_key_a_forger_can_recompute_macs_and_with_one_not(
     Path(f"{path}.anchor").unlink()
     forge()
     with Ledger(sqlite_url) as ledger:
-        assert ledger.spent("views").shared.keys() == {
+        assert {cost[:2] for cost in ledger.spent("views").shared} == {
             (Fraction(1, 100), HALF[0].delta),
             (Fraction(1, 100), 0),
         }

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from hushgram.accounting import Budget, Event
 from hushgram.errors import BudgetExceeded, LedgerError, ParameterError
-from hushgram.ledger import Ledger, Owner, Request, Reservation, backup, summarise
+from hushgram.ledger import Ledger, Owner, Request, Reservation, backup, recover, summarise
 from hushgram.ledger import ledger as module
 from hushgram.ledger.hash_chain import write_macs
 from hushgram.ledger.keys import Macs
 from hushgram.ledger.store import releases
+from hushgram.ledger.summary import forecast
 
 NORTH, SOUTH, WEST = (f"part {n} of 4" for n in range(3))
 HALF = [Event("threshold", "0.3"), Event("alp", "0.2")]
@@ -317,7 +319,7 @@ def test_secret_bits_are_counted_apart(ledger: Ledger) -> None:
     assert summary.other_relations["secret bit"]["spent_epsilon"] == "0.8"
     [line] = [line for line in summary.explain() if "secret bit" in line]
     assert "several records" in line
-    assert ledger.spent("views", "secret bit").shared == {(Fraction(4, 5), 0): 1}
+    assert ledger.spent("views", "secret bit").shared == {Event("rr", "0.8").cost: 1}
     with pytest.raises(LedgerError, match="secret bit, is epsilon 4/5"):
         reserve(ledger, "survey", events=[Event("rr", "0.8", details={"secret": "smokes"})])
 
@@ -419,3 +421,47 @@ def test_a_charge_is_given_back_only_while_the_key_is_in_the_ledger(ledger: Ledg
     ledger.start(used)  # noise may exist from here on
     assert not ledger.cancel(used)
     assert ledger.spent("views").shared.total() == 2
+
+
+def gaussian(rho: str = "1/5000") -> Event:
+    return Event.concentrated(
+        "gaussian", Fraction(1), Fraction(1, 10**9), rho=Fraction(rho), rho_delta=Fraction(0)
+    )
+
+
+def test_releases_that_state_rho_are_charged_by_it(url: str) -> None:
+    """Old events of the same data set keep their charge; a ledger read again has all of it."""
+    with Ledger.create(url) as ledger:
+        ledger.add_dataset("views", Budget(3, "1e-6"))
+        release(ledger, "old", events=[Event("gaussian", "0.1", "1e-9")])
+        for number in range(5):
+            release(ledger, f"new {number}", events=[gaussian()])
+        assert summarise(ledger, "views").proof == "zcdp"
+    with Ledger(url) as ledger:
+        spent = ledger.spent("views").shared
+        assert spent == {gaussian().cost: 5, Event("gaussian", "0.1", "1e-9").cost: 1}
+        assert sum(cost.rho * n for cost, n in spent.items()) == 5 * Fraction(1, 5000) + Fraction(1, 200)
+        found = ledger.find("views", "new 1")
+        assert found is not None
+        assert found.events == (gaussian(),)
+        assert forecast(ledger, "views").count > 600
+        assert forecast(ledger, "views", "old").count < 31
+
+
+def test_recovery_charges_lost_rho(sqlite_url: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    with Ledger.create(sqlite_url) as ledger:
+        ledger.add_dataset("views", Budget(3, "1e-6"))
+        release(ledger, "first", events=[gaussian()])
+        backup(ledger, str(copy))
+        for number in range(5):
+            release(ledger, f"lost {number}", events=[gaussian()])
+    path = Path(sqlite_url.removeprefix("sqlite:///"))
+    path.write_bytes(copy.read_bytes())
+    with Ledger(sqlite_url) as ledger:
+        charged = recover(ledger, "views")
+        assert charged is not None
+        [event] = charged.events
+        assert (event.kind, event.version, event.epsilon) == ("restored", 2, 5)
+        assert (event.cost.rho, event.cost.rho_delta) == (5 * Fraction(1, 5000), 5 * Fraction(1, 10**9))
+        release(ledger, "after", events=[gaussian()])
