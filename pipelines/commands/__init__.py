@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "explore": ("out/monday.sketch out/tuesday.sketch",),
     "ledger init": ("--dataset pageviews --epsilon 10 --delta 1e-6",),
     "ledger show": ("pageviews",),
+    "ledger forecast": ("pageviews --every day", 'pageviews --like urls-2026-11-15 --every "2 weeks"'),
     "ledger history": ("pageviews --format csv",),
     "ledger abandon": ("urls-2026-11-15",),
     "ledger backup": ("/backup/ledger.db",),
