@@ -89,13 +89,13 @@ def test_a_listener_is_seen() -> None:
 def test_no_worker_listens(
     workers: int, arguments: list[str], processes: int, around: Any, tmp_path: Path
 ) -> None:
-    before = set(tree(os.getpid()))
+    before = children(os.getpid())
     with around():
         pids, heard = looks(arguments, workers, tmp_path)
     assert heard == []
     assert len(pids) == processes
     assert (os.getpid() in pids) == (processes == 1)
-    assert set(tree(os.getpid())) <= before  # every worker has ended with the job
+    assert children(os.getpid()) <= before  # every worker has ended with the job
 
 
 CONFIG = """
