@@ -22,6 +22,7 @@ import apache_beam as beam
 
 from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram
+from hushgram.errors import ParameterError
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, SpillWriter, pack_buffers
@@ -55,6 +56,11 @@ class BoundContributions(beam.PTransform):
     def expand(self, records: Any) -> Any:
         spec, local = self._spec, self._local
         check_fields(records.element_type, _fields(spec))
+        if not records.is_bounded:
+            raise ParameterError(
+                f"{self.label}: the input is unbounded, and a release needs all of its data; write the stream to files "
+                "and release each period from those"
+            )
         records = records | "AllTime" >> OneWindow()
         if spec.user is None:
             parts, self.tallies = take_batches(records, _CountBatches(spec, local), Histogram)

@@ -2,8 +2,10 @@
 
 A value means the same from every format and from Python: whole numbers are their decimal text, text is UTF-8, bytes are
 themselves, dates are ``YYYY-MM-DD`` and booleans ``true`` and ``false``, as a CSV file would spell them. So user 123 of
-a CSV file, of a Parquet file and of a list are one user. Floats, decimals, timestamps and nested values have no
-spelling of their own (is it 1, 1.0 or 1e0?) and are refused.
+a CSV file, of a Parquet file and of a list are one user. Decimals are plain digits without trailing zeros (``1.5``, and
+``123`` for 123.00), times are ``2026-11-18T09:30:00``, with a fraction of a second only where there is one and ``Z`` at
+the end (in UTC) where they have a time zone, and UUIDs are their 36 characters in lower case. Floats and nested values
+have no spelling of their own (is it 1, 1.0 or 1e0?) and are refused.
 
 `fingerprints` are 64 bits of MurmurHash3 (x64, 128 bits, seed 0), which anyone can compute from a key. At δ = 0 the
 fingerprint *is* the key: collisions cost accuracy, never privacy.
@@ -19,8 +21,11 @@ fresh for each release and stored whole in its manifest.
 
 from __future__ import annotations
 
+import datetime
+import uuid
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import mmh3
@@ -34,10 +39,15 @@ from hushgram.noise.entropy import ReleaseKey
 
 __all__ = [
     "ACCEPTED", "Encoded", "array_of", "as_column", "canonical", "column_positions", "decoded", "draw_seeds", "encode",
-    "fingerprints", "hash_bytes", "id_type", "is_text", "mix", "one_array", "plain_type", "spelled", "to_id",
+    "fingerprints", "hash_bytes", "id_type", "is_text", "mix", "one_array", "plain_type",
+    "python_text", "spelled", "to_id",
 ]  # fmt: skip
 
-ACCEPTED = "text, bytes, whole numbers, dates or booleans"
+ACCEPTED = "text, bytes, whole numbers, decimals, dates, times, UUIDs or booleans"
+
+
+# Decimals with more digits than any column type holds are refused: 1E+1000000000 would be as long as it says.
+_MAX_DIGITS = 100
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -63,9 +73,20 @@ def id_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.binary()
     if pa.types.is_string(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
         return pa.string()
-    if pa.types.is_date(kind) or pa.types.is_boolean(kind):
+    if _has_text(kind):
         return pa.string()
     return None
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    """Return whether values of this type are identified by a text that stands for them."""
+    return bool(
+        pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+        or isinstance(kind, pa.UuidType)
+    )
 
 
 def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -78,11 +99,52 @@ def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_date64(column.type):
         column = column.cast(pa.date32())
+    if pa.types.is_timestamp(column.type):
+        column = _times(column)
+    if pa.types.is_decimal(column.type) or isinstance(column.type, pa.UuidType):
+        column = pa.array(
+            [None if value is None else python_text(value) for value in column.to_pylist()], pa.string()
+        )
     if pa.types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     if is_text(kind) and not is_text(column.type):
         column = column.cast(pa.string())
     return column.cast(kind, safe=False)
+
+
+def _times(column: pa.Array) -> pa.Array:
+    """Return timestamps as text."""
+    zone = "Z" if column.type.tz is not None else ""
+    if zone:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    text = pc.strftime(column, format="%Y-%m-%dT%H:%M:%S", locale="C")
+    text = pc.replace_substring_regex(text, pattern=r"(\.\d*[1-9])0+$|\.0+$", replacement=r"\1")
+    return pc.binary_join_element_wise(text, zone, "")
+
+
+def python_text(value: Any) -> str | None:
+    """Return the text that identifies a decimal, a date, a time or a UUID; None for other values.
+
+    >>> python_text(Decimal("1.50")), python_text(datetime.datetime(2026, 11, 18, 9, 30))
+    ('1.5', '2026-11-18T09:30:00')
+    """
+    if isinstance(value, Decimal):
+        if not value.is_finite() or abs(value.adjusted()) > _MAX_DIGITS:
+            return None
+        text = format(value, "f")
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
+    if isinstance(value, datetime.datetime):
+        zone = "Z" if value.tzinfo is not None else ""
+        try:
+            value = value.astimezone(datetime.UTC) if zone else value
+        except OverflowError:  # before the year 1 or after 9999 in UTC
+            return None
+        text = value.replace(tzinfo=None).isoformat()
+        return f"{text.rstrip('0') if '.' in text else text}{zone}"
+    if isinstance(value, datetime.date):
+        return str(value.isoformat())
+    return str(value) if isinstance(value, uuid.UUID) else None
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -126,7 +188,7 @@ def spelled(column: pa.Array) -> pa.Array | None:
             return None if values is None else column
         return pa.DictionaryArray.from_arrays(column.indices, values)
     kind = id_type(column.type)
-    if kind is None or not (pa.types.is_date(column.type) or pa.types.is_boolean(column.type)):
+    if kind is None or not _has_text(column.type):
         return None if kind is None else column
     return to_id(column, kind)
 

@@ -14,6 +14,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows, TimestampedValue
 
 from hushgram.contributions.bounding import BoundingSpec, Bounds
@@ -33,6 +34,7 @@ from hushgram.transforms.count_domain import CountDomain
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.release_clipped import ReleaseClipped
 from hushgram.transforms.release_domain import AnswerLinear, SelectTop
+from hushgram.transforms.shuffle.combining import OneWindow
 from hushgram.transforms.sparse_vector import AnswerQueries, SparseVector
 from tests.exact_counts import exact_counts
 
@@ -175,3 +177,17 @@ def test_a_stream_online_has_one_cutoff_for_all_windows():
     out = run(days, SparseVector(clear, release_key=InteractiveKey.generate(), online=True), FixedWindows(10))
     outcomes = sorted((int(r.sequence[0]), int(r.outcome[0])) for _, r in out)
     assert [outcome for _, outcome in outcomes] == [1, 1, -1, -1, -1, -1]
+
+
+def test_unbounded_input_is_refused_when_the_pipeline_is_built() -> None:
+    spec = BoundingSpec("user", "url", KEY, (Bounds(3, 2),), texts=False)
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    stream = pipeline | TestStream().add_elements([("u", "/a")])
+    with pytest.raises(ParameterError, match="the input is unbounded"):
+        stream | BoundContributions(spec)
+
+
+def test_the_global_window_costs_no_step() -> None:
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    whole = pipeline | beam.Create([("u", "/a")])
+    assert whole | OneWindow() is whole

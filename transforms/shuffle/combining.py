@@ -331,6 +331,8 @@ class OneWindow(beam.PTransform):
                 f"{self.label}: the input is in {type(windows).__name__}, where a record may count several "
                 "times; release from data that are not in overlapping windows"
             )
+        if elements.windowing.is_default():
+            return elements
         whole = elements | "AllTime" >> beam.WindowInto(GlobalWindows())
         whole.element_type = elements.element_type
         return whole

@@ -9,8 +9,8 @@ no value. Whether they are too many is decided once, over all records (`CheckTal
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from apache_beam.metrics import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
-from hushgram.contributions.keys import ACCEPTED, decoded, one_array, spelled
+from hushgram.contributions.keys import ACCEPTED, decoded, one_array, python_text, spelled
 from hushgram.contributions.sums import MAX_VALUE, NUMBERS, is_number, wrong_values
 from hushgram.errors import InputError
 from hushgram.inputs import RecordCounts
@@ -135,67 +135,121 @@ def check_fields(kind: Any, fields: Fields) -> None:
 
 
 class RowBuffer:
-    """Collects single records; `take` gives them as columns."""
+    """Collects single records; `take` gives them as columns.
+
+    The fields of a record are picked when it is added, values are spelled column by column when they are taken.
+    """
 
     def __init__(self, fields: Fields) -> None:
         self._wanted = fields
+        self._pick = _picker(fields.names)
         self._clear()
 
     def _clear(self) -> None:
-        self._users: list[bytes] = []
-        self._keys: list[bytes] = []
-        self._values: list[list[float]] = [[] for _ in self._wanted.values]
+        self._rows: list[tuple[Any, ...]] = []
         self._rejected: dict[str, int] = {}
         self._lost = 0
 
     def add(self, record: Any) -> bool:
         """Take one record; True when a batch is full."""
         try:
-            user, key, *values = self._fields(record)
-            taken = (
-                b"" if self._wanted.user is None else _canonical(user, self._wanted.user),
-                _canonical(key, self._wanted.key),
-                *map(_number, values, self._wanted.values),
-            )
+            self._rows.append(self._pick(record) if type(record) is dict else self._fields(record))
+        except KeyError:
+            self._reject(self._missing(record))
         except _Rejected as problem:
-            self._rejected[str(problem)] = self._rejected.get(str(problem), 0) + 1
-            self._lost += 1
-        else:
-            columns: list[list[Any]] = [self._users, self._keys, *self._values]
-            for column, value in zip(columns, taken, strict=True):
-                column.append(value)
-        return len(self._keys) + self._lost >= ROWS_PER_BATCH
+            self._reject(str(problem))
+        return len(self._rows) + self._lost >= ROWS_PER_BATCH
 
     def take(self) -> Columns:
         """Return the records since the last call as columns."""
-        users = None if self._wanted.user is None else pa.array(self._users, pa.large_binary())
-        values = tuple(pa.array(column, pa.float64()) for column in self._values)
-        out = Columns(users, pa.array(self._keys, pa.large_binary()), self._rejected, values)
+        names, user = self._wanted.names, self._wanted.user
+        ids = len(names) - len(self._wanted.values)
+        columns = [list(column) for column in zip(*self._rows, strict=True)] or [[] for _ in names]
+        taken = [_identifiers_at_once(column) for column in columns[:ids]] + [
+            _numbers_at_once(column) for column in columns[ids:]
+        ]
+        if any(column is None for column in taken):
+            taken = self._one_by_one(ids)
+        out = Columns(None if user is None else taken[0], taken[ids - 1], self._rejected, tuple(taken[ids:]))
         self._clear()
         return out
 
-    def _fields(self, record: Any) -> Sequence[Any]:
-        """User, key and values of a record."""
+    def _one_by_one(self, ids: int) -> list[pa.Array]:
+        """Spell every value by itself, and reject the records that have one that cannot be spelled."""
+        names = self._wanted.names
+        kept: list[list[Any]] = [[] for _ in names]
+        for row in self._rows:
+            try:
+                spelled_row = [
+                    *(_canonical(value, name) for value, name in zip(row[:ids], names, strict=False)),
+                    *map(_number, row[ids:], names[ids:]),
+                ]
+            except _Rejected as problem:
+                self._reject(str(problem))
+                continue
+            for column, value in zip(kept, spelled_row, strict=True):
+                column.append(value)
+        kinds = [pa.large_binary()] * ids + [pa.float64()] * (len(names) - ids)
+        return [pa.array(column, kind) for column, kind in zip(kept, kinds, strict=True)]
+
+    def _reject(self, reason: str) -> None:
+        self._rejected[reason] = self._rejected.get(reason, 0) + 1
+        self._lost += 1
+
+    def _fields(self, record: Any) -> tuple[Any, ...]:
+        """Return user, if there is one, key and values of a record."""
         if isinstance(record, dict):
-            return self._named(record)
+            return self._pick(record)
         if hasattr(record, "_asdict"):
-            return self._named(record._asdict())
+            return self._pick(record._asdict())
         if hasattr(record, "as_dict"):
-            return self._named(record.as_dict())
-        if isinstance(record, tuple) and len(record) == 2 + len(self._values):
-            return record
-        if self._wanted.user is None and not self._values:
-            return None, record
-        shape = "(user, key, value) tuple" if self._values else "(user, key) pair"
+            return self._pick(record.as_dict())
+        values = len(self._wanted.values)
+        if isinstance(record, tuple) and len(record) == 2 + values:
+            return record if self._wanted.user is not None else record[1:]
+        if self._wanted.user is None and not values:
+            return (record,)
+        shape = "(user, key, value) tuple" if values else "(user, key) pair"
         found = f"tuple of {len(record)}" if isinstance(record, tuple) else type(record).__name__
         raise _Rejected(f"record is {found} in place of an Arrow batch, row, dict or {shape}")
 
-    def _named(self, record: dict[str, Any]) -> Sequence[Any]:
-        for name in self._wanted.names:
-            if name not in record:
-                raise _Rejected(f"no field {name!r} in the record")
-        user, key, names = self._wanted
-        return None if user is None else record[user], record[key], *(record[name] for name in names)
+    def _missing(self, record: Any) -> str:
+        """Return why a record without all fields is rejected."""
+        there = record if isinstance(record, dict) else getattr(record, "_asdict", record.as_dict)()
+        return next(f"no field {name!r} in the record" for name in self._wanted.names if name not in there)
+
+
+def _picker(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gives these fields of a dict; itemgetter gives a single one without its tuple."""
+    if len(names) > 1:
+        pick: Any = itemgetter(*names)
+        return pick  # type: ignore[no-any-return]
+    return lambda record: (record[names[0]],)
+
+
+def _identifiers_at_once(values: list[Any]) -> pa.Array | None:
+    """Return canonical bytes of a column of texts or of whole numbers; None where they must be spelled one by one."""
+    kinds = set(map(type, values))
+    try:
+        if kinds <= {str, bytes}:
+            return pa.array(values, pa.large_binary())
+        if kinds == {int}:
+            return pa.array(list(map(str, values)), pa.large_binary())
+    except ValueError:  # half a surrogate pair; more digits than Python writes
+        pass
+    return None
+
+
+def _numbers_at_once(values: list[Any]) -> pa.Array | None:
+    """Return a column of numbers that can be summed; None where they must be checked one by one."""
+    if not set(map(type, values)) <= {int, float}:
+        return None
+    try:
+        numbers = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    fits = (numbers >= 0) & (numbers < MAX_VALUE)
+    return pa.array(numbers) if fits.all() else None
 
 
 class _Rejected(Exception):
@@ -224,16 +278,16 @@ def _canonical(value: Any, name: str) -> bytes:
     try:
         if isinstance(value, str):
             return value.encode()
-        if isinstance(value, bytes):
-            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
         if isinstance(value, bool):
             return b"true" if value else b"false"
         if isinstance(value, int):
             return str(value).encode()
     except ValueError:  # half a surrogate pair; more digits than Python writes
         raise _Rejected(f"{name} is {type(value).__name__} that cannot be written") from None
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return value.isoformat().encode()
+    if (text := python_text(value)) is not None:
+        return text.encode()
     raise _Rejected(f"{name} is {'null' if value is None else type(value).__name__}")
 
 
@@ -272,13 +326,14 @@ class TakeBatches(beam.DoFn):
         self._tally = RecordCounts()
         self._pool = OrderedPool(self.work, self._threads)
 
-    def process(self, record: Any) -> Iterator[Any]:
-        if isinstance(record, pa.RecordBatch | pa.Table):
-            for start in range(0, record.num_rows, _MAX_ROWS):
-                piece = record.slice(start, _MAX_ROWS)
-                yield from self._accept(columns_of(piece, self._fields))
-        elif self._rows.add(record):
-            yield from self._accept(self._rows.take())
+    def process(self, record: Any) -> Iterator[Any] | None:
+        if isinstance(record, (pa.RecordBatch, pa.Table)):
+            return self._pieces(record)
+        return self._accept(self._rows.take()) if self._rows.add(record) else None
+
+    def _pieces(self, batch: pa.RecordBatch | pa.Table) -> Iterator[Any]:
+        for start in range(0, batch.num_rows, _MAX_ROWS):
+            yield from self._accept(columns_of(batch.slice(start, _MAX_ROWS), self._fields))
 
     def finish_bundle(self) -> Iterator[Any]:
         try:

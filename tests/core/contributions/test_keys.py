@@ -65,8 +65,8 @@ def test_slices_are_read_from_their_own_rows():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        ([1.5, 2.0], "text, bytes, whole numbers, dates or booleans"),
-        ([datetime.datetime(2026, 1, 1)], "got timestamp"),
+        ([1.5, 2.0], "text, bytes, whole numbers, decimals, dates, times, UUIDs or booleans"),
+        ([datetime.timedelta(1)], "got duration"),
         (["a", 1], "all text"),
         (["a", None], "row 1 is null"),
         (pa.array([None, None], pa.string()), "row 0 is null"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import uuid
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -134,9 +136,13 @@ def test_records_of_every_form_are_the_same(make: Any) -> None:
 def test_records_without_canonical_bytes_are_rejected() -> None:
     rows = RowBuffer(Fields("user", "url"))
     bad = [
-        None, 1.5, [1], "\udc80", datetime.datetime(2026, 1, 1), np.longdouble(1), np.arange(2), 10**5000, object(),
+        None, 1.5, [1], "\udc80", datetime.time(1), Decimal("1E+999999"), np.longdouble(1),
+        np.arange(2), 10**5000, object(),
     ]  # fmt: skip
-    good = [True, datetime.date(2026, 1, 2), np.int64(5), b"\xff", 2**70]
+    good = [
+        True, datetime.date(2026, 1, 2), np.int64(5), b"\xff", 2**70, datetime.datetime(2026, 1, 1), Decimal("1.50"),
+        uuid.UUID(int=5), bytearray(b"a"),
+    ]  # fmt: skip
     for value in bad + good:
         rows.add(("u", value))
         rows.add((value, "k"))
@@ -146,7 +152,10 @@ def test_records_without_canonical_bytes_are_rejected() -> None:
     taken = rows.take()
     assert taken.rejected == 2 * len(bad) + len(odd)
     assert not any("text" in reason or "1.5" in reason for reason in taken.reasons)  # no values
-    assert taken.keys.to_pylist()[::2] == [b"true", b"2026-01-02", b"5", b"\xff", str(2**70).encode()]
+    assert taken.keys.to_pylist()[::2] == [
+        b"true", b"2026-01-02", b"5", b"\xff", str(2**70).encode(), b"2026-01-01T00:00:00", b"1.5",
+        b"00000000-0000-0000-0000-000000000005", b"a",
+    ]  # fmt: skip
 
 
 def test_arrow_columns_drop_nulls_and_whole_batches_without_the_column() -> None:

@@ -72,9 +72,7 @@ def test_dates_and_booleans_are_spelled_as_in_csv(tmp_path: Path) -> None:
     assert rows == [{"user": "2026-11-16", "key": "true"}]
 
 
-@pytest.mark.parametrize(
-    "column", [pa.array([1.5]), pa.array([[1]]), pa.array([datetime.datetime(2026, 1, 1)])]
-)
+@pytest.mark.parametrize("column", [pa.array([1.5]), pa.array([[1]]), pa.array([datetime.time(1)])])
 def test_types_without_a_spelling_are_refused(tmp_path: Path, column: Any) -> None:
     with pytest.raises(
         InputError, match=r"a\.parquet: column 'user' is .*; a user or key must be text, bytes"
