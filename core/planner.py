@@ -89,7 +89,7 @@ class Population:
 
     @classmethod
     def zipf(cls, keys: int, records: int, users: int | None = None) -> Population:
-        """Zipf counts, each at least 1, of `keys` keys and about `records` records."""
+        """Make Zipf counts, each at least 1, of `keys` keys and about `records` records."""
         if not 1 <= keys <= records:
             raise ParameterError(f"plan: keys must be from 1 to the {records:,} records, got {keys:,}")
         scale = _scale(keys)
@@ -100,7 +100,7 @@ class Population:
 
     @classmethod
     def like(cls, sketch: Sketch, users: int | None = None) -> Population:
-        """The population of an earlier release, from the distribution of counts that it shows."""
+        """Return the population of an earlier release, from the distribution of counts that it shows."""
         plan = sketch.plan
         counts, number = sketch.distribution()
         counts = counts / sketch.per_count
@@ -121,7 +121,7 @@ class Population:
         return cls(keys, records, users, whole, scale, plan.params.max_contributions, totals, unsure)
 
     def coarser(self, keys: int) -> Population:
-        """The same at a smaller scale, with at most so many keys: neighbours in rank become one of their mean count."""
+        """Return a smaller population of at most so many keys: neighbours in rank become one of their mean count."""
         together = 1
         while len(self.counts) > keys * together:
             together *= 2
@@ -163,12 +163,12 @@ class Population:
         )
 
     def kept(self, max_contributions: int) -> float:
-        """The share of all records that remains when each user is held to `max_contributions`."""
+        """Return the share of all records that remains after each user is bounded to `max_contributions`."""
         users, totals = self._people
         return float(users @ np.minimum(totals, max_contributions) / (users @ totals)) if len(users) else 1.0
 
     def held(self, max_contributions: int) -> Ints:
-        """The counts that such a bound on users leaves: each record remains with the probability of its key."""
+        """Return the counts that such a bound on users leaves: each record remains with the probability of its key."""
         known, place = np.unique(self.counts, return_inverse=True)
         share = self._shares(known, np.bincount(place), max_contributions)[place]
         held = np.round(self.counts * share).astype(np.int64)
@@ -181,7 +181,7 @@ class Population:
         return np.asarray(held[held > 0])
 
     def _shares(self, counts: Ints, keys: Ints, most: int) -> Floats:
-        """Of each distinct count, what such a bound leaves of it.
+        """Return the share of each distinct count that such a bound keeps.
 
         Where an earlier release tells how many keys its users have: a user with activity a has a key of popularity p
         with probability 1 − e^(−ap), once. What the active have and others do not are rare keys, which the bound cuts
@@ -205,7 +205,7 @@ class Population:
 
 
 def _scale(keys: int) -> int:
-    """The power of two at which a population is simulated."""
+    """Return the power of two at which a population is simulated."""
     scale = 1
     while keys // scale > _HELD:
         scale *= 2
@@ -213,7 +213,7 @@ def _scale(keys: int) -> int:
 
 
 def _exponent(keys: int, records: int) -> float:
-    """s with records · keys^−s / Σ i^−s = 1: the rarest key has about one record."""
+    """Return s with records · keys^−s / Σ i^−s = 1: the rarest key has about one record."""
     sample = np.unique(np.geomspace(1, keys, 4000).astype(np.int64)).astype(np.float64)
     low, high = 0.0, 8.0
     for _ in range(50):
@@ -224,14 +224,14 @@ def _exponent(keys: int, records: int) -> float:
 
 
 def _pareto(steps: Floats, scale: float) -> tuple[Floats, Floats]:
-    """Shares of users and their totals ⌈scale·Pareto⌉, at least 1, in ranges between these steps."""
+    """Return shares of users and their totals ⌈scale·Pareto⌉, at least 1, in ranges between these steps."""
     tail = np.minimum(1.0, (np.maximum(steps, 1.0) / scale) ** -ACTIVITY)
     tail[0] = 1.0
     return -np.diff(tail, append=0.0), np.append((steps[:-1] * (steps[1:] - 1.0)) ** 0.5, steps[-1])
 
 
 def _root(rising: Callable[[Floats], Floats], wanted: Floats, start: Floats) -> Floats:
-    """Where a rising function of each of these numbers reaches what is wanted, by bisection of the logarithm."""
+    """Return where a rising function of each of these numbers reaches the target, by bisection of the logarithm."""
     low, high = np.log(start) - 12.0, np.log(start) + 12.0
     for _ in range(24):
         middle = (low + high) / 2.0
@@ -254,7 +254,7 @@ _NOT_SECRET = ReleaseKey(b"a prediction holds no secrets!!!")
 @dataclass(frozen=True)
 class Effort:
     """How much is simulated: keys at most, lookups at each count, random sets of each size; and whether more than
-    errors is told of lookups, which differs little from release to release and takes most of the time."""
+    errors is predicted for lookups, which varies little between releases and takes most of the time."""
 
     keys: int = 25_000
     lookups: int = 1_000
@@ -272,7 +272,7 @@ class LookupAccuracy:
     count: int
     error: float
     width: float
-    #: error if this is the count before users are held to their bound
+    #: error if this is the count before contribution bounding
     uncut_error: float
 
 
@@ -402,7 +402,7 @@ def is_simulated(params: ReleaseParams) -> bool:
     return params.encodes and not params.weighted
 
 
-_SIZED = Fraction(0)  # a plan needs sizes, and the noise on them is no part of a prediction
+_SIZED = Fraction(0)  # a plan needs sizes, and the noise on them is not part of a prediction
 _ROW_BYTES, _TEXT_BYTES, _FILE_BYTES = 7, 15, 2_500
 _ALP_ERROR = 2  # levels: about the error of a key that ALP encodes
 _HALF_WIDTH = 1.96
@@ -522,7 +522,7 @@ def _named_at(
 
 
 def average(found: Sequence[Prediction]) -> Prediction:
-    """Of predictions of one setting: mean squares of errors at counts, means of all else; intervals of the first."""
+    """Average predictions of one setting: mean squares of errors, means of the rest; intervals of the first."""
 
     def mean(name: str, parts: Sequence[Any] = found) -> float:
         return float(np.mean([getattr(part, name) for part in parts]))
@@ -548,13 +548,13 @@ def average(found: Sequence[Prediction]) -> Prediction:
 
 
 def _to_dict(params: ReleaseParams) -> dict[str, Any]:
-    """All parameters by name, also those that a manifest leaves out."""
+    """Return all parameters by name, also those that a manifest leaves out."""
     chosen = ("encoding", "noise", "key_selection", "max_keys_selection", "selection_rounds")
     return {**params.to_dict(), **{name: getattr(params, name) for name in chosen}}
 
 
 def _rescaled(params: ReleaseParams, population: Population, keys: int) -> ReleaseParams:
-    """The same noise and space for each key, for the smaller population."""
+    """Return parameters with the same noise and space per key, for the smaller population."""
     scale = population.scale
     if scale == 1:
         return params
@@ -571,7 +571,7 @@ def _rescaled(params: ReleaseParams, population: Population, keys: int) -> Relea
 
 
 def _size(sketch: Sketch, scale: int) -> int:
-    """Bytes: blocks and rows follow the number of keys, what surrounds them does not."""
+    """Return bytes: blocks and rows grow with the number of keys, the rest does not."""
     manifest = sketch.manifest
     blocks = sum(entry.size for entry in manifest.files if not entry.name.endswith(".parquet"))
     listed = sum(entry.size for entry in manifest.files) - blocks
@@ -586,7 +586,7 @@ _FAR = 30.0  # noise scales, beyond which no value is
 def _at_count(
     sketch: Sketch, first_absent: int, count: int, kept: float, key: ReleaseKey, effort: Effort
 ) -> LookupAccuracy:
-    """The root mean square error and the median width of planted lookups.
+    """Return the root mean square error and the median width of planted lookups.
 
     Those that are listed and those that are not are tried apart, and weighed by the chance of each: of a million keys
     of count 1 a few are listed, and those few have a large part in the mean square.
@@ -611,7 +611,7 @@ def _at_count(
 
 
 def _listed_values(law: NoiseLaw, threshold: int, count: int, number: int) -> Ints:
-    """Values with which a key of this count is listed, one in the middle of each of so many equal parts."""
+    """Return values with which a key of this count is listed, one in the middle of each of so many equal parts."""
     far = math.ceil(_FAR * law.scale)
     at = np.unique(
         np.linspace(max(threshold, count - far), max(threshold, count) + far, 1 << 14).astype(np.int64)
@@ -625,7 +625,7 @@ def _listed_values(law: NoiseLaw, threshold: int, count: int, number: int) -> In
 def _totals(
     sketch: Sketch, held: Ints, sets: Sequence[int], key: ReleaseKey, often: int
 ) -> list[TotalAccuracy]:
-    """Of random sets of the population's keys: random orders of all, cut into sets."""
+    """Predict totals of random sets of the population's keys: random orders of all, cut into sets."""
     if not sets:
         return []
     found = sketch.lookups(np.arange(len(held)))
@@ -643,7 +643,7 @@ def _totals(
 
 
 def _over(found: Lookups, held: Ints, sets: Sequence[NDArray[np.intp]]) -> TotalAccuracy:
-    """Relative error and width of totals over random sets of one size."""
+    """Return relative error and width of totals over random sets of one size."""
     errors, widths = [], []
     for chosen in sets:
         estimate, low, high = found.total(chosen)
@@ -661,7 +661,7 @@ def _over(found: Lookups, held: Ints, sets: Sequence[NDArray[np.intp]]) -> Total
 def settings(
     base: ReleaseParams, contributions: Sequence[int | str], epsilons: Sequence[Fraction]
 ) -> list[ReleaseParams]:
-    """`base` with every encoding, every noise that its δ allows, and these C and ε; what cannot be is left out.
+    """Return `base` with every encoding, noise (as δ allows), C and ε; combinations that cannot be are left out.
 
     How keys are selected stays as it is, and a list alone stays one.
     """
@@ -688,7 +688,7 @@ def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str]]:
 
 
 def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
-    """The same parameters but for some; the split and what belongs to an encoding are chosen anew."""
+    """Return the parameters with some replaced; the split and the options of an encoding are chosen again."""
     text = _to_dict(params)
     own = (
         {}
@@ -716,7 +716,7 @@ def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
 
 
 def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
-    """The setting of the smallest score, and why in a sentence."""
+    """Return the setting of the smallest score, and why in a sentence."""
     best, *others = sorted(found, key=lambda one: one.score)
     why = (
         f"{_words(best.params)}: a mean relative error of {best.score:.0%} at counts of 10 to 10,000,"
@@ -733,14 +733,14 @@ def _words(params: ReleaseParams) -> str:
 
 
 def bound_of(params: ReleaseParams) -> int | str:
-    """C as a config states it."""
+    """Return C as a config states it."""
     return "auto" if params.choose_contributions else params.max_contributions
 
 
 def solve_epsilon(
     params: ReleaseParams, population: Population, error: float, count: int
 ) -> tuple[Fraction, Prediction]:
-    """The smallest ε (two digits) with at most this error at this count, by bisection."""
+    """Return the smallest ε (two digits) with at most this error at this count, by bisection."""
     low, high = Fraction(1, 100), Fraction(50)
     best = predict(_with(params, high), population, (count,), set_sizes=())
     if best.at[0].error > error:

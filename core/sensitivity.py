@@ -48,7 +48,7 @@ PRIVACY_UNITS: tuple[PrivacyUnit, ...] = ("user", "record")
 
 #: A bound for mechanisms whose noise does not depend on it.
 ANY = 1 << 62
-# Above what any mechanism admits, and as large as bounds get: what is derived from no bound is no bound.
+# Above what any mechanism admits, and as large as bounds get: what is derived from unbounded values is unbounded.
 _NONE = 2 * ANY
 
 

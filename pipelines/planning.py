@@ -47,7 +47,7 @@ _LOG_BYTES = 200
 _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 # In URL logs a tenth of the records, or less, are the first of their key.
 _RECORDS_A_KEY = 12
-# Another encoding or noise is worth a line from here on.
+# Another encoding or noise is mentioned from this gain on.
 _MUCH_SHARPER = 0.8
 # An earlier release that knows its number of keys less well than this is said to.
 _UNSURE = 0.05
@@ -57,7 +57,7 @@ _RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
 
 
 def release_config(path: str) -> ReleaseConfig:
-    """The config of a release."""
+    """Return the config of a release."""
     from hushgram.pipelines.config.models import load_config
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
@@ -67,7 +67,7 @@ def release_config(path: str) -> ReleaseConfig:
 def population_of(
     config: ReleaseConfig, records: int | None, keys: int | None, users: int | None
 ) -> Population:
-    """The population that a config will meet: its stated sizes, or a guess from the sizes of its files."""
+    """Return the population to expect for a config: its stated sizes, or a guess from the sizes of its files."""
     if config.sizes is not None:
         records, keys = records or config.sizes.records, keys or config.sizes.keys
     if records is None:
@@ -81,7 +81,7 @@ def population_of(
 def plan_settings(
     tried: Sequence[ReleaseParams], population: Population
 ) -> tuple[list[Prediction], Prediction, str]:
-    """A prediction of each setting, the recommended one of them (predicted with more care), and why."""
+    """Return a prediction of each setting, the recommended one (predicted with more samples), and why."""
     if not any(map(is_simulated, tried)):
         found = [predict(params, population) for params in tried]
         return found, *recommend(found)
@@ -110,7 +110,7 @@ def _carefully(params: ReleaseParams, population: Population, number: int) -> Pr
 
 
 def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """One row a setting, the same for table, CSV and page."""
+    """Return one row per setting, the same for table, CSV and page."""
     out = []
     for one in found:
         params = one.params
@@ -298,7 +298,7 @@ def expected_lines(
 
 
 def _others(params: ReleaseParams) -> list[ReleaseParams]:
-    """The same privacy by the other encodings and noises."""
+    """Describe the same privacy by the other encodings and noises."""
     return [
         other
         for other in settings(params, (bound_of(params),), (params.epsilon,))
@@ -315,7 +315,7 @@ def _records(path: str, size: int) -> float:
 
 
 def config_text(path: str | None, params: ReleaseParams) -> str:
-    """The config at `path` with these parameters, or a new one to fill in."""
+    """Return the config at `path` with these parameters, or a new one to fill in."""
     import yaml
 
     document: dict[str, Any] = {

@@ -135,7 +135,7 @@ class _Randomize(beam.DoFn):
         self._rows = Metrics.counter("hushgram", "rows")
 
     def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[Any]:
-        """A digest of the exact bits of each batch; keyed, for few bits could be guessed from it. And what was read."""
+        """Return a digest of the exact bits of each batch, keyed so that bits cannot be guessed, and what was read."""
         (number, item), tally = numbered, RecordCounts()
         keyed = self._release_key.subkey("digest of secret bits")
         for batch, records in self._batches(item, tally):
@@ -195,7 +195,7 @@ def randomize_batch(
     number: int,
     release: bytes = b"",
 ) -> pa.Table:
-    """The released form of one batch, whose place is batch ``number`` of work item ``item``.
+    """Randomize one batch, whose place is batch ``number`` of work item ``item``.
 
     ``release`` is the digest of all exact bits of the table.
     """

@@ -55,7 +55,7 @@ _HALF = np.uint64(32)
 _CROWD_BITS = 20
 # No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
 _MAX_COUNT = GRAINS * MAX_MULTIPLE
-# So many keys of a user are looked at, or C of them where that is more; only values that round to nothing need so many.
+# At most this many keys of a user are considered, or C if that is more; only values that round to 0 need so many.
 _MAX_KEYS = 1 << 16
 
 U64 = NDArray[np.uint64]
@@ -292,7 +292,7 @@ class Contributions:
         rows, first_of_user = self._distinct()
         if key_classes is None:
             return rows, first_of_user
-        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows a part
+        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows per part
         prints = rows.keys if rows.table is None else rows.table.fingerprints[rows.keys]
         group = user << _HALF | key_classes.of(prints)
         kept = np.sort(np.unique(group, return_index=True)[1])  # a user's first row is the first of its class

@@ -189,7 +189,7 @@ class UserPart:
         if found is None:
             raise ParameterError(
                 f"users must be a part that hushgram applies, such as 'part 3 of 12', got {name!r:.60}; a label that "
-                "nobody checks is no part: write user_partition: {modulo: 12, part: 3}, or leave it out"
+                "nobody checks is not a part: write user_partition: {modulo: 12, part: 3}, or leave it out"
             )
         return cls(dataset, int(found[2]), int(found[1]))
 

@@ -17,7 +17,7 @@ the threshold: with v = x + Z and discrete Laplace Z, a function h of x has the 
 κ·(h(v+1) − 2h(v) + h(v−1)), κ = t/(1 − t)². For h(x) = max(x − threshold, 0) that is v − threshold above the
 threshold, −κ at v = threshold, and 0 below, so it needs listed values only. The sum of both is exactly
 unbiased, the selection by the threshold included. Values at least SURE noise scales above the threshold
-leave the bits out, since x is then above the threshold but for a chance below e^−SURE: the bias that this
+leave the bits out, since x is then above the threshold except with probability below e^−SURE: the bias that this
 adds is below 0.001 noise scales.
 
 ===========  ==================================================================================
@@ -59,7 +59,7 @@ MAX_LEVELS = 62  # a bit pattern must fit one signed 64-bit word
 
 
 def pack_bits(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Ints:
-    """(N, m) bits → N words; bit b − 1 of the word is the bit of column b."""
+    """Pack (N, m) bits into N words; bit b − 1 of the word is the bit of column b."""
     count, levels = bits.shape
     words = np.zeros(count, dtype=np.int64)
     for level in range(levels):
@@ -107,7 +107,7 @@ class AlpLikelihood(Likelihood):
         return pack_bits(bits)
 
     def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
-        """Up to the key's level bits are set, but for those that randomized response flips."""
+        """Set bits up to the key's level, except for those that randomized response flips."""
         chance = uniform(source, (len(counts), self.levels + 1))
         level = np.floor(np.minimum(counts, self.released.threshold) / self.width + chance[:, 0])
         below = np.arange(self.levels) < level[:, None]
@@ -120,7 +120,7 @@ class AlpLikelihood(Likelihood):
         return np.arange(1 << self.levels, dtype=np.int64) if self.levels <= CALIBRATE else None
 
     def rounding(self, counts: Floats) -> Floats:
-        """(X,) counts → (X, m + 1) probabilities of each level y."""
+        """Return (X, m + 1) probabilities of each level y for (X,) counts."""
         top = self.levels
         scaled = np.minimum(np.minimum(counts, self.released.threshold) / self.width, top)
         lower = np.floor(scaled).astype(np.int64)
@@ -132,13 +132,13 @@ class AlpLikelihood(Likelihood):
         return table
 
     def reach(self, counts: Floats) -> Floats:
-        """(X,) counts → (X, m) probabilities P(y ≥ b | x) for b = 1 … m."""
+        """Return (X, m) probabilities P(y ≥ b | x) for (X,) counts and b = 1 … m."""
         steps = np.arange(self.levels)
         scaled = np.minimum(counts, self.released.threshold)[:, None] / self.width
         return np.clip(scaled - steps, 0.0, 1.0)
 
     def log_patterns(self, words: Ints) -> Floats:
-        """(D,) packed patterns → (D, m + 1) values of ln P(pattern | y)."""
+        """Return (D, m + 1) values of ln P(pattern | y) for (D,) packed patterns."""
         table = np.zeros((len(words), self.levels + 1))
         below = np.log([1.0 - self.set_below, self.set_below])
         for level in range(self.levels):
@@ -185,7 +185,7 @@ class AlpLikelihood(Likelihood):
     def unbiased(
         self, symbols: Ints, values: Ints, listed: Flags, *, mean: float | None = None
     ) -> tuple[Floats, Floats]:
-        """The variance covers randomized response, rounding and the threshold's noise.
+        """Return estimates and variances, which cover randomized response, rounding and the threshold's noise.
 
         Rounding costs at most w²/4; x·(w − x), which is concave, as long as the mean count x is below w/2. Of N
         keys, N(N − 1)/s_b pairs share a bit of column b, which then counts for both.
@@ -214,7 +214,7 @@ class AlpLikelihood(Likelihood):
     # The columns as a whole -------------------------------------------------------------------------------
 
     def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
-        """Each column's load: a share f of ones means that ℓ = (f − p)/(1 − 2p) of the positions are hit, by
+        """Return each column's load: a share f of ones means that ℓ = (f − p)/(1 − 2p) of the positions are hit, by
         n_b = −s_b·ln(1 − ℓ) keys, and n_b = Σ P(y ≥ b | x)·μ.
         """
         sizes, contrast = self.sizes.astype(np.float64), 1.0 - 2.0 * self.flip
@@ -248,7 +248,7 @@ class Patterns:
         self.score = (chance @ np.arange(levels + 1)) / np.maximum(chance.sum(axis=1), 1e-300)
 
     def code(self, words: Ints) -> Ints:
-        """(D,) packed patterns → index into ``chance``."""
+        """Return the index into ``chance`` of each of (D,) packed patterns."""
         code = np.zeros(len(words), dtype=np.int64)
         place = 1
         for group in self.groups:
@@ -260,7 +260,7 @@ class Patterns:
         return code
 
     def merge(self, most: int) -> tuple[Ints, Floats]:
-        """Class of each code, and (classes, y) probabilities; at most ``most`` classes, by the mean of y."""
+        """Return the class of each code, and (classes, y) probabilities; at most ``most`` classes, by the mean of y."""
         if len(self.score) <= most:
             return np.arange(len(self.score)), self.chance
         order = np.argsort(self.score, kind="stable")
@@ -274,7 +274,7 @@ class Patterns:
 
 
 def _count_chances(alp: AlpLikelihood, group: range) -> Floats:
-    """(ones, y): probability of each number of ones among the columns of a group, for each y."""
+    """Return (ones, y): the probability of each number of ones among the columns of a group, for each y."""
     ys = np.arange(alp.levels + 1)
     table = np.zeros((len(group) + 1, len(ys)))
     table[0] = 1.0
@@ -287,7 +287,7 @@ def _count_chances(alp: AlpLikelihood, group: range) -> Floats:
 
 
 def argmax_levels(bits: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Floats:
-    """(D, m) bits → Algorithm 2's estimates of y: the average of all maximisers of the walk."""
+    """Return Algorithm 2's estimates of y for (D, m) bits: the average of all maximisers of the walk."""
     walk = np.zeros((bits.shape[0], bits.shape[1] + 1), dtype=np.int32)
     np.cumsum(np.where(bits != 0, 1, -1), axis=1, out=walk[:, 1:])
     peak = walk == walk.max(axis=1, keepdims=True)

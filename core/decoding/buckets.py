@@ -64,7 +64,7 @@ class Background:
     """The distribution of one kind of bucket (nobody else in it is listed, or somebody is), on a grid of counts."""
 
     def __init__(self, unit: int, masses: Floats, seen: Ints, step: int, noise: NoiseLaw) -> None:
-        """``masses``: the model on cells of ``unit`` counts, 0 first, negative ones last; ``seen``: released values.
+        """Take ``masses``, the model on cells of ``unit`` counts, 0 first, negative last; ``seen``: released values.
 
         ``noise``: what the seen values are smoothed by.
         """
@@ -86,19 +86,19 @@ class Background:
         self.cumulated = np.append(0.0, np.cumsum(mass))
 
     def below(self, at: Floats) -> Floats:
-        """P(background < at), linear inside cells."""
+        """Return P(background < at), linear inside cells."""
         place = np.clip((at - self.first) / self.unit, 0.0, len(self.mass))
         low = np.minimum(place.astype(np.int64), len(self.mass) - 1)
         return np.asarray(self.cumulated[low] + (place - low) * self.mass[low])
 
     def quantile(self, share: float) -> float:
-        """The value that a share of the background lies below."""
+        """Return the value that a share of the background lies below."""
         return float(
             self.first + self.unit * np.interp(share, self.cumulated, np.arange(len(self.cumulated)))
         )
 
     def _smoothed(self, seen: Ints, noise: NoiseLaw) -> Floats:
-        """The values that were seen, each spread by the noise."""
+        """Return the values that were seen, each spread by the noise."""
         cells = len(self.mass)
         at = np.clip(np.floor((seen - self.first) / self.unit).astype(np.int64), 0, cells - 1)
         found = np.bincount(at, minlength=cells) / len(seen)
@@ -106,8 +106,8 @@ class Background:
         return np.maximum(np.fft.irfft(spread, cells), 0.0)
 
     def _corrected(self, seen: Ints, step: int) -> Floats:
-        """The model scaled, window by window, to the values that were seen; those beyond it count at its ends."""
-        step *= max(1, self.unit // step)  # finer than the model's cells nothing is told apart
+        """Return the model scaled, window by window, to the seen values; those beyond it count at its ends."""
+        step *= max(1, self.unit // step)  # nothing is distinguished below the model's cells
         seen = np.clip(seen, self.first, self.first + self.unit * len(self.mass))
         first, last = int(np.floor(seen.min() / step)) - 1, int(np.ceil(seen.max() / step)) + 1
         edges = np.asarray((np.arange(first, last + 2) - 0.5) * step, np.float64)
@@ -128,7 +128,7 @@ class Background:
 def model_masses(
     released: ReleasedNumbers, prior: Prior, noise: NoiseLaw, size: int, top: float
 ) -> tuple[int, Floats, Floats]:
-    """Cell width, and masses of the background without and with another listed key in the bucket."""
+    """Return the cell width, and masses of the background without and with another listed key in the bucket."""
     unit = max(1, int(np.ceil(4.0 * top / BACKGROUND_CELLS)))
     edges = (np.arange(BACKGROUND_CELLS // 2 + 1) - 0.5) * unit
     hidden = prior.mass * released.hidden(prior.grid.at)
@@ -145,7 +145,7 @@ def model_masses(
 
 
 def _noise_cells(noise: NoiseLaw, unit: int) -> Floats:
-    """Probability of each cell of ``unit`` counts around 0, in the order of `np.fft.fftfreq`."""
+    """Return the probability of each cell of ``unit`` counts around 0, in the order of `np.fft.fftfreq`."""
     half = BACKGROUND_CELLS // 2
     edges = np.ceil((np.arange(-half, half + 1) - 0.5) * unit)
     return np.asarray(np.fft.ifftshift(-np.diff(noise.tail(edges))))
@@ -183,7 +183,7 @@ class BucketLikelihood(Likelihood):
     # What is known of the buckets -------------------------------------------------------------------------
 
     def listed_mean(self, values: Ints) -> Ints:
-        """About the mean count of a key that is listed with each value, an empty cell included."""
+        """Return about the mean count of a key that is listed with each value, an empty cell included."""
         near, table, mean = self._near_means
         return np.where(values <= near, np.rint(np.interp(values, table, mean)).astype(np.int64), values)
 
@@ -207,7 +207,7 @@ class BucketLikelihood(Likelihood):
         return held, sums, np.bincount(at).astype(np.int64)
 
     def _others(self, places: Ints) -> tuple[Ints, Ints]:
-        """Mean counts of the listed keys in each bucket, and how many there are."""
+        """Return mean counts of the listed keys in each bucket, and how many there are."""
         held, sums, number = self._known
         if not len(held):
             return np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
@@ -241,7 +241,7 @@ class BucketLikelihood(Likelihood):
     # Likelihoods ----------------------------------------------------------------------------------------
 
     def symbols(self, found: Any, values: Ints, listed: Flags) -> Ints:
-        """``found`` is (N, 2): the bucket of each key and its level."""
+        """Return symbols of ``found``, (N, 2): the bucket of each key and its level."""
         rows = np.asarray(found, dtype=np.int64)
         rows = rows.reshape(len(rows), -1) if len(rows) else np.zeros((0, 2), np.int64)
         if rows.shape[1] != 2 or (len(rows) and not 0 <= rows[:, 0].min() <= rows[:, 0].max() < self.size):
@@ -256,14 +256,14 @@ class BucketLikelihood(Likelihood):
         return (rows[:, 1] * self.step - np.where(beside, sums - itself, 0)) * 2 + beside
 
     def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
-        """The bucket holds the count too; where inside its step the sum was before, nobody knows."""
+        """Add the count to the bucket; where inside its step the sum was before is drawn at random."""
         inside = uniform(source, (len(counts),)) - 0.5
         rows = np.array(found, np.int64)
         rows[:, 1] += np.floor(counts / self.step + inside + 0.5).astype(np.int64)
         return rows
 
     def _chance(self, symbols: Ints, counts: Floats) -> Floats:
-        """P(value of the bucket | x, kind) for symbols and counts that broadcast."""
+        """Return P(value of the bucket | x, kind) for symbols and counts that broadcast."""
         out = np.zeros(np.broadcast_shapes(symbols.shape, counts.shape))
         for kind, background in enumerate(self._kinds):
             rows = (symbols & 1)[..., 0] == kind
@@ -285,7 +285,7 @@ class BucketLikelihood(Likelihood):
 
     @cached_property
     def _range(self) -> tuple[float, float]:
-        """Values of buckets that are told apart: of keys that are not listed, but for rare ones."""
+        """Values of buckets that are kept distinct: those of keys that are not listed, except rare ones."""
         alone = self._kinds[0]
         top = self.released.threshold + NEAR * self.released.noise.scale
         return alone.quantile(1e-5), top + alone.quantile(0.999)
@@ -320,7 +320,7 @@ class BucketLikelihood(Likelihood):
         return np.asarray(np.interp(shares, held, grid))
 
     def listed_classes(self, counts: Floats, values: Floats) -> Floats:
-        # The last class: another listed key is in the bucket, and the list alone speaks.
+        # The last class: another listed key is in the bucket, so only the list is used.
         edges = np.floor((values[:, None] + self._cuts) / self.step + 0.5) * self.step + self.step / 2.0
         below = self._kinds[0].below(edges[None, :, :] - counts[:, None, None])
         alone = self._shares[0] * np.diff(below, axis=2, prepend=0.0, append=1.0)
@@ -340,7 +340,7 @@ class BucketLikelihood(Likelihood):
     def unbiased(
         self, symbols: Ints, values: Ints, listed: Flags, *, mean: float | None = None
     ) -> tuple[Floats, Floats]:
-        """Of N keys, N(N − 1)/m pairs share a bucket, which then counts for both, each key in the other's sum."""
+        """Subtract what N(N − 1)/m pairs that share a bucket add: each key counts in the other's sum too."""
         noise, kind = self.released.noise, symbols & 1
         estimate = (symbols >> 1) - np.array([background.mean for background in self._kinds])[kind]
         variance = np.array([background.variance for background in self._kinds])[kind]
@@ -379,7 +379,7 @@ class BucketLikelihood(Likelihood):
         return low, high
 
     def _far_weights(self, symbols: Ints, values: Ints, radius: int = 0) -> Any:
-        """Slices of the keys with the weights of z, (keys, z), each row adding up to 1; z to ``radius`` at least."""
+        """Yield slices of the keys with weights of z, (keys, z), rows that sum to 1; z up to ``radius`` at least."""
         noise = self.released.noise
         wide = max(1, int(noise.scale / 8.0))
         last = max(int(NEAR * noise.scale), radius) // wide
@@ -391,7 +391,7 @@ class BucketLikelihood(Likelihood):
             yield part, at, weight / weight.sum(axis=1, keepdims=True)
 
     def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
-        """How the values of buckets without listed keys spread: m·ln E e^(isy) = m·ln E e^(isZ) + Σ μ·(e^(isx) − 1).
+        """Return the spread of buckets without listed keys: m·ln E e^(isy) = m·ln E e^(isZ) + Σ μ·(e^(isx) − 1).
 
         A compound Poisson sum, so linear in μ, the keys that are not listed, at every frequency s: real and
         imaginary parts are rows. Frequencies reach from the support's end to where the noise hides the counts.

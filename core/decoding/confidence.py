@@ -64,7 +64,7 @@ class OutcomeTable:
         self.hidden = self.listed = 0  # classes of keys that are not listed, and beside each range of values
 
     def chances(self, counts: Floats) -> Floats:
-        """(X,) counts → (X, outcomes) probabilities."""
+        """Return (X, outcomes) probabilities for (X,) counts."""
         released, cuts = self.released, self.cuts.astype(np.float64)
         at = np.ceil(cuts - counts[:, None])
         over, under = released.noise.tail(at), released.noise.tail(1.0 - at)  # P(Z ≥ at), P(Z < at)
@@ -85,7 +85,7 @@ class OutcomeTable:
         return self.hidden + (len(self.cuts) - 1) * self.listed
 
     def index(self, symbols: Ints, values: Ints) -> Ints:
-        """The outcome of each lookup; ``values`` is −1 where a key is not listed."""
+        """Return the outcome of each lookup; ``values`` is −1 where a key is not listed."""
         listed, value = values >= 0, np.maximum(values, 0)
         place = np.clip(np.searchsorted(self.cuts, value, side="right") - 1, 0, len(self.cuts) - 1)
         beside = self.hidden + place * self.listed + self.likelihood.listed_class(symbols, value)
@@ -105,7 +105,7 @@ class Confidence:
         among: int = 1,
         listed: bool = False,
     ) -> None:
-        """Intervals that hold at once for ``among`` keys; ``listed``: for all listed keys, which are so many."""
+        """Compute intervals that hold at once for ``among`` keys, or for all ``listed`` keys."""
         noise, missed = released.noise, 1.0 - level
         shared = among > 1 and not listed and released.domain_size is not None
         miss = missed / among * (LISTED_SHARE if listed else 1.0 - COLLIDING if shared else 1.0)
@@ -142,7 +142,7 @@ class Confidence:
         self.high = high[len(high) - 1 - accepted[::-1].argmax(axis=0)].astype(np.float64)
 
     def interval(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
-        """(low, high) of each outcome."""
+        """Return (low, high) of each outcome."""
         index = self.table.index(outcomes.symbols, outcomes.values)
         value, top = outcomes.values, self.table.top
         low, high = self.low[index], self.high[index]
@@ -156,7 +156,7 @@ class Confidence:
         return low, high
 
     def half_widths(self) -> tuple[Floats, Floats]:
-        """Counts, and half the mean length of the interval of a key with each; up to the table's top."""
+        """Return counts, and half the mean length of the interval of a key with each; up to the table's top."""
         near = self.counts <= self.table.top
         length = np.where(self.anywhere, self.high - self.low, 2.0 * self.radius)
         length[self.table.open_end :] = 2.0 * self.radius
@@ -164,7 +164,7 @@ class Confidence:
 
 
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
-    """Weights of the candidate counts: half the fitted prior, half flat in ln x."""
+    """Return weights of the candidate counts: half the fitted prior, half flat in ln x."""
     total = np.append(0.0, np.cumsum(prior.mass))
     ends = np.append(prior.grid.low, prior.grid.high[-1] + 1)
     fitted = np.interp(high + 1.0, ends, total) - np.interp(low, ends, total)
@@ -173,7 +173,7 @@ def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:
 
 
 def _beside(prior: Prior, low: Ints, high: Ints) -> Floats:
-    """(X, X): probabilities of what a cell holds, if a key of each count shares it with a key of the data."""
+    """Return (X, X) probabilities of what a cell holds, if a key of each count shares it with a key of the data."""
     total = np.append(0.0, np.cumsum(prior.mass))
     ends = np.append(prior.grid.low, prior.grid.high[-1] + 1)
     first, last = (np.subtract.outer(at, (low + high) / 2.0).T for at in (low, high + 1.0))
@@ -181,7 +181,7 @@ def _beside(prior: Prior, low: Ints, high: Ints) -> Floats:
 
 
 def _clear(released: ReleasedNumbers, miss: float) -> int:
-    """The largest value but for the J that a key shares the cell of one of with at most ``miss``; −1: no other."""
+    """Return the largest value except J that a key shares a cell with at probability ``miss`` at most; −1: none."""
     number = int(miss * float(released.domain_size or 0.0))
     if number >= len(released.listed):
         return -1
@@ -191,7 +191,7 @@ def _clear(released: ReleasedNumbers, miss: float) -> int:
 def _accept(
     chance: Floats, weight: Floats, far: NDArray[np.bool_], near: NDArray[np.bool_], misses: Floats
 ) -> NDArray[np.bool_]:
-    """(X, outcomes): what each ``near`` count accepts: all but the last, in falling order of likelihood over marginal,
+    """Return (X, outcomes) that each ``near`` count accepts: all but the last in order of likelihood over marginal,
     whose probability is at most the count's ``misses``. It is summed from the small end, so that no digit is lost.
 
     Outcomes that no count accepts go to the counts that favour them nearly as much as the one that favours them

@@ -39,9 +39,9 @@ STRIDE: Final = 1.5  # longest step of a ln μ; no gain beyond
 ENOUGH: Final = 1e-3  # gain below which the fit is done; no gain beyond
 
 # posterior (posterior.py)
-NEAR: Final = 15.0  # values within so many noise scales of the threshold meet the prior; e^−15 is nothing
+NEAR: Final = 15.0  # values within this many noise scales of the threshold use the prior; e^−15 is negligible
 POWER: Final = 2.0  # exponent of the power law that stands for the prior far above; Zipf's tail
-SPARE: Final = 3.0  # a credible interval leaves out at most so many times 1 − level; a limit on lying
+SPARE: Final = 3.0  # a credible interval leaves out at most this many times 1 − level
 MARGIN: Final = 0.2  # share of 1 − level that credible intervals keep in hand; tuned
 CALIBRATE: Final = 12  # credible intervals are calibrated on all symbols of a key, if at most 2^12; time
 CHUNK: Final = 1 << 21  # elements of a table that are in memory at a time; memory
@@ -57,7 +57,7 @@ COLLIDING: Final = 0.3  # share of it for keys that share a cell, among several;
 LISTED_SHARE: Final = 0.9  # share of the missing coverage for keys that are listed; any near 1
 LEAST_MISS: Final = 1e-12  # least probability that an interval misses, over its keys; digits of a double
 LONELY: Final = 0.15  # counts that favour an outcome that none accepts, as a share of the most; e^−1.92: 95 %
-TOP: Final = 12.0  # candidate counts end so many noise scales above the threshold; e^−12 is nothing
+TOP: Final = 12.0  # candidate counts end this many noise scales above the threshold; e^−12 is negligible
 
 # buckets (buckets.py)
 BACKGROUND_CELLS: Final = 1 << 15  # cells of the background's distribution; time
@@ -66,7 +66,7 @@ BACKGROUND_SEEN: Final = 0.2  # share of the seen values, smoothed by the noise,
 BACKGROUND_SURE: Final = 30  # buckets from which on their mean is the background's; a mean needs some
 BUCKET_REACH: Final = 40.0  # noise scales that the grid goes on above the prior's support; e^−40 is nothing
 BUCKET_CLASSES: Final = 250  # classes of values of keys that are not listed; doubling: no change
-BUCKET_WAVES: Final = 16  # frequencies at which all buckets speak of the prior; doubling: no change
+BUCKET_WAVES: Final = 16  # frequencies at which all buckets inform the prior; doubling: no change
 MEANS: Final = 64  # mean counts of listed keys are tabled in steps of 1/64 noise scale; halving: no change
 LEAST_CHANCE: Final = 1e-18  # least likelihood of a bucket's value; keeps ratios finite
 SAMPLE: Final = 1 << 18  # buckets from which the background is measured; 0.2 % of a deviation

@@ -145,7 +145,7 @@ class Decoder:
         return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
 
     def listed(self, found: Any, values: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Intervals of all listed keys, which hold at once: none of them has to be chosen before the release."""
+        """Return intervals of all listed keys, which hold at once: no key has to be chosen before the release."""
         _check_share(level, "level", open_end=True)
         number = max(len(found), 1)
         check_among(number, level)
@@ -153,7 +153,7 @@ class Decoder:
         return _all_of(self._intervals(level, True, number, listed=True), asked)
 
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
-        """The probability that each listed key is one of the data, and not an empty cell with large noise (δ = 0)."""
+        """Return the probability that each listed key is in the data, not an empty cell with large noise (δ = 0)."""
         asked = self._lookups(found, values, listed)
         if self.released.domain_size is None:
             return np.ones(len(asked.symbols))
@@ -178,7 +178,7 @@ class Decoder:
     def above_zero(
         self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95, among: int = 1
     ) -> Flags:
-        """Whether each key's count is told apart from 0: whether its confidence interval leaves 0 out."""
+        """Return whether each key's count is significantly above 0: whether its confidence interval excludes 0."""
         _check_share(level, "level", open_end=True)
         check_among(among, level)
         asked = self._lookups(found, values, listed)
@@ -273,7 +273,7 @@ class Decoder:
 
 
 def _all_of(intervals: Confidence, asked: _Lookups) -> tuple[Floats, Floats]:
-    """Low and high of each key; those far above the threshold stand in no outcome."""
+    """Return low and high of each key; keys far above the threshold have no outcome of their own."""
     outcomes, place = asked.distinct
     low, high = (end[place] for end in intervals.interval(outcomes))
     far = asked.far
@@ -310,7 +310,7 @@ def _check_share(value: float, field: str, *, open_end: bool) -> None:
 
 
 def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Distinct numbers, rising, and the place of each; by a table where they lie close together, which is faster."""
+    """Return distinct numbers, ascending, and the index of each; by a table, which is faster, if they are close."""
     least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if most - least > 16 * len(numbers) + 4096:
         known, place = np.unique(numbers, return_inverse=True)

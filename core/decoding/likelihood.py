@@ -80,20 +80,20 @@ class ReleasedNumbers:
         return max(self.records, 0.0) + LaplaceLaw(self.profile_noise).radius(WHOLE)
 
     def most_keys(self, miss: float) -> float:
-        """What the number of keys exceeds with a probability of at most ``miss``; as stated where it was stated."""
+        """Return a bound that the number of keys exceeds with probability ``miss`` at most, or the stated number."""
         if not len(self.profile_at):
             return max(self.keys, 1.0)
         return max(self.keys, 1.0) + LaplaceLaw(self.profile_noise).radius(1.0 - miss)
 
     def hidden(self, counts: Floats) -> Floats:
-        """P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
+        """Return P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
         chance = self.noise.tail(
             1.0 - np.ceil(self.threshold - counts)
         )  # P(Z < c) = P(Z ≥ 1 − c), to all digits
         return chance if self.domain_size is not None else np.where(counts > 0, chance, 1.0)
 
     def value(self, values: Floats, counts: Floats) -> Floats:
-        """(V,) listed values × (X,) counts → (V, X) probabilities P(value | x)."""
+        """Return (V, X) probabilities P(value | x) for (V,) listed values and (X,) counts."""
         table = self.noise.pmf(values[:, None] - counts[None, :])
         if self.domain_size is None:
             table[:, counts <= 0] = 0.0
@@ -124,72 +124,72 @@ class Likelihood(ABC):
 
     @abstractmethod
     def symbols(self, found: Any, values: Ints, listed: Flags) -> Ints:
-        """What a lookup found for each of N keys → (N,) symbols. Refuses what another sketch found.
+        """Return (N,) symbols of what a lookup found for N keys; refuse what another sketch found.
 
         ``values`` is read where ``listed``.
         """
 
     @abstractmethod
     def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
-        """What was found for absent keys, as if each had a count and the release had encoded it: for forecasts."""
+        """Change what was found for absent keys as if each had a count that the release encoded: for forecasts."""
 
     @abstractmethod
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
-        """P(symbol | x) = left @ rightᵀ for (D,) symbols and (X,) counts; ``right`` is None for the identity."""
+        """Return (left, right): P(symbol | x) = left @ rightᵀ for (D,) symbols, (X,) counts; None is the identity."""
 
     @abstractmethod
     def every_symbol(self) -> Ints | None:
-        """All symbols of a key that is not listed, with probabilities that add up to 1; None if they are too many."""
+        """Return all symbols of a key that is not listed and their probabilities; None if there are too many."""
 
     @abstractmethod
     def hidden_classes(self, counts: Floats) -> Floats:
-        """(X, K): exact probabilities of a partition of the symbols of a key that is not listed."""
+        """Return (X, K): exact probabilities of a partition of the symbols of a key that is not listed."""
 
     @abstractmethod
     def hidden_class(self, symbols: Ints) -> Ints:
-        """The class of each symbol in `hidden_classes`."""
+        """Return the class of each symbol in `hidden_classes`."""
 
     @abstractmethod
     def listed_classes(self, counts: Floats, values: Floats) -> Floats:
-        """(X, V, K): exact probabilities of a coarser partition, for a key that is listed with a value."""
+        """Return (X, V, K): exact probabilities of a coarser partition, for a key that is listed with a value."""
 
     @abstractmethod
     def listed_class(self, symbols: Ints, values: Ints) -> Ints:
-        """The class of each symbol in `listed_classes`."""
+        """Return the class of each symbol in `listed_classes`."""
 
     @abstractmethod
     def argmax(self, symbols: Ints) -> Floats:
-        """The count that the symbol itself points to, without a prior; for keys that are not listed."""
+        """Return the most likely count for the symbol itself, without a prior; for keys that are not listed."""
 
     @abstractmethod
     def unbiased(
         self, symbols: Ints, values: Ints, listed: Flags, *, mean: float | None = None
     ) -> tuple[Floats, Floats]:
-        """Estimates whose mean is x for every x, which may be negative, and estimates of their variances.
+        """Return estimates whose mean is x for every x, which may be negative, and estimates of their variances.
 
         With ``mean``, about the mean count of these distinct keys, the variances add up to that of their sum:
         then keys that share a position count as such.
         """
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
-        """Unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
+        """Return unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
         return values.astype(np.float64), np.full(len(values), self.released.noise.variance)
 
     def far_symbol(self, values: Ints) -> Ints:
-        """A usual symbol of keys with counts far above the threshold."""
+        """Return a usual symbol of keys with counts far above the threshold."""
         return np.zeros(len(values), np.int64)
 
     def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
-        """An interval that holds ``level`` for every x far above the threshold."""
+        """Return an interval that holds ``level`` for every x far above the threshold."""
         radius = self.released.noise.radius(level)
         return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
 
     @abstractmethod
     def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:
-        """What the encoding as a whole says of how many keys have which count (see `rows`)."""
+        """Return what the whole encoding says about how many keys have which count (see `rows`)."""
 
 
 def uniform(source: BitSource, shape: tuple[int, ...]) -> Floats:
-    """Numbers from 0 to 1, for forecasts; never for a release."""
+    """Draw numbers from 0 to 1 for forecasts, never for a release."""
     words = source.words(int(np.prod(shape)))
     return np.asarray((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape)

@@ -20,7 +20,7 @@ __all__ = ["Outcomes", "Posterior", "near_limit"]
 
 
 def near_limit(released: ReleasedNumbers) -> int:
-    """The largest value that is weighed with the prior; :meth:`Posterior.far` serves those above."""
+    """Return the largest value that is weighed with the prior; :meth:`Posterior.far` serves those above."""
     return released.threshold + int(np.ceil(NEAR * released.noise.scale))
 
 
@@ -49,7 +49,7 @@ class Posterior:
         self._spares: dict[float, float] = {}
 
     def weights(self, values: Ints) -> Floats:
-        """(V,) values (−1: not listed) → (V, X) prior × P(value | x), each row scaled to a largest of 1."""
+        """Return (V, X) prior × P(value | x) for (V,) values (−1: not listed), each row scaled to a maximum of 1."""
         table = np.empty((len(values), len(self.at)))
         free = values < 0
         table[free] = self.hidden
@@ -58,7 +58,7 @@ class Posterior:
         return np.asarray(table / np.maximum(table.max(axis=1, keepdims=True), 1e-300))
 
     def moments(self, outcomes: Outcomes) -> tuple[Floats, Floats, Floats]:
-        """Mean, variance and third central moment of each outcome."""
+        """Return mean, variance and third central moment of each outcome."""
         order = np.argsort(outcomes.values, kind="stable")  # outcomes of a value share its row of weights
         out = np.empty((3, len(order)))
         for part in _chunks(len(order), len(self.at)):
@@ -82,7 +82,7 @@ class Posterior:
         return np.stack([first + shift[place], variance, skew])
 
     def absent(self, outcomes: Outcomes) -> Floats:
-        """Probability of a count of 0 for each outcome."""
+        """Return the probability of a count of 0 for each outcome."""
         out = np.empty(len(outcomes.symbols))
         for part in _chunks(len(out), len(self.at)):
             weight = self._rows(Outcomes(outcomes.symbols[part], outcomes.values[part]))
@@ -90,7 +90,7 @@ class Posterior:
         return out
 
     def interval(self, outcomes: Outcomes, level: float) -> tuple[Floats, Floats]:
-        """Short ranges of counts that hold ``level`` of the posterior on average over keys.
+        """Return short ranges of counts that hold ``level`` of the posterior on average over keys.
 
         Counts are whole, so a range that must hold ``level`` for each outcome holds more on average, much
         more where few counts occur. What may be dropped is therefore raised until the average is right,
@@ -107,11 +107,11 @@ class Posterior:
         return low, high
 
     def _rows(self, outcomes: Outcomes) -> Floats:
-        """(D, X) posterior weights, each row up to a factor."""
+        """Return (D, X) posterior weights, each row up to a factor."""
         return self.weights(outcomes.values) * self._likely(outcomes.symbols)
 
     def _spare(self, level: float) -> float:
-        """Posterior that an interval may leave out, so that over keys that are not listed it is 1 − ``level``."""
+        """Return the posterior mass to leave out of each interval: 1 − ``level`` on average over keys not listed."""
         if level not in self._spares:
             self._spares[level] = self._found_spare(level)
         return self._spares[level]
@@ -144,12 +144,12 @@ class Posterior:
         return least
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
-        """Mean and variance for values above the near limit, where the prior is a power law."""
+        """Return mean and variance for values above the near limit, where the prior is a power law."""
         mean, variance = self.likelihood.far(symbols, values)
         return mean - POWER * variance / np.maximum(mean, 1.0), variance
 
     def _likely(self, symbols: Ints) -> Floats:
-        """(D,) symbols → (D, X) likelihoods."""
+        """Return (D, X) likelihoods of (D,) symbols."""
         left, right = self.likelihood.factors(symbols, self.at)
         return left if right is None else left @ right.T
 

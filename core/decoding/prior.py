@@ -100,16 +100,16 @@ class Bins:
         return np.asarray((self.grid.at - first[self.owner]) / length[self.owner] - 0.5)
 
     def sums(self, values: Floats) -> Floats:
-        """Σ over the atoms of each bin."""
+        """Sum over the atoms of each bin."""
         return np.bincount(self.owner, values, minlength=self.count).astype(np.float64)
 
     def share(self, weight: Floats, mass: Floats) -> Floats:
-        """Mass of each atom, if every bin's mass is shared among its atoms by weight."""
+        """Return the mass of each atom, if every bin's mass is shared among its atoms by weight."""
         return np.asarray(weight * (mass / np.maximum(self.sums(weight), 1e-300))[self.owner])
 
 
 def atom_edges(released: ReleasedNumbers, grain: float, top: int, fine: int) -> Ints:
-    """Edges of ranges of counts from 1 to top, each so narrow that no likelihood changes much inside it.
+    """Return edges of ranges of counts from 1 to top, each so narrow that no likelihood changes much inside it.
 
     A range is at most 1/fine of its count; within SUPPORT_REACH noise scales of the bound also at most 1/fine of
     the noise scale, and below that 1/fine of the grain of the encoding (or 1/1000 of the bound).
@@ -125,7 +125,7 @@ def atom_edges(released: ReleasedNumbers, grain: float, top: int, fine: int) -> 
 
 
 def make_bins(released: ReleasedNumbers, grain: float) -> Bins:
-    """Atoms and bins for the counts that a release can say something about."""
+    """Return atoms and bins for the counts that a release can say something about."""
     top = released.threshold + int(np.ceil(SUPPORT_REACH * released.noise.scale))
     grid = released.profile_at if len(released.profile_at) else _usual_grid(top)
     grid = np.unique(np.concatenate([[1], grid[grid <= top], [top + 1]])).astype(np.int64)
@@ -141,14 +141,14 @@ def make_bins(released: ReleasedNumbers, grain: float) -> Bins:
 
 
 def _usual_grid(top: int) -> Ints:
-    """1, 2, 3, 4, 6, 8, 12, 16, … up to top, for releases without a profile."""
+    """Return 1, 2, 3, 4, 6, 8, 12, 16, … up to top, for releases without a profile."""
     powers = 2 ** np.arange(0, 62, dtype=np.int64)
     grid = np.unique(np.concatenate([powers, 3 * powers[:60]]))
     return grid[grid <= max(top, 1)]
 
 
 def _parts(start: int, end: int, released: ReleasedNumbers) -> int:
-    """Bins for the cell start ≤ x < end: 1/8 of their count wide, and a noise scale where keys are listed."""
+    """Return bins for the cell start ≤ x < end: 1/8 of their count wide, and a noise scale where keys are listed."""
     if start > WIDE_BINS:  # keeps the fit small where counts, and so the noise, are in the thousands
         return 1
     wide = start / 8.0 if end <= released.threshold else min(start / 8.0, released.noise.scale)
@@ -169,7 +169,7 @@ class Observations:
 
     @classmethod
     def of(cls, matrix: Floats, values: Floats, floor: Floats, *, poisson: bool = False) -> Observations:
-        """Rows with noise of known variance, or (``poisson``) numbers of keys."""
+        """Make rows with noise of known variance, or (``poisson``) numbers of keys."""
         return cls(matrix, values, floor, np.full(len(values), float(poisson)))
 
     def __add__(self, other: Observations) -> Observations:
@@ -223,7 +223,7 @@ def gather(
 
 
 def _profile(released: ReleasedNumbers, bins: Bins, shape: Floats, beyond: int) -> Observations:
-    """N_t; without a profile the number of keys that the configuration states. N_1 comes first."""
+    """Return N_t from N_1 on; without a profile the number of keys that the configuration states."""
     use = released.profile_at <= bins.top
     if not use.any():
         stated = max(released.keys, 1.0)
@@ -304,7 +304,7 @@ def fit_prior(released: ReleasedNumbers, likelihood: Likelihood) -> Prior:
 
 
 def _smoothness(bins: Bins, middle: Floats) -> _Smoothness:
-    """Bends of the ln density against ln x, and its lean.
+    """Return curvature and slope of the ln density against ln x.
 
     Inside a cell of the profile's grid little is known, so bends are small there; from cell to cell they
     may be as sharp as the data say.
@@ -349,7 +349,7 @@ class _Point:
 
 
 def _solve(rows: Observations, smooth: _Smoothness, theta: Floats) -> tuple[Floats, Floats]:
-    """Levenberg–Marquardt for θ = ln μ; returns θ and the curvature there."""
+    """Solve for θ = ln μ by Levenberg–Marquardt; return θ and the curvature there."""
     damping, point = 1e-2, _Point.at(rows, smooth, theta)
     for _ in range(STEPS):
         jacobian = rows.matrix * np.exp(theta)
@@ -380,7 +380,7 @@ def _spread(bins: Bins, mass: Floats, middle: Floats) -> Floats:
 
 
 def _tilt(bins: Bins, spread: Floats, records: Observations) -> Floats:
-    """Lean the counts inside all bins alike, if n says so by more than its standard deviation.
+    """Shift the counts inside all bins by one slope, if n differs by more than its standard deviation.
 
     Bins keep their mass, and so the profile its fit: this decides only what the profile cannot see, for
     example at which end of a bin a spike stands.

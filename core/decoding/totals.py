@@ -9,7 +9,7 @@ explains the outcomes (its evidence, by Laplace's approximation):
 * no key is in the data;
 * all keys are in the data, and the density of their counts is that of all keys times a smooth function of ln x
   (bends and slopes of its logarithm are penalised);
-* the same, but for a share of the keys that is absent.
+* the same, except for a share of the keys that is absent.
 
 A fit can be wrong about an odd set, so the estimate never leaves the unbiased sum by more than INSIDE of its
 standard deviations, nor what the release as a whole says.
@@ -65,7 +65,7 @@ class TotalModel:
         self.penalty = _penalty(np.log(self.mean[1:]))
 
     def total(self, symbols: Ints, values: Ints) -> float:
-        """Estimated sum of the counts of these keys (``values`` −1: not listed)."""
+        """Estimate the sum of the counts of these keys (``values`` −1: not listed)."""
         seen = np.bincount(self.outcomes.index(symbols, values), minlength=len(self.chances))
         often, chances = seen[seen > 0].astype(np.float64), self.chances[seen > 0]
         absent, there = chances[:, 0], chances[:, 1:]
@@ -81,12 +81,12 @@ class TotalModel:
 
 
 def _means(joint: Floats, at: Floats) -> Floats:
-    """Mean count of each outcome, from the joint probabilities of outcomes and (the last) bins."""
+    """Return the mean count of each outcome, from the joint probabilities of outcomes and (the last) bins."""
     return np.asarray(joint @ at[-joint.shape[1] :] / joint.sum(axis=1))
 
 
 def _fit(often: Floats, chances: Floats, start: Floats, penalty: Floats) -> tuple[Floats, float]:
-    """The bins' masses and the log-evidence, where the logarithms of the masses are start + φ, φ ~ N(0, penalty⁻¹).
+    """Return the bins' masses and their log-evidence, where ln(masses) = start + φ, φ ~ N(0, penalty⁻¹).
 
     Levenberg–Marquardt for φ; the evidence is Laplace's approximation.
     """
@@ -116,7 +116,7 @@ def _fit(often: Floats, chances: Floats, start: Floats, penalty: Floats) -> tupl
 def _at(
     phi: Floats, often: Floats, chances: Floats, start: Floats, penalty: Floats
 ) -> tuple[Floats, Floats, float]:
-    """Masses, probabilities of the outcomes, and the loss at one φ."""
+    """Return masses, probabilities of the outcomes, and the loss at one φ."""
     line = start + phi
     mass = np.exp(line - line.max())
     mass /= mass.sum()
@@ -125,7 +125,7 @@ def _at(
 
 
 def _penalty(at: Floats) -> Floats:
-    """Precision of φ: slopes and changes of slope against ln x; of the share that is absent; a ridge."""
+    """Return the precision of φ: slopes and changes of slope against ln x; of the share that is absent; a ridge."""
     count, gap = len(at), np.maximum(np.diff(at), 1e-3)
     slope = np.zeros((count - 1, count + 1))
     rows = np.arange(count - 1)
@@ -144,7 +144,7 @@ _STEP = 0.01
 
 
 def normal_range(mean: float, variance: float, third: float, level: float) -> tuple[float, float]:
-    """Cornish–Fisher interval of a sum from its first three moments."""
+    """Return the Cornish–Fisher interval of a sum from its first three moments."""
     deviation = float(np.sqrt(max(variance, 0.0)))
     z = NormalDist().inv_cdf(0.5 + level / 2.0)
     skew = float(np.clip(third / max(deviation, 1e-150) ** 3 if deviation > 0 else 0.0, -1.0, 1.0))
@@ -153,7 +153,7 @@ def normal_range(mean: float, variance: float, third: float, level: float) -> tu
 
 
 def positive_range(mean: float, deviation: float, level: float) -> tuple[float, float]:
-    """Interval for a sum that is not negative, from a normal estimate of it (Feldman, Cousins 1998, section IV).
+    """Return an interval for a nonnegative sum from a normal estimate of it (Feldman, Cousins 1998, section IV).
 
     Each true sum s accepts estimates in falling order of their likelihood over that of the best sum ≥ 0, until
     ``level`` is reached: the interval holds ``level`` for every s ≥ 0, is never empty, and never below 0.
@@ -170,7 +170,7 @@ def positive_range(mean: float, deviation: float, level: float) -> tuple[float, 
 
 @lru_cache(maxsize=16)
 def _accepted(level: float) -> tuple[Floats, Floats, Floats]:
-    """For sums s in deviations: the estimates first … last that s accepts."""
+    """Return the estimates first … last that each sum s accepts, all in standard deviations."""
     sums = np.arange(0.0, 2.0 * _FAR, _STEP)
     normal = np.array([NormalDist().cdf(x / 1000.0) for x in range(-9000, 9001)])
     points = np.arange(-9.0, 9.0005, 0.001)
@@ -187,7 +187,7 @@ def _accepted(level: float) -> tuple[Floats, Floats, Floats]:
 
 
 def _same_ratio(last: Floats, sums: Floats) -> Floats:
-    """The estimate below s whose ratio is that of ``last``: e^(−(x − s)²/2) for x ≥ 0, e^(xs − s²/2) below."""
+    """Return the estimate below s whose ratio is that of ``last``: e^(−(x − s)²/2) for x ≥ 0, e^(xs − s²/2) below."""
     inside = 2.0 * sums - last
     below = (sums**2 - (last - sums) ** 2) / (2.0 * np.maximum(sums, 1e-12))
     return np.where(inside >= 0.0, inside, np.where(sums > 0.0, below, -np.inf))

@@ -144,11 +144,11 @@ class Layout(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """In a few words, for people."""
+        """Return a description in a few words."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form."""
+        """Return a form that JSON can hold."""
 
     @abstractmethod
     def check_privacy(self, spec: LayoutSpec) -> None:
@@ -158,11 +158,11 @@ class Layout(ABC):
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
     ) -> Iterator[tuple[int, CellPart]]:
-        """(block, part) for each block that these noise shards add something to. Exact and private."""
+        """Yield (block, part) for each block that these noise shards add something to. Exact and private."""
 
     @abstractmethod
     def empty_block(self, block: int) -> NDArray[Any]:
-        """The cells of a block to which nothing was added."""
+        """Return the cells of a block to which nothing was added."""
 
     @abstractmethod
     def add(self, cells: NDArray[Any], part: CellPart) -> None:
@@ -170,25 +170,25 @@ class Layout(ABC):
 
     @abstractmethod
     def release_block(self, block: int, cells: NDArray[Any], release_key: ReleaseKey) -> EncodedBlock:
-        """Noise on every cell of a block. Released."""
+        """Add noise to every cell of a block. Released."""
 
     @abstractmethod
     def block_lengths(self) -> NDArray[np.int64] | None:
-        """Bytes of each released block, or None where they depend on the content."""
+        """Return bytes of each released block, or None where they depend on the content."""
 
     @abstractmethod
     def block_sums(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The sums of a released block, from its bytes; raises FormatError where these cannot be right."""
+        """Return the sums of a released block, from its bytes; raise FormatError if these cannot be right."""
 
     @abstractmethod
     def check_sums(self, sums: tuple[int, ...]) -> None:
-        """Raises FormatError where no release could have these sums."""
+        """Raise FormatError if no release could have these sums."""
 
     @abstractmethod
     def look_up(
         self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
     ) -> NDArray[Any]:
-        """What the release shows at each of the keys: a row a key, for the decoder."""
+        """Return what the release shows at each of the keys: one row per key, for the decoder."""
 
     @abstractmethod
     def likelihood(
@@ -199,7 +199,7 @@ class Layout(ABC):
         seeds: NDArray[np.uint64],
         read: ReadBlock,
     ) -> Likelihood:
-        """What such rows say of a count, for the decoder; ``heavy`` are the fingerprints of ``released.listed``.
+        """Return the likelihood of counts given such rows; ``heavy`` are the fingerprints of ``released.listed``.
 
         Floating point begins here, after the release.
         """
@@ -214,7 +214,7 @@ class Encoding(ABC):
     noisy = False
 
     def threshold_share(self, *, texts: bool) -> Fraction:
-        """Of what sizing leaves of ε, the share of the threshold step where none is stated."""
+        """Return the threshold step's default share of what sizing leaves of ε."""
         return Fraction(1, 2)
 
     #: the share of the threshold step with `split: auto`; None where the plan finds it by `squared_error`
@@ -224,11 +224,11 @@ class Encoding(ABC):
     weighted_share = Fraction(1, 4)
 
     def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
-        """What `split: auto` makes least: about the mean square error of a key below the threshold. Public."""
+        """Return about the mean square error of a key below the threshold, which `split: auto` minimises. Public."""
         raise NotImplementedError
 
     def classes(self, noise: str, max_contributions: int) -> int | None:
-        """Public classes of keys, of each of which a user may keep one, where the noise needs that; else None."""
+        """Return public classes of keys, of which a user may keep one each, if the noise needs that; otherwise None."""
         return None
 
     @property
@@ -273,7 +273,7 @@ NO_ENCODING = _NoEncoding()
 
 @lru_cache(maxsize=16)
 def monotone(profile: tuple[int, ...], keys: int) -> tuple[Fraction, ...]:
-    """The nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
+    """Return the nearest non-increasing sequence (pool adjacent violators), cut to [0, keys]."""
     pools: list[tuple[Fraction, int]] = []
     for value in profile:
         mean, weight = Fraction(value), 1

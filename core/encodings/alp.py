@@ -71,7 +71,7 @@ _LARGEST_COLUMN = 1 << 32
 
 
 def flip_probability(alpha: Fraction) -> Fraction:
-    """p = 1/(α + 2)."""
+    """Return p = 1/(α + 2)."""
     return 1 / (alpha + 2)
 
 
@@ -89,7 +89,7 @@ def privacy_map(width: Fraction, alpha: Fraction, max_contributions: int) -> Fra
 
 @lru_cache(maxsize=256)
 def exact_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> Fraction:
-    """The smallest width on a grid of 2^-20 that `privacy_map` accepts: α/(e^(ε/C) − 1), rounded up, at least 1."""
+    """Return the smallest width, in steps of 2^-20, that `privacy_map` accepts: α/(e^(ε/C) − 1), at least 1."""
 
     def width(iv: Any) -> Any:
         return ratio_interval(iv, alpha) / (iv.exp(ratio_interval(iv, epsilon / max_contributions)) - 1)
@@ -102,7 +102,7 @@ def exact_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> F
 
 
 def paper_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> Fraction:
-    """w = C·α/ε, rounded up to the grid, at least 1."""
+    """Return w = C·α/ε, rounded up to the grid, at least 1."""
     exact = max_contributions * alpha / epsilon
     return max(Fraction(-((-exact.numerator * _GRID) // exact.denominator), _GRID), Fraction(1))
 
@@ -113,7 +113,7 @@ def paper_width(epsilon: Fraction, alpha: Fraction, max_contributions: int) -> F
 def round_shard(
     shard: int, part: Histogram, *, cap: int, width: Fraction, levels: int, release_key: ReleaseKey
 ) -> NDArray[np.int64]:
-    """Algorithm 1, step 1: y for each key of a noise shard. Private: it goes on to be hashed alone."""
+    """Return y for each key of a noise shard (Algorithm 1, step 1). Private: it is only hashed."""
     source = release_key.source("round", shard, part.digest())
     return np.minimum(rand_round(np.minimum(part.counts, cap), width, source), levels)
 
@@ -121,7 +121,7 @@ def round_shard(
 def randomize_block(
     block: int, packed: NDArray[np.uint8], flip: Fraction, release_key: ReleaseKey
 ) -> NDArray[np.uint8]:
-    """Algorithm 1, step 3: randomized response on every bit of a block, also where nothing was hashed. Released."""
+    """Apply randomized response to every bit of a block, hashed to or not (Algorithm 1, step 3). Released."""
     return flip_bits(packed, flip, release_key.source("response", block, digest(packed)))
 
 
@@ -170,7 +170,7 @@ class AlpLayout(Layout):
         return np.cumsum([0, *(-(-size // BLOCK_BITS) for size in self.column_sizes)])
 
     def _column_of(self, block: int) -> tuple[int, int, int]:
-        """(column, first bit, bits) of a block."""
+        """Return (column, first bit, bits) of a block."""
         column = int(np.searchsorted(self._firsts, block, side="right")) - 1
         start = (block - int(self._firsts[column])) * BLOCK_BITS
         return column, start, min(BLOCK_BITS, self.column_sizes[column] - start)
@@ -198,7 +198,7 @@ class AlpLayout(Layout):
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
     ) -> Iterator[tuple[int, CellPart]]:
-        """Algorithm 1, steps 1 and 2: the places in each block of the bits to set."""
+        """Yield the places in each block of the bits to set (Algorithm 1, steps 1 and 2)."""
         held = [(np.zeros(0, np.uint64), np.zeros(0, np.int64))]
         for shard, part in shards:
             y = round_shard(
@@ -244,7 +244,7 @@ class AlpLayout(Layout):
     def look_up(
         self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
     ) -> NDArray[np.bool_]:
-        """(N, m): the bit of each key in every column."""
+        """Return (N, m): the bit of each key in every column."""
         bits = np.zeros((len(fingerprints), self.levels), np.bool_)
         for column, size in enumerate(self.column_sizes):
             places = column_positions(fingerprints, seeds[column], size).astype(np.int64)
@@ -333,7 +333,7 @@ def _width(spec: LayoutSpec) -> Fraction:
 
 
 def _column_sizes(spec: LayoutSpec, width: Fraction, levels: int) -> tuple[int, ...]:
-    """Flat: bits_per_key · k each. Tapered: that many in all, shared by the root of the keys that reach a level.
+    """Return bits_per_key · k each (flat), or in all, shared by the root of the keys that reach a level (tapered).
 
     The noise of a key is the sum over its levels of the load there, about n_b/s_b; for a given Σ s_b the sum of
     n_b/s_b is least where s_b is proportional to √n_b.
@@ -346,7 +346,7 @@ def _column_sizes(spec: LayoutSpec, width: Fraction, levels: int) -> tuple[int, 
 
 
 def level_keys(spec: LayoutSpec, width: Fraction, levels: int) -> list[Fraction]:
-    """Expected number of keys that reach each level: ∫ N over the level's range of counts, divided by its width.
+    """Return the expected number of keys that reach each level: the mean of N over the level's range of counts.
 
     From the released profile where there is one, else from Markov's bound min(k, n/(w·b)).
     """
@@ -359,7 +359,7 @@ def level_keys(spec: LayoutSpec, width: Fraction, levels: int) -> list[Fraction]
 
 
 def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
-    """Integral from 0 to ``upto`` of the line through the knots (constant after the last)."""
+    """Return the integral from 0 to ``upto`` of the line through the knots (constant after the last)."""
     total = Fraction(0)
     for (left, a), (right, b) in pairwise(knots):
         if upto <= left:
@@ -372,7 +372,7 @@ def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
 
 
 def _whole_words(bits: Fraction) -> int:
-    """Rounded up to whole 64-bit words, within what a column may have."""
+    """Round up to whole 64-bit words, within the limits of a column."""
     return min(max(ceil(bits / _WORD), 1) * _WORD, _LARGEST_COLUMN)
 
 

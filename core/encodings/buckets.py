@@ -65,7 +65,7 @@ _STEPS = tuple(Fraction(eighths, 8) for eighths in (2, 4, 6, 8))
 
 
 def classes(max_contributions: int) -> int:
-    """R for Gaussian noise: a power of two from 128·C on.
+    """Return R for Gaussian noise: a power of two of at least 128·C.
 
     >>> classes(20)
     4096
@@ -107,7 +107,7 @@ class BucketsLayout(Layout):
         return 1  # of all levels
 
     def describe(self) -> str:
-        """In a few words."""
+        """Return a description in a few words."""
         return (
             f"{self.size:,} buckets with {self.noise} noise of scale {float(self.scale):.4g},"
             f" in steps of {self.step}"
@@ -117,7 +117,7 @@ class BucketsLayout(Layout):
         return {"noise": self.noise, "scale": show(self.scale), "step": self.step, "buckets": self.size}
 
     def check_privacy(self, spec: LayoutSpec) -> None:
-        """The scale is the one that the whole release was given; the plan checks what that costs."""
+        """Check that the scale is that of the whole release; the plan checks what it costs."""
         if (self.noise, self.scale) != (spec.noise, spec.scale):
             raise ParameterError(f"Plan: noise of buckets is not {spec.noise} of the planned scale")
         if self.noise == "gaussian" and self.size % classes(spec.max_contributions):
@@ -127,7 +127,7 @@ class BucketsLayout(Layout):
             )
 
     def positions(self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The bucket of each key."""
+        """Return the bucket of each key."""
         return column_positions(fingerprints, seeds[0], self.size).astype(np.int64)
 
     @property
@@ -136,7 +136,7 @@ class BucketsLayout(Layout):
         return integer_code.LARGEST // self.step
 
     def length(self, block: int) -> int:
-        """How many buckets a block has."""
+        """Return how many buckets a block has."""
         return min(BLOCK, self.size - block * BLOCK)
 
     # --- release ----------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class BucketsLayout(Layout):
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
     ) -> Iterator[tuple[int, CellPart]]:
-        """For each block the buckets that get something, and how much."""
+        """Yield for each block the buckets that get something, and how much."""
         held = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         for _, part in shards:
             held.append((self.positions(part.fingerprints, seeds), part.counts))
@@ -179,10 +179,10 @@ class BucketsLayout(Layout):
         return None
 
     def check_sums(self, sums: tuple[int, ...]) -> None:
-        """Any sum is possible: buckets have noise of either sign."""
+        """Accept any sum: buckets have noise of either sign."""
 
     def levels(self, block: int, content: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """(noisy sum)/step, rounded, of every bucket of a block."""
+        """Return (noisy sum)/step, rounded, of every bucket of a block."""
         levels = integer_code.decode(content, self.length(block))
         if max(int(levels.max(initial=0)), -int(levels.min(initial=0))) > self._most:
             raise FormatError("a block of buckets has a number that is too large")
@@ -194,7 +194,7 @@ class BucketsLayout(Layout):
     def look_up(
         self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], read: ReadBlock
     ) -> NDArray[np.int64]:
-        """(N, 2): the bucket of each key, and its level."""
+        """Return (N, 2): the bucket of each key, and its level."""
         places = self.positions(fingerprints, seeds)
         found = np.zeros(len(places), np.int64)
         order = np.argsort(places)
@@ -236,11 +236,11 @@ class Buckets(Encoding):
     noisy = True
 
     def threshold_share(self, *, texts: bool) -> Fraction:
-        """Without sizes: at δ = 0 most for the buckets; at δ > 0 only listed keys have names, so more for the list."""
+        """Return the list's share without sizes: small at δ = 0; larger at δ > 0, where only listed keys have names."""
         return Fraction(9, 13) if texts else Fraction(2, 5)
 
     def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
-        """Of an unbiased estimate: noise, rounding, and the other keys below the threshold in the same bucket."""
+        """Return the error of an unbiased estimate: noise, rounding, and other keys of the same bucket."""
         assert isinstance(layout, BucketsLayout)
         noise = noise_of(layout.noise).variance(layout.scale)
         return noise + Fraction(layout.step**2, 12) + Fraction(_squares(spec), layout.size)
@@ -271,12 +271,12 @@ class Buckets(Encoding):
         return BucketsLayout(noise.name, scale, step, size)
 
 
-# The integer code takes up to a twentieth more than what `_bits_of_noise` reckons with.
+# The integer code takes up to a twentieth more than `_bits_of_noise` assumes.
 _USED = Fraction(19, 20)
 
 
 def _layout(spec: LayoutSpec, scale: Fraction, step: int) -> BucketsLayout:
-    """As many buckets as fit the bits that were asked for."""
+    """Return a layout with as many buckets as fit the requested bits."""
     bits = spec.options["bits_per_key"] * spec.keys * _USED - _bits_of_counts(spec)
     buckets = max(bits / _bits_of_noise(spec.noise, scale / step), Fraction(spec.keys, 2))
     unit = classes(spec.max_contributions) if spec.noise == "gaussian" else 64
@@ -285,13 +285,13 @@ def _layout(spec: LayoutSpec, scale: Fraction, step: int) -> BucketsLayout:
 
 
 def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
-    """About how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
+    """Return about how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
     doublings = Fraction(int(max(2 * ratio, Fraction(8, 5)) ** 16).bit_length() - 1, 16) - 1
     return noise_of(noise).bits_at_one + doublings
 
 
 def _squares(spec: LayoutSpec) -> int:
-    """About the sum of squares of the counts below the threshold, by the released profile or by their mean."""
+    """Return about the sum of squares of the counts below the threshold, by the released profile or by their mean."""
     if not spec.profile:
         return spec.records * min(spec.threshold, 4 * -(-spec.records // spec.keys))
     reached = monotone(spec.profile, spec.keys)
@@ -302,7 +302,7 @@ def _squares(spec: LayoutSpec) -> int:
 
 
 def _bits_of_counts(spec: LayoutSpec) -> int:
-    """About how many bits more the buckets take because of what is in them: two a doubling above the noise.
+    """Return about how many bits more the buckets take for their content: two per doubling above the noise.
 
     Keys with a count of at least t = scale·2^i, by the released profile or else by Markov's bound, cost 2 bits each.
     """

@@ -39,7 +39,7 @@ U8 = NDArray[np.uint8]
 
 
 def encode(numbers: NDArray[np.int64]) -> U8:
-    """The bytes of these numbers (a function of them alone).
+    """Return the bytes of these numbers (a function of them alone).
 
     >>> decode(encode(np.array([3, -1, 0, 1000])), 4)
     array([   3,   -1,    0, 1000])
@@ -64,7 +64,7 @@ def encode(numbers: NDArray[np.int64]) -> U8:
 
 
 def decode(content: U8, count: int) -> NDArray[np.int64]:
-    """The ``count`` numbers whose bytes are ``content``; FormatError where there are none."""
+    """Return the ``count`` numbers whose bytes are ``content``; raise FormatError if there are none."""
     if len(content) < _HEADER:
         raise FormatError(f"a block of buckets has {len(content)} bytes, its header alone has {_HEADER}")
     k = int(content[0])
@@ -91,7 +91,7 @@ def decode(content: U8, count: int) -> NDArray[np.int64]:
 
 
 def _fewest_bits(u: U64) -> int:
-    """The k with the fewest bits in all; beyond the length of the median number more never helps."""
+    """Return the k with the fewest bits in all; beyond the length of the median number more never helps."""
     if not len(u):
         return 0
     top = int(np.sort(u)[len(u) // 2]).bit_length()
@@ -105,7 +105,7 @@ def _fewest_bits(u: U64) -> int:
 
 
 def _extra_bits(q: U64) -> NDArray[np.int64]:
-    """e of each number of a class of 6 or more; −1 for the others."""
+    """Return e of each number of a class of 6 or more; −1 for the others."""
     out = np.full(len(q), -1, np.int64)
     long = np.flatnonzero(q >= _UNARY)
     out[long] = np.searchsorted(_POWERS, q[long] - np.uint64(_UNARY - 1), side="right") - 1
@@ -121,7 +121,7 @@ def _classes(run: U8, count: int) -> NDArray[np.int64]:
 
 
 def _pack(numbers: U64, width: int) -> U8:
-    """The ``width`` low bits of each number, one after another."""
+    """Pack the ``width`` low bits of each number, one after another."""
     bits = numbers[:, None] >> np.arange(width, dtype=np.uint64) & np.uint64(1)
     return np.packbits(bits.astype(np.uint8).ravel(), bitorder="little")
 
@@ -136,7 +136,7 @@ def _unpack(content: U8, width: int, count: int) -> U64:
 
 
 def _pack_long(numbers: U64, widths: NDArray[np.int64]) -> U8:
-    """The ``widths[i]`` low bits of each number, one after another."""
+    """Pack the ``widths[i]`` low bits of each number, one after another."""
     starts = np.cumsum(widths) - widths
     run = np.zeros(int(widths.sum()), np.uint8)
     for bit in range(int(widths.max()) if len(widths) else 0):
@@ -146,7 +146,7 @@ def _pack_long(numbers: U64, widths: NDArray[np.int64]) -> U8:
 
 
 def _unpack_long(content: U8, widths: NDArray[np.int64]) -> U64:
-    """Numbers from 2^width on whose low bits stand one after another in ``content``, which they fill."""
+    """Return numbers of at least 2^width whose low bits fill ``content``, one after another."""
     total = int(widths.sum())
     run = np.unpackbits(content, bitorder="little")
     if len(content) != -(-total // 8) or run[total:].any():

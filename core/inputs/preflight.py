@@ -34,18 +34,18 @@ def read_item(item: WorkItem, plan: InputPlan, opener: Opener = open_local) -> I
         raise InputError(f"{item.path}: cannot be read: {first_line(problem)}") from None
 
 
-# Files whose first block is read; where there are more, so many of them are, spread over all.
+# At most this many files have their first block read, spread over all files.
 _MAX_FILES = 64
 _BLOCK_BYTES = 1 << 20
-# Where a filter leaves out all of the first block, so many further ones are read.
+# If a filter leaves nothing of the first block, this many further ones are read.
 _MAX_BLOCKS = 16
-# Reasons hold numbers ("7 fields instead of 2"), so they could be many; so many are name apart.
+# Reasons hold numbers ("7 fields instead of 2"), so there could be many; at most this many are listed separately.
 _MAX_REASONS = 1000
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on the input: at most this share of rejected records, and at least so many accepted ones."""
+    """Limits on the input: at most this share of rejected records, and at least this many accepted ones."""
 
     max_rejected_share: Fraction = Fraction(1, 20)
     min_rows: int = 1

@@ -37,7 +37,7 @@ BLOCK_BYTES = 16 << 20
 ITEM_BYTES = 64 << 20
 # A longer line is not a record; it is rejected without being held in memory.
 MAX_LINE_BYTES = 64 << 20
-# Rejected records carry their first bytes only, and an item shows at most so many of them.
+# Rejected records carry their first bytes only, and an item shows at most this many of them.
 MAX_REJECTED_BYTES, MAX_REJECTED_SHOWN = 2000, 1000
 
 #: rejected records. Exact and private: for the operator alone.
@@ -122,7 +122,7 @@ class Source:
         return {name: kind for name, kind in used.items() if name not in self.texts}
 
     def option(self, kind: type[T]) -> T:
-        """The options of a format, as given or by default."""
+        """Return the options of a format, as given or by default."""
         return next((given for given in self.options if isinstance(given, kind)), None) or kind()
 
 

@@ -272,7 +272,7 @@ def _whole_multiples(values: NDArray[Any], lower: int, last: int) -> I64:
 
 
 def count_cells(multiples: I64, counts: I64, params: ClipParams, sensitivity: Sensitivity) -> ExactVector:
-    """Counters that add up over parts: records and values by cell of the grid, values in two halves.
+    """Return counters that add up over parts: records and values by cell of the grid, values in two halves.
 
     ``sensitivity`` is that of ``counts``.
     """
@@ -341,7 +341,7 @@ def release_clipped(
 
 
 def clip_column(column: Any, params: ClipParams, key: ReleaseKey | None = None) -> Clipped:
-    """Clip a whole column whose rows are one user each (or are bounded to C a user already).
+    """Clip a whole column whose rows are one user each, or are bounded to C per user already.
 
     >>> params = ClipParams(epsilon="20", stop=1000)
     >>> found = clip_column([10, 20, 30] * 200, params, ReleaseKey(bytes(32)))

@@ -1,4 +1,4 @@
-"""Which cell of a finite public domain a key belongs to, and the queries that speak about cells by name.
+"""Which cell of a finite public domain a key belongs to, and queries that name cells.
 
 Three kinds: a list of keys (`KeyDomain`; also the heavy keys of a released sketch), buckets of hashed keys
 (`BucketDomain`), and ranges of a numeric key (`RangeDomain`). A key outside the domain belongs to no cell: what
@@ -213,7 +213,7 @@ class BucketDomain(FiniteDomain):
 
 
 class RangeDomain(FiniteDomain):
-    """Ranges [e₀, e₁), [e₁, e₂), … of a numeric key; a key that is no number, or outside, is in no cell.
+    """Ranges [e₀, e₁), [e₁, e₂), … of a numeric key; a key that is not a number, or outside, has no cell.
 
     >>> RangeDomain([0, 10, 20]).row({"between": [5, 20]}, "query")[0] == GRID // 2
     np.True_

@@ -1,1 +1,1 @@
-"""The one door to randomness, exact samplers, and the noises that a release can use."""
+"""The only source of randomness, exact samplers, and the noises that a release can use."""

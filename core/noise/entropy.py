@@ -58,7 +58,7 @@ class BitSource:
 
     def take(self, n: int) -> NDArray[np.uint8]:
         """Return the next ``n`` bytes of the stream."""
-        out = np.empty(n + 15, dtype=np.uint8)  # update_into wants room for one block less a byte
+        out = np.empty(n + 15, dtype=np.uint8)  # update_into needs space for one more block less one byte
         written = self._stream.update_into(np.zeros(n, dtype=np.uint8).data, out.data)
         return out[:written]
 

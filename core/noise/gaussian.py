@@ -218,7 +218,7 @@ class GaussianNoise(Noise):
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
     ) -> tuple[Fraction, ...]:
-        """The vectors are one mechanism of all of ε; the parts say how 1/σ² is divided, as near as `_RATIOS` can."""
+        """Treat the vectors as one mechanism of all of ε; the parts say how 1/σ² is divided, to within `_RATIOS`."""
         weights: tuple[int, ...] = (1,)
         if len(epsilons) == 2:
             wanted = epsilons[1] / epsilons[0]

@@ -100,7 +100,7 @@ def discrete_factor(iv: Any, vectors: tuple[NoisyVector, ...]) -> Any:
 def gdp_delta(
     vectors: tuple[NoisyVector, ...], epsilon: Fraction, pure: tuple[Fraction, ...] = ()
 ) -> Fraction:
-    """Privacy map: return an upper bound of δ at ``epsilon``.
+    """Return (privacy map) an upper bound of δ at ``epsilon``.
 
     Args:
         vectors: what noise is added to, in any order; later ones may depend on earlier results.

@@ -177,7 +177,7 @@ class GaussianLaw(NoiseLaw):
         return np.asarray(np.cos(np.multiply.outer(at, z)) @ self.pmf(z))
 
     def selected(self, values: Floats, cut: int) -> Floats:
-        # Σ_{z ≥ a} z·e^(−z²/2σ²) telescopes but for the trapezium's error, below 1e−3·σ from σ = 2 on.
+        # Σ_{z ≥ a} z·e^(−z²/2σ²) telescopes up to the trapezium's error, below 1e−3·σ from σ = 2 on.
         return np.where((values == cut) | (values == cut - 1), self.variance / 2.0, 0.0)
 
     def log_moment(self, at: float) -> float:

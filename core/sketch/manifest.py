@@ -60,7 +60,7 @@ class FileEntry:
 
     @classmethod
     def of(cls, name: str, content: bytes | memoryview) -> FileEntry:
-        """The entry of a file with this content."""
+        """Return the entry of a file with this content."""
         return cls(name, len(content), hashlib.sha256(content).hexdigest())
 
 
@@ -80,7 +80,7 @@ class Manifest:
         check_name(self.release, "the name of a release")
 
     def to_bytes(self) -> bytes:
-        """The file's content: canonical JSON with a checksum of itself."""
+        """Return the file's content: canonical JSON with a checksum of itself."""
         body = self._body()
         body["checksum"] = _checksum(body)
         return (json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -190,7 +190,7 @@ class Manifest:
                 )
 
     def expected_files(self) -> dict[str, int | None]:
-        """Names, and sizes where the encoding fixes them, of all files but the manifest."""
+        """Return names, and sizes where the encoding fixes them, of all files but the manifest."""
         out: dict[str, int | None] = {HEAVY_NAME: None}
         layout = self.plan.layout
         if layout is None:

@@ -398,7 +398,7 @@ class Sketch:
         return Total(estimate, low, high, level, keys, assumes)
 
     def _place(self, prints: Fingerprints) -> Fingerprints:
-        """Fingerprints in the domain of the release."""
+        """Return fingerprints in the domain of the release."""
         return self.plan.selection.place(prints, self.plan.domain_bits)
 
     @property
@@ -409,18 +409,18 @@ class Sketch:
     def _look_up(
         self, prints: Fingerprints, texts: pa.LargeBinaryArray
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
-        """For each distinct key: its value if heavy, whether it is, and what the encoding shows of it."""
+        """Return for each distinct key its value if heavy, whether it is, and what the encoding shows."""
         return *self._heavy_values(self._place(prints), texts), self._find(prints)
 
     def _find(self, prints: Fingerprints) -> NDArray[Any]:
-        """What the encoding shows of each key."""
+        """Return what the encoding shows for each key."""
         assert self.plan.layout is not None
         return self.plan.layout.look_up(self._place(prints), self.manifest.seeds, self._storage.block)
 
     def _heavy_values(
         self, prints: Fingerprints, texts: pa.LargeBinaryArray
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The noisy count of each key where it is heavy, and whether it is."""
+        """Return the noisy count of each key where it is heavy, and whether it is."""
         listed = self._storage.heavy
         held, values, names = listed.fingerprints, listed.values, listed.texts
         if not len(held):
@@ -434,7 +434,7 @@ class Sketch:
     def _estimate_listed(
         self, values: NDArray[np.int64], listed: NDArray[np.bool_], level: float
     ) -> list[NDArray[Any]]:
-        """Estimates from listed values alone; a key that is not listed is below what is listed, or not public."""
+        """Return estimates from listed values alone; a key that is not listed is below the threshold, or not public."""
         half, plan = self._noise.interval(level), self.plan
         estimate = np.where(listed, values.astype(np.float64), np.nan)
         low, high = estimate - half, estimate + half
@@ -451,7 +451,7 @@ class Sketch:
         return middle, middle - half, middle + half
 
     def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Interval of each listed key, which hold at once, and the probability that it is real."""
+        """Return intervals of all listed keys, which hold at once, and the probability that each is real."""
         prints, values = self._storage.heavy.fingerprints, self._storage.heavy.values
         if self.plan.layout is None or not self._joint:
             check_among(max(len(values), 1), level)
@@ -462,7 +462,7 @@ class Sketch:
         return low, high, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
 
     def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The probability that each listed key is in the data, from the list alone: certain but for fingerprints."""
+        """Return the probability that each listed key is in the data, from the list alone: 1 if it has its text."""
         if self.plan.domain_bits is None or not len(values):
             return np.ones(len(values))
         above = len(values) - np.searchsorted(np.sort(values), values, side="left")
@@ -470,7 +470,7 @@ class Sketch:
         return 1.0 - np.minimum(false / above, 1.0)
 
     def _name(self, prints: Fingerprints, keys: Any) -> pa.Array:
-        """The candidate with each fingerprint, or null."""
+        """Return the candidate with each fingerprint, or null."""
         texts = self._encode(keys).values
         placed = self._place(hash_bytes(texts))
         order = np.argsort(placed, kind="stable")
@@ -514,7 +514,7 @@ def _match_texts(
     names: pa.LargeBinaryArray,
     texts: pa.LargeBinaryArray,
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """A key is listed only if its very text is: texts with one fingerprint are sorted, so look among them."""
+    """Compare texts: a key is listed only if its text is. Texts with one fingerprint are sorted."""
     at, listed = at.copy(), listed.copy()
     for i in np.flatnonzero(listed):
         text, first = texts[int(i)].as_py(), int(at[i])
@@ -526,7 +526,7 @@ def _match_texts(
 
 
 def _several(keys: Any) -> Any:
-    """A column of keys, of which a single text, number or date is one too."""
+    """Return a column of keys; a single text, number or date is a column of one."""
     keys = keys.as_py() if isinstance(keys, pa.Scalar) else keys
     if isinstance(keys, np.generic):
         return np.array([keys])
@@ -534,7 +534,7 @@ def _several(keys: Any) -> Any:
 
 
 def _as_text(values: pa.LargeBinaryArray) -> pa.Array:
-    """Keys as text where all are UTF-8, else as bytes."""
+    """Return keys as text if all are UTF-8, otherwise as bytes."""
     try:
         text = values.cast(pa.large_string())
         text.validate(full=True)

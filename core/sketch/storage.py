@@ -53,7 +53,7 @@ class BlockFile:
 
     @classmethod
     def of(cls, number: int, blocks: Sequence[EncodedBlock]) -> BlockFile:
-        """The file that holds these blocks, in their order."""
+        """Return the file that holds these blocks, in their order."""
         contents = [block.content.tobytes() for block in blocks]
         index = (len(content).to_bytes(8, "little") + sha256(content).digest() for content in contents)
         sums = np.sum([block.sums for block in blocks], axis=0)
@@ -86,7 +86,7 @@ def write_sketch(
 
 
 def added_up(sums: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The sums of all files together."""
+    """Return the sums of all files together."""
     return tuple(map(sum, zip(*sums, strict=True)))
 
 
@@ -134,7 +134,7 @@ class Storage:
         return read_heavy(content, manifest.plan, manifest.heavy_rows, self.path / HEAVY_NAME)
 
     def block(self, index: int) -> NDArray[np.uint8]:
-        """The released bytes of a block."""
+        """Return the released bytes of a block."""
         starts, digests = self._index
         file = index // BLOCKS_PER_FILE
         before = starts[file * BLOCKS_PER_FILE]
@@ -205,7 +205,7 @@ class Storage:
             os.close(handle)
 
     def _checked(self, name: str) -> bytes:
-        """A file that is read whole, if its digest is right."""
+        """Return a file that is read whole, if its digest is right."""
         (entry,) = (entry for entry in self.manifest.files if entry.name == name)
         os.close(self._open(entry))
         content = _read(self.path / name, most=entry.size)
@@ -219,7 +219,7 @@ class Storage:
             )
 
     def _open(self, entry: FileEntry) -> int:
-        """A handle on a file that is there with the stated size."""
+        """Open a file that exists with the stated size."""
         where = self.path / entry.name
         try:
             handle = _open_regular(where)
@@ -235,7 +235,7 @@ class Storage:
 
 
 def _adds_up(lengths: NDArray[np.uint64], sizes: list[int]) -> bool:
-    """Whether the blocks of each file are as long as the file."""
+    """Return whether the blocks of each file are as long as the file."""
     if int(lengths.max(initial=0)) > 1 << 40:
         return False
     whole = lengths.astype(np.int64)
@@ -244,7 +244,7 @@ def _adds_up(lengths: NDArray[np.uint64], sizes: list[int]) -> bool:
 
 
 def _open_regular(where: Path) -> int:
-    """A handle on a regular file: a FIFO would wait for ever, a device may have no end."""
+    """Open a regular file: a FIFO would wait for ever, a device may have no end."""
     try:
         if not stat.S_ISREG(os.stat(where).st_mode):
             raise FormatError(f"{where}: is not a regular file")
@@ -260,7 +260,7 @@ def _open_regular(where: Path) -> int:
 
 
 def _read(where: Path, most: int) -> bytes:
-    """All of a regular file of at most so many bytes."""
+    """Read all of a regular file of at most so many bytes."""
     handle = _open_regular(where)
     with open(handle, "rb") as file:
         size = os.fstat(handle).st_size

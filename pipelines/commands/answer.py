@@ -32,7 +32,7 @@ def command(config: str, queries: str | None, keys: tuple[str, ...], **options: 
 
 
 def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str, output: str | None) -> None:
-    """Post-processing of a released hypothesis: no data, no budget, no Beam."""
+    """Answer from a released hypothesis: post-processing, without data, budget or Beam."""
     import pyarrow as pa
 
     from hushgram.errors import InputError

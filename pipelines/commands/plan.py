@@ -178,6 +178,6 @@ def _show(population: Population, found: list[Prediction], best: Prediction, why
     rows = [{new: row[old] for new, old in columns.items()} for row in rows_of(found)]
     print_table(pa.Table.from_pylist([{**row, "kept": f"{row['kept']:.0%}"} for row in rows]), "table")
     print_line()
-    print_line("errors are root mean square, at a true count of so many records")
+    print_line("errors are root mean square errors at true counts of 10, 100, …")
     print_line()
     print_lines([("best", why), *prediction_lines(best, population)])

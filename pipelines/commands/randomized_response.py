@@ -12,7 +12,7 @@ __all__ = ["command"]
 
 @click.group("randomized-response")
 def command() -> None:
-    """Randomized response in the local model: flip secret bits where they are read, then ask anything linear."""
+    """Flip secret bits where they are read (randomized response, local model), then ask linear queries."""
 
 
 command.add_command(job_command("randomized-response", "randomize"))
@@ -44,7 +44,7 @@ def ask(
     style: str,
     output: str | None,
 ) -> None:
-    """How many records of TABLE have a secret bit, with a Hoeffding interval. Costs nothing."""
+    """Estimate how many records of TABLE have a secret bit, with a Hoeffding interval. Spends no budget."""
     from hushgram.mechanisms.randomized_response.table import ResponseTable
 
     opened = ResponseTable.open(table)

@@ -159,7 +159,7 @@ def read_document(path: str | Path, overrides: Iterable[str] = ()) -> Document:
 
 
 def _parse_override(text: str) -> tuple[Location, Any]:
-    """``"privacy.epsilon=0.5"`` → (("privacy", "epsilon"), Decimal("0.5"))."""
+    """Parse ``"privacy.epsilon=0.5"`` → (("privacy", "epsilon"), Decimal("0.5"))."""
     name, equals, value = text.partition("=")
     location = tuple(name.strip().split("."))
     if not equals or not all(location):

@@ -45,6 +45,6 @@ JOBS = {
 
 
 def job_class(name: str) -> type[Job[Any]]:
-    """The job behind a name; imports its module, which imports no Beam."""
+    """Return the job with a name; import its module, which imports no Beam."""
     found: type[Job[Any]] = import_module(JOBS[name][0]).JOB
     return found

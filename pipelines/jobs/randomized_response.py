@@ -111,7 +111,7 @@ class ResponseConfig(JobConfig):
     @field_validator("secrets", mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        """``churned: churned`` is short for ``churned: {column: churned}``."""
+        """Accept ``churned: churned``, short for ``churned: {column: churned}``."""
         if isinstance(value, list):
             return {name: {"column": name} for name in value}
         if not isinstance(value, dict):

@@ -48,7 +48,7 @@ _HEADERS = {
 
 
 def make_app(sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> Starlette:
-    """The application behind ``http://127.0.0.1:port/token/``; each sketch has a name."""
+    """Return the application behind ``http://127.0.0.1:port/token/``; each sketch has a name."""
     app = Starlette(routes=[Route("/{rest:path}", _Pages(sketches, token, port), methods=["GET", "POST"])])
     app.router.redirect_slashes = False  # it would answer before the host is looked at
     return app
@@ -159,7 +159,7 @@ def _no(status: int, error: str) -> JSONResponse:
 
 
 def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
-    """Rows, totals, for how many keys intervals hold at once, and where each sketch's answers stand in a row."""
+    """Return rows, totals, for how many keys intervals hold at once, and where each sketch's answers are in a row."""
     keys, *numbers = table.columns
     columns = [[printable(key) for key in keys.to_pylist()], *map(_plain, numbers)]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -175,7 +175,7 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _csv(table: pa.Table) -> Response:
-    """For spreadsheets: what they would run as a formula has a quote in front; `hushgram query` gives keys exactly."""
+    """Return CSV for spreadsheets: formulas get a quote in front; `hushgram query` gives keys exactly."""
     return Response(csv_bytes(table, safe=True), media_type="text/csv")
 
 
@@ -186,7 +186,7 @@ _LONGEST_START = 256  # bytes of a first line in which the token stands
 
 
 def serve(app: Any, token: str, listener: socket.socket) -> None:
-    """Serve ``app`` on a listening socket until the process is told to end."""
+    """Serve ``app`` on a listening socket until the process is interrupted."""
     config = uvicorn.Config(
         app, http=_guarded(token), ws="none", log_level="error", access_log=False, server_header=False
     )

@@ -133,7 +133,7 @@ def _row(key: str, value: float, low: float, high: float, top: float) -> dict[st
 
 
 def _distribution(sketch: Sketch) -> Markup | None:
-    """Keys with at least t records against t, with the band of the noise; both axes logarithmic."""
+    """Draw keys with at least t records against t, with the band of the noise; both axes logarithmic."""
     sizes = sketch.plan.sizes
     counts, number = sketch.distribution()
     above = np.cumsum(number[::-1])[::-1]
@@ -146,7 +146,7 @@ def _distribution(sketch: Sketch) -> Markup | None:
     reach, threshold = per * sketch.decoder.released.noise.radius(_LEVEL), per * sketch.plan.threshold
 
     def band(t: float, n: float) -> tuple[float, float]:
-        """By the noise of the sizes; well above the threshold by the list, whose values have noise of their own."""
+        """Return the band by the noise of the sizes; well above the threshold by that of the listed values."""
         low, high = n - noise, n + noise
         if t - reach > threshold + reach:
             below = np.searchsorted(values, (t + reach, t - reach))
@@ -299,7 +299,7 @@ def make_plan_chart(population: Population, found: Sequence[Prediction], best: P
 
 
 def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
-    """Mean relative error against C, where several were tried."""
+    """Draw the mean relative error against C, if several were tried."""
     lines: list[Line] = []
     for kind in dict.fromkeys((one.params.encoding, one.params.noise) for one in found):
         points = sorted(
@@ -323,7 +323,7 @@ def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
 
 
 def _chart(best: Prediction, found: Sequence[Prediction]) -> Chart:
-    """Relative error against the count, for the settings of the recommended ε and C."""
+    """Draw the relative error against the count, for the settings of the recommended ε and C."""
     chosen = [
         one
         for one in found

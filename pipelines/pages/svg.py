@@ -39,7 +39,7 @@ _FILE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="
 
 
 def human(value: float) -> str:
-    """A number on an axis: 1, 10, 1k, 2.5M.
+    """Return a number as an axis shows it: 1, 10, 1k, 2.5M.
 
     >>> [human(x) for x in (0, 3, 1000, 2_500_000, 0.5)]
     ['0', '3', '1k', '2.5M', '0.5']
@@ -67,14 +67,14 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where a value lies, from 0 to 1; outside values at the ends."""
+        """Return where a value lies on the axis, from 0 to 1; values outside are at the ends."""
         low, high = self.low, max(self.high, self.low * 1.000001 + 1e-12)
         if self.log:
             value, low, high = (math.log(max(x, self.low)) for x in (value, low, high))
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
     def ticks(self) -> list[float]:
-        """A few round numbers."""
+        """Return a few round numbers for the ticks."""
         if self.log:
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             every = max(1, (last - first) // 6)
@@ -118,7 +118,7 @@ class Chart:
     legend: tuple[float, float] = (0.0, 1.0)
 
     def svg(self) -> str:
-        """The picture as an <svg> element."""
+        """Return the picture as an <svg> element."""
         size = f"0 0 {_WIDTH} {_HEIGHT}"
         inside = "".join(self._inside())
         return (
@@ -137,7 +137,7 @@ class Chart:
         return parts + self._legend()
 
     def file(self) -> str:
-        """The picture as a file of its own."""
+        """Return the picture as a file of its own."""
         return as_file(self.title, "".join(self._inside()))
 
     def _at(self, x: float, y: float) -> tuple[float, float]:

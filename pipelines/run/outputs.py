@@ -158,7 +158,7 @@ class StoreOutput:
         self._delete(lambda folder: is_dead_work(folder) or (held and folder.startswith(stem)))
 
     def _delete(self, selected: Callable[[str], bool]) -> None:
-        with contextlib.suppress(Exception):  # leftovers are no reason to fail; the next run tries again
+        with contextlib.suppress(Exception):  # leftovers do not make a run fail; the next run tries again
             left = [
                 path
                 for path in _listed(f"{self._parent}/.*.hushgram-*/*")

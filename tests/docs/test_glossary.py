@@ -20,13 +20,16 @@ PAGES = [
     ROOT / "SECURITY.md",
     ROOT / "core/sketch/FORMAT.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs/notebook.ipynb",
 ]
 
 #: words that must not occur in help, docs or public names → what to write instead
 REPLACED = {
     r"set(ting)? aside": "rejected records",
     r"told apart": "significantly above 0",
-    r"\w+ is no [A-Z]\w+": "is not a …",
+    r"(?<!here )(is|are) no (?!longer|more|less)\w+": "is not a …",
+    r"but for": "except",
+    r"(doors?|houses?|rooms?|worth|anew)": "(plain words)",
     r"(bits|bytes|counters) a (key|cell|bit)": "bits per key",
     r"per cent": "%",
     r"made[- ]up": "synthetic",
@@ -103,6 +106,31 @@ NAMES = list(public_names())
 def test_replaced_words_are_gone_from_help_and_docs(word: str) -> None:
     found = [where for where, text in HELP + DOCS if re.search(rf"\b{word}\b", text)]
     assert not found, f"write {REPLACED[word]!r} instead"
+
+
+#: how a docstring of a function does not begin: with a noun phrase, or a question
+NOT_A_VERB = ("What", "Who", "How", "Whether", "Where", "The", "A", "An", "About")
+#: packages whose docstrings all begin with a verb
+VERBS_FIRST = (
+    "core/decoding", "core/encodings", "core/inputs", "core/contributions", "core/noise", "core/planner.py",
+    "core/sketch/reader.py", "core/mechanisms/randomized_response", "pipelines", "transforms",
+)  # fmt: skip
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield (function, docstring) of all functions of `VERBS_FIRST` except properties, which are nouns."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            where = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef) and where.startswith(VERBS_FIRST):
+                    told = ast.get_docstring(node)
+                    if told and not any("property" in ast.unparse(one) for one in node.decorator_list):
+                        yield f"{where}:{node.lineno} {node.name}", told
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    assert not [where for where, told in docstrings() if told.split()[0].strip(".,:;") in NOT_A_VERB]
 
 
 def test_replaced_names_are_gone() -> None:

@@ -145,7 +145,7 @@ class ArraysCoder(_KindCoder):
 
 
 class ContributionsCoder(ArraysCoder):
-    """24 bytes a row at δ = 0; 20 and each text once at δ > 0."""
+    """Encode 24 bytes per row at δ = 0; 20 and each text once at δ > 0."""
 
     kind = Contributions
 

@@ -39,7 +39,7 @@ __all__ = [
 
 #: Rows that wait to be merged.
 MAX_PENDING = 1 << 21
-# One shard of users for so many bytes of input keeps a shard near half a million rows.
+# One shard of users per this many bytes of input keeps a shard near half a million rows.
 _BYTES_PER_SHARD = 8 << 20
 _MIN_SHARDS, _MAX_SHARDS = 4, 4096
 

@@ -293,7 +293,7 @@ def _canonical(value: Any, name: str) -> bytes:
 
 # --- batches of a good size -----------------------------------------------------------------------------------------
 
-# Small batches are put together up to this many rows, and large tables taken in pieces of so many.
+# Small batches are put together up to this many rows, and large tables are split into pieces of as many.
 _MIN_ROWS, _MAX_ROWS = 1 << 17, 1 << 20
 
 

@@ -15,7 +15,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """The format called `name`."""
+    """Return the format called `name`."""
     try:
         return FORMATS[name]
     except KeyError:

@@ -5,7 +5,7 @@ part of it. Its fields stand between delimiters. A field that begins with a quot
 or the line's end, and holds quotes doubled; anywhere else a quote is text. A line that is not so (a quote never closed,
 text after a closing quote, a carriage return inside) is rejected, and reading goes on with the next line.
 
-An empty field is a missing value: CSV has no other way to say so.
+An empty field is a missing value: CSV cannot express it otherwise.
 
 Where values may hold newlines, a record may span lines, up to MAX_SPAN_BYTES. If no record in that reach begins with
 a line (its quote is still open there, or at the end of the file), that line alone is rejected. What cannot be
@@ -38,7 +38,7 @@ from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects,
 
 __all__ = ["FORMAT", "MAX_SPAN_BYTES", "CsvOptions", "Records"]
 
-# A quote that is never closed costs at most so many bytes of other lines.
+# A quote that is never closed costs at most this many bytes of other lines.
 MAX_SPAN_BYTES = 1 << 20
 # A block that pyarrow refuses is halved down to this size before it is read record by record.
 _SLOW_BYTES = 1 << 18

@@ -31,12 +31,12 @@ __all__ = ["FORMAT", "PRESETS", "LogOptions", "preset_columns", "preset_patterns
 # | `access-log` | ip, time, method, path, status, bytes, referer, agent: Common or Combined Log Format |
 # | `common-log` | the same without referer and agent, and nothing behind them |
 # | `vhost_combined` | vhost and port before those of `access-log` (Apache's vhost_combined) |
-# | `w3c` | those that the file's first ``#Fields:`` line names (IIS); lines that begin with # are no records |
+# | `w3c` | those that the file's first ``#Fields:`` line names (IIS); lines that begin with # are not records |
 #
 # ``-`` means that there is no value. A preset checks what it can: the client of `access-log` is an address or a name
-# without a port, and what follows it is no address, so that lines of another preset do not match.
+# without a port, and what follows it is not an address, so that lines of another preset do not match.
 
-# An address or name; with colons only as in IPv6, so that host:port is none. What follows it (identd) is no address.
+# An address or name; with colons only as in IPv6, so that host:port is none. What follows (identd) is not an address.
 _NAME, _IPV6, _IDENT = r"[^\s:]+", r"[^\s:]*:[^\s:]*:\S*", r" [^\s.:]+ "
 # The request line is METHOD path PROTOCOL; quotes inside a field are escaped with a backslash.
 _LINE = (

@@ -97,7 +97,7 @@ class RandomizedResponseParams:
 
 
 def privacy_map(params: RandomizedResponseParams, bits: int) -> Fraction:
-    """The ε between two tables that differ in ``bits`` bits of one record: ε₀ for each.
+    """Return the ε between two tables that differ in ``bits`` bits of one record: ε₀ for each.
 
     >>> privacy_map(RandomizedResponseParams(1, secrets=4), 2)
     Fraction(1, 2)
@@ -108,7 +108,7 @@ def privacy_map(params: RandomizedResponseParams, bits: int) -> Fraction:
 def randomize(
     bits: NDArray[np.bool_], params: RandomizedResponseParams, source: BitSource
 ) -> NDArray[np.bool_]:
-    """The released form of one column of secret bits: each flipped with probability exactly p."""
+    """Flip each bit of a column of secret bits with probability exactly p. Released."""
     packed = np.packbits(np.asarray(bits, dtype=np.bool_), bitorder="little")
     flipped = flip_bits(packed, params.probability, source)
     return np.unpackbits(flipped, count=len(bits), bitorder="little").view(np.bool_)
@@ -125,14 +125,14 @@ class ResponseEstimate:
 
     @property
     def margin(self) -> float:
-        """Half the length of the interval."""
+        """Return half the length of the interval."""
         return (self.high - self.low) / 2
 
 
 def hoeffding(
     squares: float, params: RandomizedResponseParams, confidence: Number = "0.95", queries: int = 1
 ) -> float:
-    """Half the length of the interval for a query with Σ w_i² = ``squares``, ``queries`` of them together."""
+    """Return half the length of the interval for a query with Σ w_i² = ``squares``, ``queries`` of them together."""
     level = float(rational(confidence, "confidence", "hoeffding"))
     if not 0 < level < 1:
         raise ParameterError(f"hoeffding: confidence must be between 0 and 1, got {level:g}")
@@ -149,7 +149,7 @@ def answer(
     confidence: Number = "0.95",
     queries: int = 1,
 ) -> ResponseEstimate:
-    """The answer to Σ w_i·x_i from released bits; ``weights`` left out means 1 for every record.
+    """Estimate Σ w_i·x_i from released bits; without ``weights`` every record has 1.
 
     The interval is cut to [0, Σ w_i], where every true answer lies; the value is not, so that it stays
     unbiased.
@@ -171,7 +171,7 @@ def estimate(
     confidence: Number,
     queries: int,
 ) -> ResponseEstimate:
-    """The answer from Σ w, Σ w² and Σ w·Y."""
+    """Estimate from Σ w, Σ w² and Σ w·Y."""
     flip = params.flip
     value = (lit - flip * whole) / (1 - 2 * flip)
     margin = hoeffding(squares, params, confidence, queries)
@@ -180,7 +180,7 @@ def estimate(
 
 
 def _sums(bits: NDArray[np.bool_], weights: ArrayLike | None) -> tuple[float, float, float]:
-    """Σ w, Σ w², Σ w·Y."""
+    """Return Σ w, Σ w², Σ w·Y."""
     if weights is None:
         return float(len(bits)), float(len(bits)), float(np.count_nonzero(bits))
     given = np.asarray(weights, dtype=np.float64)

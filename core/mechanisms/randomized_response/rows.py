@@ -1,9 +1,9 @@
-"""Released rows in a form that tells nothing but which rows there are.
+"""Released rows in a form that reveals only which rows there are.
 
 A table of randomized responses is a multiset of rows (public columns, randomized bits). It is written in one form:
 
     order    by a token of the row's content, a pseudorandom function under the release key; equal rows stand together
-    parts    `ROWS_PER_PART` rows each, but for the last
+    parts    `ROWS_PER_PART` rows each, except the last
 
 So the bytes of the table are a function of the release key and the multiset. The order of the input, how a secret is
 spelled, and where files, batches and bundles end have no part in it, and the shape of the table is a function of the
@@ -118,7 +118,7 @@ def _bytes(column: pa.Array) -> pa.Array:
 
 
 def _tokens(table: pa.Table, key: bytes) -> list[NDArray[np.uint64]]:
-    """A 128-bit token of each row, in two halves: of the tokens of its values."""
+    """Return a 128-bit token of each row, in two halves: of the tokens of its values."""
     values = [half for column in table.columns for half in _distinct(_bytes(one_array(column)), key)]
     joined = np.stack(values, axis=1).astype("<u8")
     rows = pa.Array.from_buffers(pa.binary(8 * len(values)), len(joined), [None, pa.py_buffer(joined)])
@@ -126,7 +126,7 @@ def _tokens(table: pa.Table, key: bytes) -> list[NDArray[np.uint64]]:
 
 
 def _distinct(values: pa.LargeBinaryArray, key: bytes) -> list[NDArray[np.uint64]]:
-    """Tokens of values, each distinct one computed once; that of null is 0."""
+    """Return tokens of values, each distinct one computed once; that of null is 0."""
     encoded = values.dictionary_encode()
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy()
     return [np.append(half, np.uint64(0))[codes] for half in user_tokens(encoded.dictionary, key)]

@@ -45,7 +45,7 @@ def _booleans(column: Any) -> NDArray[np.bool_]:
 
 
 def guarantee(params: RandomizedResponseParams) -> Guarantee:
-    """What a table promises: the bits of each record, in the local model."""
+    """Return the guarantee of a table: for the bits of each record, in the local model."""
     parts = (Event("rr", params.bit_epsilon, relation="secret bit"),) * params.secrets
     return Guarantee(parts, unit="record", relation="secret bits changed", subject="The table is")
 
@@ -57,7 +57,7 @@ def manifest_text(
     public: Sequence[str],
     parts: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """The manifest of a table, from {part: {bytes, sha256}}."""
+    """Return the manifest of a table, from {part: {bytes, sha256}}."""
     manifest = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -123,7 +123,7 @@ class ResponseTable:
         confidence: Number = "0.95",
         queries: int = 1,
     ) -> ResponseEstimate:
-        """How many records have this secret bit, among those that satisfy ``where``, each times its weight.
+        """Estimate how many records that satisfy ``where`` have this secret bit, each times its weight.
 
         ``where`` holds conditions on public columns (`hushgram.inputs.conditions`), all of which must be true.
         Text is read as the numbers or booleans that it is compared with, as in files; what is none is missing.
@@ -178,7 +178,7 @@ class ResponseTable:
 
 
 def _as_compared(part: pa.Table, kinds: Mapping[str, pa.DataType]) -> pa.Table:
-    """The part with its texts in the kinds that conditions compare them with."""
+    """Return the part with its texts in the kinds that conditions compare them with."""
     for at, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
         kind = kinds.get(name, pa.string())
         if is_text(column.type) and not is_text(kind):
