@@ -1,4 +1,4 @@
-"""Releases of every job under a fixed key: their bytes, so that a change of the house cannot change them unseen.
+"""Releases of every job under a fixed key: their bytes, so that no change of the code changes them unseen.
 
 python -m tests.pipelines.pinned DIR     prints the hashes as JSON
 
