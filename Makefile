@@ -77,6 +77,7 @@ wheel: setup    ## dist/hushgram-*.whl
 lock:           ## resolve the dependencies anew
 	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe \
 	  --extra dev --extra beam --extra pages --extra postgres --output-file requirements.lock pyproject.toml
+	@sed -i "/^hushgram @ file/,+1d" requirements.lock # which the extras name
 
 clean:
 	rm -rf $(VENV) .build build dist *.egg-info

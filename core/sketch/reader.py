@@ -28,7 +28,7 @@ from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.sketch.manifest import FileEntry
-from hushgram.sketch.storage import Storage
+from hushgram.sketch.storage import Storage, local_copy
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
@@ -87,8 +87,9 @@ class Sketch:
 
     @classmethod
     def open(cls, path: str | Path) -> Sketch:
-        """Open the sketch directory at ``path``."""
-        return cls(Storage(Path(path)))
+        """Open the sketch directory at ``path``, which is downloaded first where it is a URI (s3://, gs://)."""
+        remote = isinstance(path, str) and "://" in path
+        return cls(Storage(local_copy(str(path)) if remote else Path(path)))
 
     @property
     def plan(self) -> Plan:

@@ -8,10 +8,13 @@ A reader accepts regular files of the stated sizes, and uses nothing before its 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import mmap
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +42,7 @@ from hushgram.sketch.manifest import (
 )  # fmt: skip
 from hushgram.sparse_histogram.plan import Plan
 
-__all__ = ["BlockFile", "Storage", "added_up", "write_sketch"]
+__all__ = ["BlockFile", "Storage", "added_up", "local_copy", "write_sketch"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,34 @@ def _put(work: Path, name: str, content: bytes) -> FileEntry:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 _CHUNK = 1 << 24
+
+
+def local_copy(uri: str) -> Path:
+    """Download a sketch from an object store (s3://, gs://) into a folder that is removed when the process ends.
+
+    Credentials, region and endpoint are those that the environment states, as for other tools of the store.
+    """
+    from pyarrow import ArrowException, fs
+
+    folder = Path(tempfile.mkdtemp(prefix="hushgram-sketch-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        system, root = fs.FileSystem.from_uri(uri.rstrip("/"))
+        sizes = {MANIFEST_NAME: LARGEST_MANIFEST}
+        while sizes:
+            name, most = sizes.popitem()
+            with system.open_input_stream(f"{root}/{name}") as file:
+                content = file.read(most + 1)
+            (folder / name).write_bytes(content)
+            if name == MANIFEST_NAME:
+                files = Manifest.from_bytes(content, f"{uri}/{name}").files
+                sizes |= {entry.name: entry.size for entry in files}
+    except FileNotFoundError:
+        raise FormatError(f"{uri}: there is no such sketch") from None
+    except (OSError, ArrowException) as problem:
+        reason = (str(problem).strip().splitlines() or ["no reason given"])[0][:200]
+        raise FormatError(f"{uri}: cannot be downloaded: {reason}") from None
+    return folder
 
 
 class Storage:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
     DirectOptions,
     PipelineOptions,
@@ -147,6 +148,7 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
             f"after --, expected Beam options such as --runner=FlinkRunner, got {arguments[0]!r}"
         )
     options = _parsed(list(arguments))
+    FileSystems.set_options(options)  # the launcher lists, reads and publishes with them too
     if not is_local(options):
         check_engine(options)
         return options

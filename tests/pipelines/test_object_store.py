@@ -1,0 +1,123 @@
+"""A release from and to an object store, with the options of Beam, against a real server of its protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from hushgram.pipelines.cli import cli
+from hushgram.sketch.reader import Sketch
+
+CONFIG = """
+release: urls
+input: {{path: "{0}/in/*.parquet", user: user, key: url}}
+privacy: {{epsilon: 1, max_contributions: 4}}
+output: {{path: "{0}/out/urls.sketch"}}
+"""
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """Start a server of the S3 protocol on the loopback interface; return its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = shutil.which("moto_server", path=str(Path(sys.executable).parent))
+    assert command is not None
+    server = subprocess.Popen(
+        [command, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def client(store: str):
+    return boto3.client(
+        "s3",
+        endpoint_url=store,
+        aws_access_key_id="id",
+        aws_secret_access_key="secret",
+        region_name="us-east-1",
+    )
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_release_from_s3_to_s3_is_the_local_one(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(1)
+    users, urls = rng.integers(0, 300, 5000), rng.zipf(1.5, 5000) % 50
+    for part in range(2):
+        rows = slice(part * 2500, part * 2500 + 2500)
+        table = pa.table({"user": users[rows], "url": [f"/{url}" for url in urls[rows]]})
+        pq.write_table(table, tmp_path / f"in/{part}.parquet")
+    key = tmp_path / "key"
+    key.write_text("07" * 32)
+    key.chmod(0o600)
+    monkeypatch.setenv("HUSHGRAM_RELEASE_KEY_FILE", str(key))
+    s3 = client(store)
+    s3.create_bucket(Bucket="logs")
+    for part in range(2):
+        s3.upload_file(str(tmp_path / f"in/{part}.parquet"), "logs", f"in/{part}.parquet")
+    options = ["--", f"--s3_endpoint_url={store}", "--s3_access_key_id=id", "--s3_secret_access_key=secret",
+               "--s3_region_name=us-east-1"]  # fmt: skip
+    for name, place in (("local.yaml", tmp_path), ("remote.yaml", "s3://logs")):
+        (tmp_path / name).write_text(CONFIG.format(place))
+
+    run("release", str(tmp_path / "local.yaml"))
+    assert "2 files (parquet)" in run("release", str(tmp_path / "remote.yaml"), "--check", *options)
+    run("release", str(tmp_path / "remote.yaml"), *options)
+
+    listed = s3.list_objects_v2(Bucket="logs", Prefix="out/")["Contents"]
+    remote = {
+        item["Key"].removeprefix("out/urls.sketch/"): s3.get_object(Bucket="logs", Key=item["Key"])[
+            "Body"
+        ].read()
+        for item in listed
+    }
+    local = {file.name: file.read_bytes() for file in (tmp_path / "out/urls.sketch").iterdir()}
+    assert remote == local
+
+    environment = {"AWS_ENDPOINT_URL": store, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+                   "AWS_REGION": "us-east-1"}  # fmt: skip
+    looked_up = subprocess.run(
+        [sys.executable, "-m", "hushgram", "query", "s3://logs/out/urls.sketch", "/1", "--format", "json"],
+        env=os.environ | environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answer = json.loads(looked_up.stdout)
+    local_answer = Sketch.open(tmp_path / "out/urls.sketch").estimate(["/1"]).to_pylist()[0]
+    assert (answer["low"], answer["high"]) == (local_answer["low"], local_answer["high"])
+    missing = subprocess.run(
+        [sys.executable, "-m", "hushgram", "query", "s3://logs/out/other.sketch", "/1"],
+        env=os.environ | environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert missing.returncode != 0
+    assert missing.stderr == "error: s3://logs/out/other.sketch: there is no such sketch\n"
