@@ -1,4 +1,4 @@
-"""docs/documents.md: every symbol, test and command that it names exists."""
+"""docs/documents.md and docs/architecture.md: every symbol, file, test and command that they name exists."""
 
 from __future__ import annotations
 
@@ -53,3 +53,19 @@ def test_it_names_all_five_documents_and_every_calculator() -> None:
         assert author in text
     missing = [name for name in CALCULATORS if f"hushgram calculate {name}" not in text]
     assert missing == ["pure-to-zcdp"]  # of none of the five: it belongs to the two beside it
+
+
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`((?:core|transforms|pipelines)/[\w/]+\.py)`", ARCHITECTURE)))
+)
+def test_files_of_the_architecture_exist(path: str) -> None:
+    """With the classes, functions and methods that the page says are in them."""
+    if path == "core/encodings/NAME.py":
+        return
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name, method in re.findall(rf"`{re.escape(path)}`: `(\w+)`(?:, method `(\w+)`)?", ARCHITECTURE):
+        assert re.search(rf"^(class|def) {name}\b", text, re.M), name
+        assert not method or re.search(rf"^    def {method}\b", text, re.M), method

@@ -16,20 +16,19 @@ Noise is drawn where the last parts are added, so no exact total leaves the comb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
 
 from hushgram.contributions.bounding import Contributions
-from hushgram.contributions.histogram import Histogram
 from hushgram.numbers import show
 from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, choose_contributions, plan_release
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import noise_parts
+from hushgram.transforms.shuffle.combining import SumAll, no_survey, survey_group
 
 __all__ = ["ChooseContributions", "PlanRelease", "ReleaseTotal"]
 
@@ -61,9 +60,9 @@ class PlanRelease(beam.PTransform):
         self._spec, self._groups, self._chosen = spec, groups, chosen
 
     def expand(self, shards: Any) -> Any:
-        survey = beam.Map(_survey, self._groups).with_output_types(Survey)
+        survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
         chosen = () if self._chosen is None else (beam.pvalue.AsSingleton(self._chosen),)
-        plan = beam.CombineGlobally(ReleaseTotal(_no_survey, plan_release, self._spec), *chosen)
+        plan = beam.CombineGlobally(ReleaseTotal(no_survey, plan_release, self._spec), *chosen)
         planned = plan.without_defaults().with_output_types(PlannedRelease)
         return shards | "Survey" >> survey | "ReleaseSizes" >> planned
 
@@ -79,23 +78,12 @@ class PlanRelease(beam.PTransform):
         return {"epsilon_size": show(self._spec.params.split.size)}
 
 
-class ReleaseTotal(beam.CombineFn):
+class ReleaseTotal(SumAll):
     """Exact parts → what ``release`` makes of their sum, which stays inside."""
 
     def __init__(self, zero: Callable[[], Any], release: Callable[..., Any], spec: ReleaseSpec) -> None:
-        self._zero, self._release, self._spec = zero, release, spec
-
-    def create_accumulator(self, *_: Any) -> Any:
-        return self._zero()
-
-    def add_input(self, total: Any, part: Any, *_: Any) -> Any:
-        return total + part
-
-    def merge_accumulators(self, totals: Iterable[Any], *_: Any) -> Any:
-        return sum(totals, self._zero())
-
-    def compact(self, total: Any, *_: Any) -> Any:
-        return total
+        super().__init__(zero)
+        self._release, self._spec = release, spec
 
     def extract_output(self, total: Any, *chosen: ChosenParams) -> Any:
         return self._release(total, self._spec, *chosen)
@@ -103,14 +91,6 @@ class ReleaseTotal(beam.CombineFn):
 
 def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> UserTally:
     return UserTally.of(shard[1].metric(metric).totals(spec.loose_bounds))
-
-
-def _survey(shard: tuple[int, Histogram], groups: int) -> Survey:
-    return Survey.of(noise_parts(shard[0], groups, shard[1]))
-
-
-def _no_survey() -> Survey:
-    return Survey.of([])
 
 
 def _plan_selected(_: int, spec: ReleaseSpec, chosen: ChosenParams | None) -> PlannedRelease:

@@ -104,6 +104,11 @@ class RecordCounts:
             if place is not None:
                 self.places[name] = min(place, self.places.get(name, place))
 
+    def __add__(self, other: RecordCounts) -> RecordCounts:
+        whole = RecordCounts(self.rows, dict(self.rejected), dict(self.places))
+        whole.add(other.rows, other.rejected, other.places)
+        return whole
+
 
 @dataclass(frozen=True)
 class Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import apache_beam as beam
@@ -15,7 +16,7 @@ from hushgram.contributions.histogram import Histogram
 from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records
 from hushgram.mechanisms.svt.queries import check_stream, parse_query
 from hushgram.sensitivity import CONSTANT, Sensitivity, exact
-from hushgram.transforms.shuffle.combining import SumVectors
+from hushgram.transforms.shuffle.combining import SumAll, zero_vector
 from hushgram.transforms.sparse_vector import RECORD, AnswerQueries, PackRecords
 
 SCHEMA = pa.schema([("user", pa.string()), ("url", pa.string()), ("n", pa.int64())])
@@ -103,7 +104,7 @@ def test_packed_records_keep_the_user(tmp_path):
 
 
 def test_sum_of_vectors():
-    fn = SumVectors(3)
+    fn = SumAll(partial(zero_vector, 3))
     total = fn.add_input(fn.create_accumulator(), exact([1, 2, 3], max_contributions=8))
     merged = fn.merge_accumulators([total, total, fn.create_accumulator()])
     assert fn.extract_output(merged).values.tolist() == [2, 4, 6]

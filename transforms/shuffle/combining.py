@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -33,8 +34,8 @@ from hushgram.transforms.files import open_file
 
 __all__ = [
     "CheckTallies", "CombineParts", "CombineShards", "DigestAll", "DigestShards", "LocalResources", "OneWindow",
-    "OrderedPool", "Shards", "SumParts", "SumVectors", "in_global_window", "noise_parts", "shards_for",
-    "split_groups",
+    "OrderedPool", "Shards", "SumAll", "SumParts", "in_global_window", "no_survey", "noise_parts", "shards_for",
+    "split_groups", "survey_group", "zero_vector",
 ]  # fmt: skip
 
 #: Rows that wait to be merged.
@@ -232,6 +233,28 @@ def in_global_window(element: Any) -> WindowedValue:
     return WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
 
+class SumAll(beam.CombineFn):
+    """Sum of parts that add up with ``+``; ``zero()`` where there are none. Side inputs are for subclasses."""
+
+    def __init__(self, zero: Callable[[], Any]) -> None:
+        self._zero = zero
+
+    def create_accumulator(self, *_: Any) -> Any:
+        return self._zero()
+
+    def add_input(self, total: Any, part: Any, *_: Any) -> Any:
+        return total + part
+
+    def merge_accumulators(self, totals: Iterable[Any], *_: Any) -> Any:
+        return sum(totals, self._zero())
+
+    def compact(self, total: Any, *_: Any) -> Any:
+        return total
+
+    def extract_output(self, total: Any, *_: Any) -> Any:
+        return total
+
+
 class SumParts(beam.PTransform):
     """Exact vectors of ``size`` counters, in any windows → their sum: one element, also where there are none."""
 
@@ -240,29 +263,13 @@ class SumParts(beam.PTransform):
         self._size = size
 
     def expand(self, parts: Any) -> Any:
-        return parts | "Together" >> OneWindow() | "Sum" >> beam.CombineGlobally(SumVectors(self._size))
+        total = SumAll(partial(zero_vector, self._size))
+        return parts | "Together" >> OneWindow() | "Sum" >> beam.CombineGlobally(total)
 
 
-class SumVectors(beam.CombineFn):
-    """Sum of vectors of one length; zeros where there is nothing."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def create_accumulator(self) -> ExactVector:
-        return ExactVector(np.zeros(self._size, dtype=np.int64), CONSTANT)
-
-    def add_input(self, total: ExactVector, vector: ExactVector) -> ExactVector:
-        return total + vector
-
-    def merge_accumulators(self, totals: Iterable[ExactVector]) -> ExactVector:
-        total = self.create_accumulator()
-        for one in totals:
-            total = total + one
-        return total
-
-    def extract_output(self, total: ExactVector) -> ExactVector:
-        return total
+def zero_vector(size: int) -> ExactVector:
+    """Return ``size`` zeros, which no user moves."""
+    return ExactVector(np.zeros(size, dtype=np.int64), CONSTANT)
 
 
 class DigestShards(beam.PTransform):
@@ -273,29 +280,26 @@ class DigestShards(beam.PTransform):
         self._groups = groups
 
     def expand(self, shards: Any) -> Any:
-        survey = beam.Map(_survey, self._groups).with_output_types(Survey)
+        survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
         return (
             shards
             | "Survey" >> survey
-            | "Digest" >> beam.CombineGlobally(_DigestSurveys()).without_defaults()
+            | "Digest" >> beam.CombineGlobally(_DigestSurveys(no_survey)).without_defaults()
         )
 
 
-def _survey(shard: tuple[int, Histogram], groups: int) -> Survey:
+def survey_group(shard: tuple[int, Histogram], groups: int) -> Survey:
+    """Return sizes and digests of the noise shards of a complete group."""
     return Survey.of(noise_parts(shard[0], groups, shard[1]))
 
 
-class _DigestSurveys(beam.CombineFn):
-    def create_accumulator(self) -> Survey:
-        return Survey.of([])
+def no_survey() -> Survey:
+    """Return the survey of nothing."""
+    return Survey.of([])
 
-    def add_input(self, total: Survey, part: Survey) -> Survey:
-        return total + part
 
-    def merge_accumulators(self, totals: Iterable[Survey]) -> Survey:
-        return sum(totals, Survey.of([]))
-
-    def extract_output(self, total: Survey) -> bytes:
+class _DigestSurveys(SumAll):
+    def extract_output(self, total: Survey, *_: Any) -> bytes:
         return total.data_digest()
 
 
@@ -349,26 +353,8 @@ class CheckTallies(beam.PTransform):
         self._check = check
 
     def expand(self, tallies: Any) -> Any:
-        whole = tallies | "AddUp" >> beam.CombineGlobally(_AddUp())
+        whole = tallies | "AddUp" >> beam.CombineGlobally(SumAll(RecordCounts))
         return whole | "Check" >> beam.Map(_checked, self._check).with_output_types(bool)
-
-
-class _AddUp(beam.CombineFn):
-    def create_accumulator(self) -> RecordCounts:
-        return RecordCounts()
-
-    def add_input(self, whole: RecordCounts, part: RecordCounts) -> RecordCounts:
-        whole.add(part.rows, part.rejected, part.places)
-        return whole
-
-    def merge_accumulators(self, parts: Iterable[RecordCounts]) -> RecordCounts:
-        whole = RecordCounts()
-        for part in parts:
-            self.add_input(whole, part)
-        return whole
-
-    def extract_output(self, whole: RecordCounts) -> RecordCounts:
-        return whole
 
 
 def _checked(tally: RecordCounts, check: Check) -> bool:
