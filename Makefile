@@ -60,8 +60,8 @@ tree:
 	@cp -rs $(CURDIR)/pipelines $(TREE)/hushgram/pipelines
 
 lint: setup tree ## ruff, mypy --strict, import contracts
-	$(BIN)/ruff format --check --quiet core transforms pipelines tests benchmarks tools packaging
-	$(BIN)/ruff check core transforms pipelines tests benchmarks tools packaging
+	$(BIN)/ruff format --check --quiet core transforms pipelines tests benchmarks tools
+	$(BIN)/ruff check core transforms pipelines tests benchmarks tools
 	$(BIN)/mypy -p hushgram
 	PYTHONPATH=$(TREE) $(BIN)/lint-imports
 

@@ -68,6 +68,11 @@ def check_engine(options: PipelineOptions) -> None:
             f"after --, there is no runner {name!r}; use FlinkRunner, DataflowRunner or PrismRunner, or none of them"
             " for this machine"
         ) from None
+    if options.get_all_options().get("template_location"):
+        raise ParameterError(
+            "after --, --template_location: templates cannot publish a release, since nobody waits for their job; run"
+            " hushgram itself from the scheduler, for example in the image of packaging/launcher.Dockerfile"
+        )
     if isinstance(runner, PortableRunner):
         given = options.get_all_options()
         _refuse_loopback(runner, given)

@@ -8,8 +8,6 @@ not shown here.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import re
 import sys
@@ -26,6 +24,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from apache_beam.transforms.environments import DockerEnvironment
 
 from hushgram import InteractiveKey, ReleaseKey, ReleaseParams, release
+from hushgram.errors import ParameterError
 from hushgram.inputs.source import Source
 from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.pipelines.jobs.release import run_release
@@ -144,47 +143,10 @@ def test_a_release_from_store_to_store(store: Path) -> None:
     assert contents(store / "bucket" / "out.sketch") == contents(store / "library")
 
 
-def flex_main() -> Any:
-    spec = importlib.util.spec_from_file_location("flex_main", ROOT / "packaging/flex-template/main.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_flex_template_parameters() -> None:
-    given = ["--config=gs://b/c.yaml", "--date=2026-11-15", "--overrides=privacy.epsilon=0.5;shards=64"]
-    command = flex_main().arguments([*given, "--project=a-project", "--temp_location=gs://b/t"], "c.yaml")
-    assert command == [
-        "release", "c.yaml", "--log", "json", "--date", "2026-11-15",
-        "--set", "privacy.epsilon=0.5", "--set", "shards=64",
-        "--", "--runner=DataflowRunner", "--project=a-project", "--temp_location=gs://b/t",
-    ]  # fmt: skip
-    metadata = json.loads((ROOT / "packaging/flex-template/metadata.json").read_text())
-    ours = {"config", "date", "overrides"}
-    assert ours <= {parameter["name"] for parameter in metadata["parameters"]}
-    for parameter in metadata["parameters"]:
-        for pattern in parameter.get("regexes", []):
-            re.compile(pattern)
-
-
-def test_flex_template_runs_a_release(store: Path) -> None:
-    """From a config in the store to a sketch in the store, with the local runner in Dataflow's place."""
-    config = {
-        "release": "urls",
-        "input": {"path": "gs://bucket/views/*.parquet", "user": "user", "key": "url"},
-        "privacy": {"epsilon": 1, "max_contributions": 3},
-        "output": {"path": "gs://bucket/flex.sketch"},
-    }
-    (store / "bucket" / "c.yaml").write_text(json.dumps(config))
-    code = 0
-    try:
-        code = flex_main().main(["--config=gs://bucket/c.yaml", "--runner=DirectRunner"]) or 0
-    except SystemExit as end:
-        code = int(end.code or 0)
-    assert code == 0
-    assert "manifest.json" in contents(store / "bucket" / "flex.sketch")
+def test_templates_are_refused_before_anything_is_charged() -> None:
+    given = [*DATAFLOW, "--template_location=gs://bucket/template"]
+    with pytest.raises(ParameterError, match="templates cannot publish"):
+        pipeline_options(given)
 
 
 @pytest.mark.parametrize("name", ["flink", "dataflow"])
