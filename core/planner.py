@@ -740,7 +740,14 @@ def bound_of(params: ReleaseParams) -> int | str:
 def solve_epsilon(
     params: ReleaseParams, population: Population, error: float, count: int
 ) -> tuple[Fraction, Prediction]:
-    """Return the smallest ε (two digits) with at most this error at this count, by bisection."""
+    """Return the smallest ε (two digits) with at most this error at this count, by bisection.
+
+    Args:
+        params: the release; its ε is replaced.
+        population: what it is expected to read.
+        error: the largest root mean square error.
+        count: the true count at which the error is predicted.
+    """
     low, high = Fraction(1, 100), Fraction(50)
     best = predict(_with(params, high), population, (count,), set_sizes=())
     if best.at[0].error > error:

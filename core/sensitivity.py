@@ -190,8 +190,14 @@ def exact(
 ) -> ExactVector:
     """Return whole numbers as an exact value whose bounds are the caller's promise.
 
-    For mechanisms on numbers that were bounded elsewhere: one ``unit`` moves them by at most ``max_contributions`` in
-    all and ``max_per_key`` in one, and all of them in one direction, as it does counts.
+    For mechanisms on numbers that were bounded elsewhere. One privacy unit moves all of them in the same direction,
+    as it does counts.
+
+    Args:
+        values: whole numbers.
+        max_contributions: by how much one privacy unit moves them in all.
+        max_per_key: by how much it moves one of them; as much by default.
+        unit: the privacy unit, "user" or "record".
 
     >>> exact([12, 3], max_contributions=8, max_per_key=1).sensitivity.l2_squared
     8

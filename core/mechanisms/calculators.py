@@ -92,7 +92,7 @@ def _moderate(epsilon: Fraction, owner: str) -> float:
 
 
 def advanced_composition(*, epsilon: Number, steps: int, delta: Number) -> Calculation:
-    """ε of STEPS adaptive steps, each EPSILON-DP, at DELTA.
+    """Calculate ε of STEPS adaptive steps, each EPSILON-DP, at DELTA.
 
     >>> round(advanced_composition(epsilon="0.1", steps=100, delta="1e-6").bound, 2)
     6.31
@@ -125,7 +125,7 @@ def _exact_epsilon(each: Fraction, steps: int, delta: Fraction) -> float:
 
 
 def zcdp_to_dp(*, rho: Number, delta: Number) -> Calculation:
-    """ε at DELTA of a RHO-zCDP mechanism.
+    """Calculate ε at DELTA of a RHO-zCDP mechanism.
 
     >>> round(zcdp_to_dp(rho="0.5", delta="1e-6").bound, 2)
     5.76
@@ -163,7 +163,7 @@ def _gaussian_epsilon(rho: float, delta: float) -> float:
 
 
 def rdp_to_dp(*, order: Number, loss: Number, delta: Number) -> Calculation:
-    """ε at DELTA of a mechanism whose Rényi divergence of ORDER is at most LOSS.
+    """Calculate ε at DELTA of a mechanism whose Rényi divergence of ORDER is at most LOSS.
 
     >>> round(rdp_to_dp(order=10, loss="0.5", delta="1e-6").bound, 2)
     2.04
@@ -182,7 +182,7 @@ def rdp_to_dp(*, order: Number, loss: Number, delta: Number) -> Calculation:
 
 
 def pure_to_zcdp(*, epsilon: Number) -> Calculation:
-    """ρ of an EPSILON-DP mechanism.
+    """Calculate ρ of an EPSILON-DP mechanism.
 
     >>> round(pure_to_zcdp(epsilon=1).bound, 3)
     0.5
@@ -203,7 +203,7 @@ def pure_to_zcdp(*, epsilon: Number) -> Calculation:
 
 
 def laplace_error(*, queries: int, epsilon: Number, records: int, beta: Number = "0.05") -> Calculation:
-    """Worst error of QUERIES linear queries as a share of RECORDS, with probability 1 − BETA.
+    """Calculate the worst error of QUERIES linear queries as a share of RECORDS, with probability 1 − BETA.
 
     >>> round(laplace_error(queries=100, epsilon="0.5", records=100_000).bound, 4)
     0.0152
@@ -221,7 +221,7 @@ def laplace_error(*, queries: int, epsilon: Number, records: int, beta: Number =
 
 
 def laplace_records(*, queries: int, epsilon: Number, alpha: Number, beta: Number = "0.05") -> Calculation:
-    """Records that are needed for a worst error of ALPHA, with probability 1 − BETA: sample complexity.
+    """Calculate the records needed for a worst error of ALPHA, with probability 1 − BETA: sample complexity.
 
     >>> laplace_records(queries=100, epsilon="0.5", alpha="0.01").bound
     152100.0
@@ -240,7 +240,7 @@ def laplace_records(*, queries: int, epsilon: Number, alpha: Number, beta: Numbe
 
 
 def laplace_histogram(*, cells: int, epsilon: Number, records: int, beta: Number = "0.05") -> Calculation:
-    """Error of one linear query on a Laplace histogram of CELLS, as a share of RECORDS, with probability 1 − BETA.
+    """Calculate the error of one linear query on a Laplace histogram of CELLS, with probability 1 − BETA.
 
     >>> round(laplace_histogram(cells=1000, epsilon=1, records=100_000).bound, 5)
     0.00172
@@ -291,7 +291,7 @@ def _summed(cells: int, scale: Fraction, beta: float) -> float:
 def above_threshold(
     *, queries: int, epsilon: Number, beta: Number = "0.05", sensitivity: int = 1
 ) -> Calculation:
-    """α of AboveThreshold: with probability 1 − BETA no answer is wrong by more than α (Theorem 2).
+    """Calculate α of AboveThreshold: with probability 1 − BETA no answer is wrong by more than α (Theorem 2).
 
     >>> above_threshold(queries=1000, epsilon=1).bound
     86.0
@@ -309,7 +309,7 @@ def sparse(
     beta: Number = "0.05",
     sensitivity: int = 1,
 ) -> Calculation:
-    """α of Sparse with CUTOFF yes-answers (Theorem 4).
+    """Calculate α of Sparse with CUTOFF yes-answers (Theorem 4).
 
     >>> sparse(queries=1000, cutoff=10, epsilon=1).bound
     1032.0
@@ -398,7 +398,7 @@ def _hardest(params: SvtParams, queries: int, beta: Number) -> int:
 def pmw_records(
     *, cells: int, queries: int, alpha: Number, epsilon: Number, delta: Number = 0, beta: Number = "0.05"
 ) -> Calculation:
-    """Records that online PMW needs to answer QUERIES over CELLS to within ALPHA of them (Theorem 5).
+    """Calculate the records that online PMW needs for QUERIES over CELLS to within ALPHA (Theorem 5).
 
     >>> pmw_records(cells=16, queries=100, alpha="0.5", epsilon=5).exact.value < 0.5
     True

@@ -343,6 +343,11 @@ def release_clipped(
 def clip_column(column: Any, params: ClipParams, key: ReleaseKey | None = None) -> Clipped:
     """Clip a whole column whose rows are one user each, or are bounded to C per user already.
 
+    Args:
+        column: numbers; null and NaN are left out.
+        params: ε, C and the grid of bounds.
+        key: the secret of all noise; a new one by default.
+
     >>> params = ClipParams(epsilon="20", stop=1000)
     >>> found = clip_column([10, 20, 30] * 200, params, ReleaseKey(bytes(32)))
     >>> found.bound >= 20 and abs(float(found.average) - 20) < 2

@@ -144,7 +144,12 @@ def release_listed(
 ) -> NDArray[np.int64]:
     """Return the noisy counts of all ``keys``, in their order (perhaps negative).
 
-    ``counts`` holds the exact ones in the same order, 0 for absent keys.
+    Args:
+        keys: the public list; each key once.
+        counts: exact counts in the same order with their sensitivity, 0 for absent keys.
+        params: ε and C.
+        key: the secret of all noise.
+        unit: the privacy unit.
 
     Guarantee: ε-DP for ‖x − x'‖₁ ≤ C on the listed keys; the list is public and fixed without looking at
     the data. Noise: a function of the key, the list and the counts, so a retry releases the same numbers.
@@ -194,7 +199,12 @@ class LaplaceAnswers:
         raise TypeError("LaplaceAnswers is neither copied nor pickled: a copy would answer for free")
 
     def answer(self, exact: NDArray[np.int64], described: bytes) -> NDArray[np.int64]:
-        """Return noisy answers to a batch of queries; ``described`` tells this batch of queries from any other."""
+        """Return noisy answers to a batch of queries.
+
+        Args:
+            exact: the exact answers, whole numbers.
+            described: bytes that identify these queries: other queries must have other bytes.
+        """
         if self.asked + len(exact) > self.queries:
             raise BudgetExceeded(
                 f"LaplaceAnswers: {self.asked + len(exact)} queries asked, but epsilon was split for "

@@ -210,7 +210,14 @@ def choose(scores: Any, params: SelectionParams, source: BitSource | None = None
 
 
 def top(scores: ExactVector, params: SelectionParams, source: BitSource, unit: PrivacyUnit = "user") -> I64:
-    """Return the indices of ``params.count`` candidates, highest first; (ε, δ)-DP for all of them together."""
+    """Return the indices of ``params.count`` candidates, highest first; (ε, δ)-DP for all of them together.
+
+    Args:
+        scores: exact scores with their sensitivity (`hushgram.sensitivity.exact`).
+        params: ε, δ, count and mechanism.
+        source: where random bits come from.
+        unit: the privacy unit.
+    """
     left, grid = _whole_scores(ExactVector.given(scores, "top").admit(params.calibrated(unit)).values)
     rate = params.rate / grid
     if params.count > len(left):

@@ -16,12 +16,15 @@ __all__ = ["command"]
 @click.command("answer")
 @job_options
 @click.option(
-    "--queries", type=click.Path(), help="With a DIRECTORY: a file of queries to ask, one JSON object a line."
+    "--queries",
+    type=click.Path(),
+    help="With a DIRECTORY: a file of queries to ask, one JSON object per line.",
 )
 @click.option("--key", "keys", multiple=True, help="With a DIRECTORY: ask for the sum over these keys.")
 def command(config: str, queries: str | None, keys: tuple[str, ...], **options: Any) -> None:
-    """Answer the linear queries of CONFIG privately; or, where CONFIG is a directory that an earlier run released,
-    ask that for free.
+    """Answer the linear queries of CONFIG privately.
+
+    If CONFIG is a directory that an earlier run released, ask its histogram instead, which costs no budget.
     """
     if Path(config).is_dir():
         _ask(config, queries, keys, options["style"], options["output"])

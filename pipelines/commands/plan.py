@@ -61,17 +61,19 @@ class _Size(click.ParamType[int]):
 @click.option("--keys", type=_Size(), help="Different keys expected, such as 1e6.")
 @click.option("--records", type=_Size(), help="Records expected, such as 50M.")
 @click.option(
-    "--users", type=_Size(), help="Users expected; with it, what the bound on users cuts is counted."
+    "--users",
+    type=_Size(),
+    help="Users expected; errors then include the records that contribution bounding drops.",
 )
-@click.option("--like", "sketch", type=click.Path(), help="Sizes and shape of an earlier release.")
+@click.option("--like", "sketch", type=click.Path(), help="Take sizes and shape from an earlier release.")
 @click.option("--epsilon", "epsilons", multiple=True, help="One or more; 1 if left out.")
 @click.option("--delta", default="0", show_default=True)
 @click.option(
     "--max-contributions", "contributions", multiple=True, type=int, help="One or more values of C."
 )
 @click.option("--target", help='Solve for epsilon: --target "error 20 at count 200".')
-@click.option("--write", "written", help="Write a config with what is recommended.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--write", "written", help="Write a config with the recommended parameters.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @format_options
 def command(
     config: str | None,

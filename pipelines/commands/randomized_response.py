@@ -31,7 +31,7 @@ command.add_command(job_command("randomized-response", "randomize"))
 @click.option("--weight", help="A public column of weights from 0 to 1.")
 @click.option("--confidence", default="0.95", show_default=True, help="Confidence of the intervals.")
 @click.option(
-    "--queries", default=1, show_default=True, help="How many queries the confidence is to hold for together."
+    "--queries", default=1, show_default=True, help="Number of queries for which the intervals hold at once."
 )
 @format_options
 def ask(

@@ -26,11 +26,11 @@ JOBS = {
     ),
     "sparse-vector": (
         "hushgram.pipelines.jobs.sparse_vector",
-        "Which queries of a stream exceed a threshold? (sparse vector technique)",
+        "Find which queries of a stream exceed a threshold (sparse vector technique).",
     ),
     "clip": (
         "hushgram.pipelines.jobs.clip",
-        "Private clipping bound, sum, count and average of a numeric column.",
+        "Release a clipping bound, sum, count and average of a numeric column.",
     ),
     "answer": (
         "hushgram.pipelines.jobs.answer",
@@ -40,7 +40,7 @@ JOBS = {
         "hushgram.pipelines.jobs.randomized_response",
         "Flip secret bits where they are read (local model), and ask linear queries.",
     ),
-    "top": ("hushgram.pipelines.jobs.top", "The most frequent keys of a public list, chosen privately."),
+    "top": ("hushgram.pipelines.jobs.top", "Choose the most frequent keys of a public list."),
 }
 
 

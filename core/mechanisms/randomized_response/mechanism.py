@@ -108,7 +108,13 @@ def privacy_map(params: RandomizedResponseParams, bits: int) -> Fraction:
 def randomize(
     bits: NDArray[np.bool_], params: RandomizedResponseParams, source: BitSource
 ) -> NDArray[np.bool_]:
-    """Flip each bit of a column of secret bits with probability exactly p. Released."""
+    """Flip each bit of a column of secret bits with probability exactly p. Released.
+
+    Args:
+        bits: the secret bits, one per record; their order is kept.
+        params: ε of a record, and the number of secrets that share it.
+        source: where random bits come from.
+    """
     packed = np.packbits(np.asarray(bits, dtype=np.bool_), bitorder="little")
     flipped = flip_bits(packed, params.probability, source)
     return np.unpackbits(flipped, count=len(bits), bitorder="little").view(np.bool_)
@@ -132,7 +138,14 @@ class ResponseEstimate:
 def hoeffding(
     squares: float, params: RandomizedResponseParams, confidence: Number = "0.95", queries: int = 1
 ) -> float:
-    """Return half the length of the interval for a query with Σ w_i² = ``squares``, ``queries`` of them together."""
+    """Return half the length of the interval of an answer.
+
+    Args:
+        squares: Σ w_i² of the query's weights; for a count, the number of records.
+        params: ε of a record, and the number of secrets that share it.
+        confidence: probability that the interval holds.
+        queries: for how many queries it holds at once.
+    """
     level = float(rational(confidence, "confidence", "hoeffding"))
     if not 0 < level < 1:
         raise ParameterError(f"hoeffding: confidence must be between 0 and 1, got {level:g}")
@@ -151,8 +164,14 @@ def answer(
 ) -> ResponseEstimate:
     """Estimate Σ w_i·x_i from released bits; without ``weights`` every record has 1.
 
-    The interval is cut to [0, Σ w_i], where every true answer lies; the value is not, so that it stays
-    unbiased.
+    The interval is cut to [0, Σ w_i], where every true answer lies; the value is not, so that it stays unbiased.
+
+    Args:
+        released: the released bits, one per record.
+        weights: a number from 0 to 1 per record.
+        params: the parameters that the bits were released with.
+        confidence: probability that the interval holds.
+        queries: for how many queries it holds at once.
 
     >>> yes = np.ones(1000, dtype=bool)
     >>> answer(yes, None, RandomizedResponseParams(30)).value.__round__(6)

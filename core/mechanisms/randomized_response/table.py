@@ -125,9 +125,15 @@ class ResponseTable:
     ) -> ResponseEstimate:
         """Estimate how many records that satisfy ``where`` have this secret bit, each times its weight.
 
-        ``where`` holds conditions on public columns (`hushgram.inputs.conditions`), all of which must be true.
-        Text is read as the numbers or booleans that it is compared with, as in files; what is none is missing.
-        ``weight`` names a public column of numbers from 0 to 1. Unbiased; the interval is Hoeffding's.
+        The estimate is unbiased; the interval is Hoeffding's.
+
+        Args:
+            secret: name of a secret bit.
+            where: conditions on public columns (`hushgram.inputs.conditions`), all of which must be true. Text is read
+                as the numbers or booleans that it is compared with, as in files; what cannot be read is missing.
+            weight: a public column of numbers from 0 to 1; without it every record has 1.
+            confidence: probability that the interval holds.
+            queries: for how many queries it holds at once.
         """
         conditions = [parse(text, bare=True) for text in where]
         columns = [
