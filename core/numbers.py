@@ -14,7 +14,17 @@ from typing import TypeAlias, TypeVar
 
 from hushgram.errors import ParameterError
 
-__all__ = ["Number", "boolean", "choice", "integer", "positive", "rational", "rational_delta", "show"]
+__all__ = [
+    "Number",
+    "boolean",
+    "choice",
+    "integer",
+    "plus_minus",
+    "positive",
+    "rational",
+    "rational_delta",
+    "show",
+]
 
 T = TypeVar("T")
 Number: TypeAlias = "Fraction | Decimal | str | int | float"
@@ -105,3 +115,16 @@ def show(value: Fraction) -> str:
             sign, whole = ("-" if scaled < 0 else ""), str(abs(scaled.numerator)).rjust(digits + 1, "0")
             return f"{sign}{whole[:-digits]}.{whole[-digits:].rstrip('0')}"
     return f"{value.numerator}/{value.denominator}"
+
+
+def plus_minus(number: float, half: float, less: str = "fewer") -> str:
+    """Return a released number with the half-width of its interval, in words; never a number below its noise.
+
+    >>> plus_minus(51_200, 2_217), plus_minus(59, 2_217), plus_minus(-80, 2_397), plus_minus(7, 0)
+    ('51,200 ± 2,217', 'fewer than 2,276', 'fewer than 2,397', '7')
+    """
+    if not half:
+        return f"{number:,.15g}"
+    if number < half:
+        return f"{less} than {max(number, 0) + half:,.15g}"
+    return f"{number:,.15g} ± {half:,.15g}"

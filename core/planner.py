@@ -602,7 +602,7 @@ def _at_count(
     true = np.full(effort.lookups, count, np.int64)
     found = decoder.likelihood.planted(sketch.lookups(absent).found, true, key.source("planted", count))
     kind = "confidence" if effort.intervals else None
-    estimate, low, high = decoder.estimate(found, values, values > 0, interval=kind)
+    estimate, low, high = decoder.estimate(found, values, values > 0, estimator="posterior", interval=kind)
     square = float(weight @ (estimate - count) ** 2)
     order = np.argsort(high - low)
     middle = order[np.searchsorted(np.cumsum(weight[order]), 0.5)]

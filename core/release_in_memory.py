@@ -92,7 +92,7 @@ def release(
     >>> params = ReleaseParams(epsilon="1", max_contributions=2)
     >>> sketch = release(["ann", "bob", "bob"], ["/a", "/a", "/b"], params)
     >>> sketch.estimate("/a").column_names
-    ['key', 'estimate', 'low', 'high', 'above_zero', 'source', 'among']
+    ['key', 'estimate', 'low', 'high', 'resolved', 'above_zero', 'source', 'among']
     """
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
         users, keys, values = _columns("release", users, keys, user, key, values)

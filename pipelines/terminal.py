@@ -16,10 +16,11 @@ import functools
 import io
 import json
 import logging
+import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import pyarrow as pa
@@ -28,10 +29,15 @@ from hushgram.errors import OutputError
 from hushgram.names import printable
 from hushgram.publishing import put_file
 
+if TYPE_CHECKING:
+    from hushgram.sketch.reader import Sketch
+
 __all__ = [
-    "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "keys_options",
+    "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
+    "keys_options", "odd_keys",
     "print_line", "print_lines", "print_note", "print_records", "print_table", "read_keys",
-    "replace_file", "write_output",
+    "replace_file", "round_columns", "rounded",
+    "warn_about_keys", "write_output",
 ]  # fmt: skip
 
 #: Marks numbers on the operator's terminal that are not differentially private.
@@ -39,6 +45,22 @@ EXACT = "exact, not for publication"
 FORMATS = ("table", "json", "csv", "parquet")
 _SAFE_CSV = "safe-csv"  # the style that `--format csv --safe-csv` stands for
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last four are full-width = + - @
+# A first line that is one of these, or begins with one and a comma, is taken for the header of a CSV file.
+_HEADERS = {
+    "domain",
+    "host",
+    "id",
+    "key",
+    "keys",
+    "name",
+    "page",
+    "path",
+    "query",
+    "term",
+    "url",
+    "urls",
+    "user",
+}
 C = TypeVar("C", bound=Callable[..., Any])
 
 
@@ -123,8 +145,46 @@ def keys_options(function: C) -> C:
     return function
 
 
-def print_table(table: pa.Table, style: str, output: str | None = None, digits: int = 1) -> None:
-    """Print a table in one of `FORMATS`, or write it to the file `output`."""
+def rounded(estimate: float | None, low: float, high: float, finest: float = 1.0) -> tuple[str, str, str]:
+    """Return an estimate and its interval as text, rounded to what the width of the interval supports.
+
+    An interval is rounded outwards. `finest` is what one count stands for: nothing is shown in finer steps.
+
+    >>> rounded(199.4, 176.2, 221.9)
+    ('199', '176', '222')
+    >>> rounded(1234567.0, 1210111.0, 1260222.0)
+    ('1,235,000', '1,210,000', '1,261,000')
+    >>> rounded(None, 0.0, 229.0), rounded(12.34, 12.1, 12.6, 0.05)
+    (('unresolved', '0', '229'), ('12.34', '12.10', '12.60'))
+    """
+    power = math.floor(math.log10(max((high - low) / 40.0, finest)) + 1e-9)
+    step, digits = 10.0**power, max(-power, 0)
+
+    def text(number: float) -> str:
+        return f"{number * step + 0.0:,.{digits}f}"
+
+    below, above = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return "unresolved" if estimate is None else text(round(estimate / step)), text(below), text(above)
+
+
+def round_columns(table: pa.Table, finest: float = 1.0, estimate: str = "estimate") -> pa.Table:
+    """Return the table with an estimate and its interval (low, high) as texts, by `rounded`."""
+    names = (estimate, "low", "high")
+    rows = [
+        rounded(number, low, high, finest) if low is not None
+        else ("-" if number is None else f"{number:,.0f}", "-", "-")
+        for number, low, high in zip(*(table[name].to_pylist() for name in names), strict=True)
+    ]  # fmt: skip
+    for i, name in enumerate(names):
+        texts = pa.array([row[i] for row in rows], pa.string())
+        table = table.set_column(table.column_names.index(name), name, texts)
+    return table
+
+
+def print_table(
+    table: pa.Table, style: str, output: str | None = None, digits: int = 1, right: Collection[str] = ()
+) -> None:
+    """Print a table in one of `FORMATS`, or write it to the file `output`; text in the columns `right` is numbers."""
     if style == "parquet":
         import pyarrow.parquet as pq
 
@@ -141,7 +201,7 @@ def print_table(table: pa.Table, style: str, output: str | None = None, digits: 
         rows = _with_texts(table).to_pylist()
         write_output("".join(json_text(row) + "\n" for row in rows), output)
     else:
-        write_output("".join(line + "\n" for line in _aligned(table, digits)), output)
+        write_output("".join(line + "\n" for line in _aligned(table, digits, right)), output)
 
 
 def csv_bytes(table: pa.Table, *, safe: bool) -> bytes:
@@ -216,6 +276,41 @@ def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[
     return read_key_list(keys_file, "--keys-file", repeated=True)
 
 
+def warn_about_keys(keys: Sequence[str | bytes], sketch: Sketch, keys_file: str | None = None) -> None:
+    """Print a warning for each way in which keys are probably not those that were meant."""
+    for warning in key_warnings(keys, sketch, keys_file is not None):
+        print_line(f"warning: {warning}", err=True)
+
+
+def odd_keys(keys: Sequence[str | bytes], of_file: bool = True) -> list[str]:
+    """Return what is odd about keys: blanks around them, or the header of a CSV file among them."""
+    texts = [key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys]
+    found, blank = [], [text for text in texts if text != text.strip()]
+    if blank:
+        found.append(
+            f"blanks around a key are part of it, as in {len(blank):,} keys such as {blank[0][:80]!r}"
+        )
+    if of_file and texts and texts[0].partition(",")[0].strip(' "').lower() in _HEADERS:
+        found.append(f"the first line, {texts[0][:80]!r}, looks like a header; every line is taken as a key")
+    return found
+
+
+def key_warnings(keys: Sequence[str | bytes], sketch: Sketch, of_file: bool = False) -> list[str]:
+    """Return what is odd about keys to look up: blanks around them, a header, what the key expression cannot make."""
+    found = odd_keys(keys, of_file)
+    if sketch.manifest.key_expression:
+        from hushgram.inputs.key_expressions import impossible_keys, parse_key_expression
+
+        made = parse_key_expression(sketch.manifest.key_expression)
+        wrong = impossible_keys(made, keys) if made is not None else []
+        if wrong:
+            found.append(
+                f"{len(wrong):,} of {len(keys):,} keys cannot be in this release, whose keys are made by"
+                f" {sketch.manifest.key_expression}; such as {wrong[0]!r}"
+            )
+    return found
+
+
 def write_output(content: str | bytes, output: str | None) -> None:
     """Write to standard output, or replace the file `output` in one step: readers never see half of it."""
     if output is None:
@@ -248,11 +343,11 @@ def _texts(column: pa.ChunkedArray, change: Callable[[str], str]) -> pa.ChunkedA
     return pa.array([None if text is None else change(text) for text in texts], pa.string())
 
 
-def _aligned(table: pa.Table, digits: int) -> Iterable[str]:
+def _aligned(table: pa.Table, digits: int, right: Collection[str]) -> Iterable[str]:
     table = _with_texts(table, printable)
     columns = [[_cell(value, digits) for value in column.to_pylist()] for column in table.columns]
     widths = [max(map(len, [name, *cells])) for name, cells in zip(table.column_names, columns, strict=True)]
-    texts = [pa.types.is_string(t) or pa.types.is_large_string(t) for t in table.schema.types]
+    texts = [pa.types.is_string(field.type) and field.name not in right for field in table.schema]
     formats = [f"{'<' if text else '>'}{width}" for width, text in zip(widths, texts, strict=True)]
     for row in [table.column_names, *zip(*columns, strict=True)]:
         yield "  ".join(map(format, row, formats)).rstrip()

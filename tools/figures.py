@@ -26,6 +26,7 @@ import hushgram as hg
 from hushgram.accounting import Budget, Event, further
 from hushgram.pipelines.pages.svg import Axis, Chart, Line, as_file
 from hushgram.pipelines.synthetic import PageViews
+from hushgram.pipelines.terminal import rounded
 from hushgram.planner import Population, predict
 from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import Sizes
@@ -180,7 +181,8 @@ def result() -> str:
     ]
     for number, (row, exact) in enumerate(zip(rows, true, strict=True)):
         y = 52 + 24 * number
-        at, low, high, real = (262 + 370 * v / top for v in (row["estimate"], row["low"], row["high"], exact))
+        numbers = (row["estimate"] or 0.0, row["low"], row["high"], exact)
+        at, low, high, real = (262 + 370 * v / top for v in numbers)
         out.append(
             f'<text x="250" y="{y + 12}" text-anchor="end">{escape(row["key"].removeprefix("https://"))}</text>'
         )
@@ -194,7 +196,8 @@ def result() -> str:
         out.append(
             f'<line x1="{real:.1f}" x2="{real:.1f}" y1="{y - 2}" y2="{y + 18}" stroke="var(--bad)" stroke-width="2"/>'
         )
-        told = f"{row['estimate']:,.0f}  ({row['low']:,.0f} to {row['high']:,.0f})"
+        told, *ends = rounded(row["estimate"], row["low"], row["high"])
+        told = f"{told}  ({' to '.join(ends)})" if row["resolved"] else f"unresolved, {' to '.join(ends)}"
         out.append(f'<text x="{max(high, real) + 8:.1f}" y="{y + 12}">{told}</text>')
     return as_file("Estimates with intervals beside the truth", "".join(out), 802, 60 + 24 * len(rows))
 

@@ -75,7 +75,7 @@ class ReleaseSparseHistogram(beam.PTransform):
     ...     views = pipeline | beam.Create([("ann", "/a"), ("bob", "/a"), ("bob", "/b")])
     ...     sketch = views | ReleaseSparseHistogram(params, user="user", key="url", path=path)
     >>> Sketch.open(path).estimate(["/a"]).column_names
-    ['key', 'estimate', 'low', 'high', 'above_zero', 'source', 'among']
+    ['key', 'estimate', 'low', 'high', 'resolved', 'above_zero', 'source', 'among']
     """
 
     def __init__(

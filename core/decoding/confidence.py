@@ -26,6 +26,11 @@ with at most 0.9·α. Whether listed or not, any of K is in its second set with 
 listed is such a cell with x = 0: its interval holds 0.
 
 Outcomes are those of `OutcomeTable`, whose probabilities are exact.
+
+**The estimate** ★ of an outcome is the count with the largest p-value: the probability, given the count, of this and
+all outcomes after it in the count's order. A count accepts an outcome at a level if its p-value exceeds 1 − level, so
+this is the count that the intervals shrink to as the level falls (the maximum of the confidence curve; Blaker 2000, a
+Hodges–Lehmann estimate), and it lies in the interval of every level. For a listed key it is close to the noisy count.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.decoding.constants import COLLIDING, FINE, LISTED_SHARE, LONELY, RANGES, TOP
+from hushgram.decoding.constants import COLLIDING, FINE, LISTED_SHARE, LONELY, RANGES, SHORTEN, TOP
 from hushgram.decoding.likelihood import Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.posterior import Outcomes
 from hushgram.decoding.prior import Prior, atom_edges
@@ -136,10 +141,15 @@ class Confidence:
             misses = np.maximum(
                 miss * chance.sum(axis=1), rest / (released.domain_size or released.most_keys(rest))
             )
-        accepted = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, misses)
+        accepted, centre = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, misses)
+        self.centre = counts[centre]
         self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
-        self.low = low[accepted.argmax(axis=0)].astype(np.float64)
-        self.high = high[len(high) - 1 - accepted[::-1].argmax(axis=0)].astype(np.float64)
+        first, last = accepted.argmax(axis=0), len(high) - 1 - accepted[::-1].argmax(axis=0)
+        if not listed:
+            inside = np.repeat(table.cuts + table.step + self.radius <= table.top, max(table.listed, 1))
+            fixed = ~np.append(np.ones(table.hidden, np.bool_), inside[: chance.shape[1] - table.hidden])
+            first, last = _shorten(chance, first, last, np.where(fixed, -1, centre), misses)
+        self.low, self.high = low[first].astype(np.float64), high[last].astype(np.float64)
 
     def interval(self, outcomes: Outcomes) -> tuple[Floats, Floats]:
         """Return (low, high) of each outcome."""
@@ -147,13 +157,25 @@ class Confidence:
         value, top = outcomes.values, self.table.top
         low, high = self.low[index], self.high[index]
         # Counts above the table accept what `far_interval` says.
-        above = np.flatnonzero((value >= 0) & (value + self.radius > top))
+        above = self._above(value)
         least, most = self.likelihood.far_interval(outcomes.symbols[above], value[above], self.level)
         alone = ~self.anywhere[index[above]]
         low[above] = np.where(alone, np.maximum(least, top + 1), low[above])
         high[above] = np.maximum(most, np.where(alone, 0.0, high[above]))
         low[(value >= 0) & (value <= self.clear)] = self.least
         return low, high
+
+    def estimate(self, outcomes: Outcomes) -> Floats:
+        """Return the count with the largest p-value of each outcome; above the table the unbiased estimate."""
+        index = self.table.index(outcomes.symbols, outcomes.values)
+        out = self.centre[index]
+        above = self._above(outcomes.values)
+        out[above] = self.likelihood.far(outcomes.symbols[above], outcomes.values[above])[0]
+        return out
+
+    def _above(self, values: Ints) -> Ints:
+        """Return places of listed values near which some counts lie above the table."""
+        return np.flatnonzero((values >= 0) & (values + self.radius > self.table.top))
 
     def half_widths(self) -> tuple[Floats, Floats]:
         """Return counts, and half the mean length of the interval of a key with each; up to the table's top."""
@@ -190,9 +212,10 @@ def _clear(released: ReleasedNumbers, miss: float) -> int:
 
 def _accept(
     chance: Floats, weight: Floats, far: NDArray[np.bool_], near: NDArray[np.bool_], misses: Floats
-) -> NDArray[np.bool_]:
+) -> tuple[NDArray[np.bool_], Ints]:
     """Return (X, outcomes) that each ``near`` count accepts: all but the last in order of likelihood over marginal,
     whose probability is at most the count's ``misses``. It is summed from the small end, so that no digit is lost.
+    Also the place of the count with the largest p-value (the middle of several).
 
     Outcomes that no count accepts go to the counts that favour them nearly as much as the one that favours them
     most, unless they are ``far``.
@@ -201,11 +224,37 @@ def _accept(
     ratio[:, far] = -1.0
     order = np.argsort(-ratio, axis=1, kind="stable")
     left = np.cumsum(np.take_along_axis(chance, order, axis=1)[:, ::-1], axis=1)[:, ::-1]
-    accepted = np.zeros(chance.shape, dtype=bool)
-    np.put_along_axis(accepted, order, left > misses[:, None] * (1.0 + 1e-9), axis=1)
+    p_value = np.empty_like(chance)
+    np.put_along_axis(p_value, order, left, axis=1)
+    accepted = p_value > misses[:, None] * (1.0 + 1e-9)
     accepted[:, far] = False
     accepted[~near] = False  # these stand in the marginal only; the radius serves them
     best = ratio.argmax(axis=0)
     lonely = np.flatnonzero(~accepted.any(axis=0) & ~far & near[best])
     accepted[:, lonely] = near[:, None] & (ratio[:, lonely] >= LONELY * ratio[best[lonely], lonely])
-    return accepted
+    p_value[~accepted] = 0.0
+    p_value[:, lonely] = np.where(accepted[:, lonely], ratio[:, lonely], 0.0)
+    most = p_value >= p_value.max(axis=0) * (1.0 - 1e-9)
+    first, last = most.argmax(axis=0), len(most) - 1 - most[::-1].argmax(axis=0)
+    return accepted, (first + last) // 2
+
+
+def _shorten(chance: Floats, first: Ints, last: Ints, centre: Ints, misses: Floats) -> tuple[Ints, Ints]:
+    """Move ends of intervals towards their ``centre`` (−1: not at all) while no count is missed more than ``misses``.
+
+    An interval holds all counts between the smallest and the largest that accept its outcome, so some counts are held
+    far more often than they must be; ends that lie at those are moved. Upper ends first, from the largest count down,
+    then lower ends from 0 up; at each count those of its least likely outcomes first.
+    """
+    first, last, counts = first.copy(), last.copy(), range(len(chance))
+    rows = np.arange(len(chance))[:, None]
+    missed = np.where((rows < first) | (rows > last), chance, 0.0).sum(axis=1)
+    for ends, step in ((last, -1), (first, 1)):
+        for x in [x for x in counts[::step] if missed[x] < SHORTEN * misses[x]]:
+            here = np.flatnonzero((ends == x) & (centre != x) & (centre >= 0))
+            here = here[np.argsort(chance[x, here], kind="stable")]
+            gone = missed[x] + np.cumsum(chance[x, here])
+            moved = here[gone <= misses[x]]
+            ends[moved] += step
+            missed[x] += chance[x, moved].sum()
+    return first, last

@@ -57,6 +57,9 @@ COLLIDING: Final = 0.3  # share of it for keys that share a cell, among several;
 LISTED_SHARE: Final = 0.9  # share of the missing coverage for keys that are listed; any near 1
 LEAST_MISS: Final = 1e-12  # least probability that an interval misses, over its keys; digits of a double
 LONELY: Final = 0.15  # counts that favour an outcome that none accepts, as a share of the most; e^−1.92: 95 %
+SHORTEN: Final = (
+    0.3  # counts missed by less than this share of what they may be give ends; 1: see decision 124
+)
 TOP: Final = 12.0  # candidate counts end this many noise scales above the threshold; e^−12 is negligible
 
 # buckets (buckets.py)

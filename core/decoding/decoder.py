@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,15 @@ from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
 from hushgram.decoding.totals import TotalModel, normal_range, positive_range
 from hushgram.errors import ParameterError
-from hushgram.numbers import choice
+from hushgram.noise.laws import LaplaceLaw
+from hushgram.numbers import choice, plus_minus
 
 __all__ = [
     "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "DetectionLimit", "check_among",
 ]  # fmt: skip
 
 
-ESTIMATORS = ("posterior", "argmax", "unbiased")
+ESTIMATORS = ("confidence", "posterior", "argmax", "unbiased")
 INTERVALS = ("confidence", "credible")
 TOTALS = ("any", "posterior", "unbiased")
 
@@ -40,8 +40,8 @@ class DetectionLimit:
 
     def sentence(self) -> str:
         """Return the limit in words."""
-        error = f" ± {self.error:,.0f}" if self.error else ""
-        reached = "" if self.keys is None else f" (about {max(self.keys, 0.0):,.0f}{error} keys reach it)"
+        keys = "" if self.keys is None else plus_minus(round(self.keys), round(self.error))
+        reached = keys and f" ({'' if keys.startswith('fewer') else 'about '}{keys} keys reach it)"
         return f"the detection limit is a {self.what} of {self.count:,}{reached}; below it, ask for totals"
 
 
@@ -98,7 +98,7 @@ class Decoder:
         values: ArrayLike,
         listed: ArrayLike,
         *,
-        estimator: str = "posterior",
+        estimator: str | None = None,
         interval: str | None = "confidence",
         level: float = 0.95,
         present: float | None = None,
@@ -107,12 +107,16 @@ class Decoder:
         """Estimate and interval of each looked-up key.
 
         ``found`` is what the encoding finds for them (`Likelihood.symbols`); ``values`` is read where ``listed``.
+        The estimate that belongs to the interval lies inside it: by default the count that confidence intervals shrink
+        to (`Confidence.estimate`), else the posterior mean. An ``estimator`` that is asked for may lie outside: no
+        interval is moved for it.
         ``present`` is the probability that a looked-up key is in the data at all. Where it is not given, confidence
         intervals hold for any count including 0, and everything else takes PRESENT for it. ``among``: confidence
         intervals hold at once for so many keys, of which these may be chosen by looking at the release. Without an
         interval, low and high are NaN.
         """
-        choice(estimator, "estimator", "Decoder", ESTIMATORS)
+        wanted = estimator or ("confidence" if interval == "confidence" else "posterior")
+        choice(wanted, "estimator", "Decoder", ESTIMATORS)
         if interval is not None:
             choice(interval, "interval", "Decoder", INTERVALS)
         _check_share(level, "level", open_end=True)
@@ -122,10 +126,12 @@ class Decoder:
         asked = self._lookups(found, values, listed)
         symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
         outcomes, place = asked.distinct
-        if estimator == "posterior":
+        if wanted == "confidence":
+            estimate = _centres(self._intervals(level, present < 1.0, among), asked)
+        elif wanted == "posterior":
             estimate = self._posterior(present).moments(outcomes)[0][place]
             estimate[far] = self._posterior(present).far(symbols[far], value[far])[0]
-        elif estimator == "argmax":
+        elif wanted == "argmax":
             estimate = np.where(named, value, self.likelihood.argmax(outcomes.symbols)[place])
         else:
             estimate = self.likelihood.unbiased(symbols, value, named)[0]
@@ -139,10 +145,11 @@ class Decoder:
             low[far], high[far] = self.likelihood.far_interval(symbols[far], value[far], level)
         if among == 1:
             high = np.maximum(np.minimum(high, self.released.whole), low)
-        if estimator == "unbiased":
-            return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
-        estimate = np.minimum(estimate, np.maximum(self.released.whole, low))
-        return estimate, np.minimum(low, estimate), np.maximum(high, estimate)
+        if estimator is None:
+            estimate = np.clip(estimate, low, high)
+        elif estimator != "unbiased":
+            estimate = np.minimum(estimate, np.maximum(self.released.whole, low))
+        return estimate, low, high
 
     def listed(self, found: Any, values: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return intervals of all listed keys, which hold at once: no key has to be chosen before the release."""
@@ -170,7 +177,8 @@ class Decoder:
         least = int(np.ceil(counts[min(poor[-1] + 1, len(counts) - 1)])) if len(poor) else 1
         if len(poor) and poor[-1] == len(counts) - 1:
             least = max(least, int(np.ceil(high[0] - low[0])))
-        prior, wide = self.prior, float(NormalDist().inv_cdf(0.975) * 2.0**0.5 * self.released.profile_noise)
+        prior, noise = self.prior, self.released.profile_noise
+        wide = float(LaplaceLaw(noise).radius(level)) if noise else 0.0
         above = prior.keys * float(prior.mass[prior.grid.low >= least].sum())
         beyond = int(np.count_nonzero(self.released.listed > max(prior.grid.high[-1], least)))
         return DetectionLimit(least, above + beyond, wide)
@@ -183,6 +191,19 @@ class Decoder:
         check_among(among, level)
         asked = self._lookups(found, values, listed)
         return _all_of(self._intervals(level, True, among), asked)[0] > 0.0
+
+    def resolved(
+        self,
+        found: Any,
+        values: ArrayLike,
+        listed: ArrayLike,
+        level: float = 0.95,
+        present: float | None = None,
+        among: int = 1,
+    ) -> Flags:
+        """Return whether each key's confidence interval is at most as wide as its estimate: about ± 50 %."""
+        estimate, low, high = self.estimate(found, values, listed, level=level, present=present, among=among)
+        return high - low <= estimate
 
     def total(
         self,
@@ -279,6 +300,14 @@ def _all_of(intervals: Confidence, asked: _Lookups) -> tuple[Floats, Floats]:
     far = asked.far
     low[far], high[far] = intervals.interval(Outcomes(asked.symbols[far], asked.values[far]))
     return low, high
+
+
+def _centres(intervals: Confidence, asked: _Lookups) -> Floats:
+    """Return the count that the intervals of each key shrink to."""
+    outcomes, place = asked.distinct
+    estimate, far = intervals.estimate(outcomes)[place], asked.far
+    estimate[far] = intervals.estimate(Outcomes(asked.symbols[far], asked.values[far]))
+    return estimate
 
 
 def _make_room(tables: dict[Any, Any]) -> None:

@@ -41,8 +41,8 @@ from hushgram.errors import ParameterError
 from hushgram.sensitivity import ONE_RECORD, UNBOUNDED, Sensitivity
 
 __all__ = [
-    "SHAPED", "STEPS", "KeyExpression", "bound_record", "parse_key_expression", "raw_keys", "rows_per_record",
-    "with_rows_per_record",
+    "SHAPED", "STEPS", "KeyExpression", "bound_record", "impossible_keys", "parse_key_expression", "raw_keys",
+    "rows_per_record", "with_rows_per_record",
 ]  # fmt: skip
 
 #: the type of identifiers that are made from columns
@@ -387,3 +387,43 @@ def _raw_key(key_expression: KeyExpression, key: str | bytes) -> str | bytes:
     kept = [column if new[0].as_py() is None else new for new, column in zip(shaped, columns, strict=True)]
     made: str = (kept[0] if len(kept) == 1 else _joined(kept))[0].as_py()
     return made
+
+
+# What a step makes of any text; other steps make any text, or keep what a step before them made (_KEEPING).
+_DAY = r"\d{4}-\d\d-\d\d"
+_MADE: dict[str, Callable[..., str]] = {
+    "host": lambda: r"[^\s/?#@A-Z]+",
+    "path": lambda number: r"/[^?#]*",
+    "truncate": lambda unit: _DAY + (r"T\d\d" if unit == "hour" else ""),
+    "ip_prefix": lambda *bits: r"[0-9a-f.:]+/\d+",
+    "words": lambda: r"[^\W_]+",
+    "ngrams": lambda number: rf"(?s).{{{number}}}",
+}
+_KEEPING = ("lower", "strip_query", "strip_fragment")
+
+
+def impossible_keys(key_expression: KeyExpression, keys: Sequence[str | bytes]) -> list[str]:
+    """Return those of the keys to look up that the expression makes of no record."""
+    found = []
+    for key, made in zip(keys, raw_keys(key_expression, keys), strict=True):
+        text = made.decode("utf-8", "replace") if isinstance(made, bytes) else made
+        parts: Any = [text]
+        if len(key_expression.parts) > 1:
+            try:
+                parts = json.loads(text)
+            except ValueError:
+                parts = None
+        several = isinstance(parts, list) and len(parts) == len(key_expression.parts)
+        if not several or not all(map(_possible, key_expression.parts, map(str, parts))):
+            found.append(key.decode("utf-8", "replace") if isinstance(key, bytes) else key)
+    return found
+
+
+def _possible(part: ColumnSteps, text: str) -> bool:
+    """Return whether the steps of a part may make this text, judged by the last of them that makes texts of its own."""
+    for step in reversed(part.steps):
+        if step.name in _MADE:
+            return re.fullmatch(_MADE[step.name](*step.arguments), text) is not None
+        if step.name not in _KEEPING:
+            break
+    return True

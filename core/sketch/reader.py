@@ -27,6 +27,7 @@ from hushgram.decoding.decoder import DetectionLimit, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
+from hushgram.numbers import plus_minus
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.storage import Storage, local_copy
 from hushgram.sparse_histogram.plan import Plan
@@ -51,6 +52,7 @@ class Total:
     level: float
     keys: int
     assumes: str = "nothing"
+    keys_error: float = 0.0  # half the width of an interval, where the number of keys is an estimate
 
     def __iter__(self) -> Iterator[float]:
         return iter((self.estimate, self.low, self.high))
@@ -122,7 +124,7 @@ class Sketch:
     def estimate(
         self,
         keys: Any,
-        estimator: str = "posterior",
+        estimator: str | None = None,
         interval: str | None = "confidence",
         level: float = _LEVEL,
         present: float | None = None,
@@ -130,13 +132,18 @@ class Sketch:
     ) -> pa.Table:
         """Estimate the count of each key, with an interval.
 
+        A key is resolved if its confidence interval is at most as wide as its estimate (about ± 50 %). The estimate of
+        a key that is not resolved is null, unless an estimator is asked for.
+
         An interval holds at ``level`` for a key that was chosen without looking at the release. For keys that were
         selected out of N by looking (the largest estimates, say), pass ``among=N``: then all N intervals hold at once,
         so the selected ones do. Repeated keys are decoded once.
 
         Args:
             keys: A column of keys; a single text, number or date is one key.
-            estimator: "posterior", "argmax" or "unbiased".
+            estimator: By default the count that confidence intervals shrink to, which lies in all of them, for keys
+                that are resolved. "confidence" gives it for all keys; "posterior" (mean), "argmax" and "unbiased" may
+                lie outside the interval. Without an interval the default is the posterior mean, for all keys.
             interval: "confidence" (holds for any count, 0 included), "credible" (on average over keys), or None.
             level: The probability with which an interval holds.
             present: The probability that a looked-up key is in the data at all. By default confidence intervals assume
@@ -144,8 +151,8 @@ class Sketch:
             among: The number of keys for which the intervals hold at once.
 
         Returns:
-            A table with key, estimate, low, high, above_zero (whether the interval excludes 0), source ("threshold"
-            for a heavy key, else the name of the encoding) and among, in the order of the keys.
+            A table with key, estimate, low, high, resolved, above_zero (whether the interval excludes 0), source
+            ("threshold" for a heavy key, else the name of the encoding) and among, in the order of the keys.
         """
         encoded = self._encode(keys)
         check_among(among, level, interval)
@@ -156,7 +163,7 @@ class Sketch:
         prints, texts = hash_bytes(encoded.values), encoded.values
         values, heavy = self._heavy_values(self._place(prints), texts)
         if self.plan.layout is None:
-            columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among)
+            columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
         else:
             found = self._find(prints)
             decoded = heavy & self._joint  # values of keys that were selected by weights stand by themselves
@@ -164,22 +171,26 @@ class Sketch:
                 found, values, decoded, estimator=estimator, interval=interval, level=level, present=present,
                 among=among
             )  # fmt: skip
+            resolved = self.decoder.resolved(found, values, decoded, level, present, among)
             above = self.decoder.above_zero(found, values, decoded, level, among)
             name = encoding_of(self.plan.layout.encoding).name
-            columns = [estimate, low, high, above, np.full(len(heavy), name, object)]
-            named = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among)
+            columns = [estimate, low, high, resolved, above, np.full(len(heavy), name, object)]
+            named = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
             columns = [
                 np.where(heavy & ~decoded, one, other) for one, other in zip(named, columns, strict=True)
             ]
-            columns[4] = np.where(decoded, "threshold", columns[4])
+            columns[5] = np.where(decoded, "threshold", columns[5])
         columns[:3] = self._in_values(*columns[:3])
-        names = ["key", "estimate", "low", "high", "above_zero", "source", "among"]
+        if estimator is None and interval is not None:
+            columns[0] = np.where(columns[3], columns[0], np.nan)
+        names = ["key", "estimate", "low", "high", "resolved", "above_zero", "source", "among"]
+        types = [pa.float64()] * 3 + [pa.bool_()] * 2 + [pa.string()]
         rows = [
-            pa.array(column)[:0] if not len(column) else pa.array(column[encoded.codes]) for column in columns
+            pa.array(column[encoded.codes] if len(column) else [], kind, from_pandas=True)  # NaN is null
+            for column, kind in zip(columns, types, strict=True)
         ]
         text = _as_text(encoded.values).take(pa.array(encoded.codes))
-        number = pa.array(np.full(len(text), among, np.int64))
-        return pa.table([text, *rows[:4], rows[4].cast(pa.string()), number], names=names)
+        return pa.table([text, *rows, pa.array(np.full(len(text), among, np.int64))], names=names)
 
     def total(
         self, keys: Any, level: float = _LEVEL, present: float | None = None, estimator: str = "any"
@@ -292,7 +303,7 @@ class Sketch:
         half, records = LaplaceLaw(float(sizes.scale)).radius(part) * per, sizes.records * per
         keys = sizes.keys + (listed.num_rows - named if apart else -named)
         estimate, least, most = (max(float(records + each), 0.0) for each in (value, low - half, high + half))
-        return Total(estimate, least, most, level, max(keys, 0))
+        return Total(estimate, least, most, level, max(keys, 0), keys_error=half / per)
 
     def expected_false(self, all: bool = False) -> float:
         """Return how many of the keys that `heavy` shows are expected to be false: in all d·P[Z ≥ threshold]."""
@@ -314,7 +325,7 @@ class Sketch:
             found = DetectionLimit(max(2 * int(self._noise.interval(level)), least), None, 0.0)
         else:
             found = self.decoder.detection_limit(level)
-        return replace(found, count=found.count * self.per_count, what="sum" if self.sums_values else "count")
+        return replace(found, count=found.count * self.per_count, what=self.measure)
 
     def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return counts, rising, and the estimated number of keys with each, fitted to all that the release says."""
@@ -333,27 +344,33 @@ class Sketch:
         values, listed, found = self._look_up(hash_bytes(encoded.values), encoded.values)
         return Lookups(self.decoder, found[encoded.codes], values[encoded.codes], listed[encoded.codes])
 
+    def released_sizes(self) -> tuple[str, str]:
+        """Return the numbers of records (or the sum) and of keys after bounding, in words with their noise."""
+        sizes, per = self.plan.sizes, self.per_count
+        half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL) if sizes.scale else 0
+        less = "less" if self.sums_values else "fewer"
+        return plus_minus(sizes.records * per, half * per, less), plus_minus(sizes.keys, half)
+
     def sizes_in_words(self) -> str:
-        """Describe the released numbers of records and keys, with their noise; never negative."""
+        """Describe the released numbers of records and keys, with their noise."""
         sizes = self.plan.sizes
         if not self.plan.selection.selects:
             return f"{sizes.keys:,} public keys"
         if self.plan.layout is None and not sizes.scale:
             return f"{self.manifest.heavy_rows:,} selected keys"
-        of, per = "as the sum of" if self.sums_values else "records of", self.per_count
-        if not sizes.scale:
-            return f"{sizes.records * per:,.15g} {of} {sizes.keys:,} keys (as stated in the config)"
-        half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
-        records, found = (
-            f"{max(number, 0) * each:,.15g} ± {half * each:,.15g}"
-            for number, each in ((sizes.records, per), (sizes.keys, 1))
-        )
-        return f"{records} {of} {found} keys, after bounding"
+        of, (records, keys) = "as the sum of" if self.sums_values else "records of", self.released_sizes()
+        how = "after bounding" if sizes.scale else "as stated in the config"
+        return f"{records} {of} {keys} keys, {how}"
 
     @property
     def sums_values(self) -> bool:
         """Return whether answers are sums of values, in place of counts of records."""
         return self.plan.params.granularity is not None
+
+    @property
+    def measure(self) -> str:
+        """Return what an answer is: a "sum" of values, or a "count" of records."""
+        return "sum" if self.sums_values else "count"
 
     @property
     def per_count(self) -> int | float:
@@ -433,19 +450,21 @@ class Sketch:
         return np.where(heavy, values[at], 0), heavy
 
     def _estimate_listed(
-        self, values: NDArray[np.int64], listed: NDArray[np.bool_], level: float
+        self, values: NDArray[np.int64], listed: NDArray[np.bool_], level: float, estimator: str | None = None
     ) -> list[NDArray[Any]]:
         """Return estimates from listed values alone; a key that is not listed is below the threshold, or not public."""
         half, plan = self._noise.interval(level), self.plan
         estimate = np.where(listed, values.astype(np.float64), np.nan)
-        low, high = estimate - half, estimate + half
+        low, high = np.maximum(estimate - half, 0.0), np.maximum(estimate + half, 0.0)
+        if estimator != "unbiased":
+            estimate = np.maximum(estimate, 0.0)
         source = np.where(listed, "selected" if plan.selection.selects else plan.noise_name, "not listed")
         if plan.selection.selects:
             most = float(plan.threshold) + (half if self._joint else 0.0)
             estimate, low, high = (
                 np.where(listed, one, other) for one, other in ((estimate, 0.0), (low, 0.0), (high, most))
             )
-        return [estimate, low, high, low > 0.0, source]
+        return [estimate, low, high, high - low <= estimate, low > 0.0, source]
 
     def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
         middle, half = float(values.sum()), self._noise.interval(level, max(len(values), 1))

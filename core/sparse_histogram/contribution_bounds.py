@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import Exact, Sensitivity
@@ -118,13 +119,25 @@ class UserTotals:
             clear.append((n, middle))
         return clear
 
+    def most_lost(self, chosen: int, level: float = 0.95) -> float:
+        """Return what no key loses more than by bounding, with probability ``level``: H(C), its noise and its chance.
+
+        Users of each cell are taken to have its largest total, of the last cell any. Two deviations are for which
+        of a user's keys are dropped.
+        """
+        above = [(n, 1 - chosen / high) for n, high in zip(self.users, GRID, strict=True) if high > chosen]
+        above.append((self.users[-1], chosen / MAX_CHOICE))  # a total above the last end loses more
+        noise = LaplaceLaw(float(self.scale)).interval(level, len(above))
+        most = max(sum(n * share for n, share in above), 0.0) + noise
+        return float(most + 2 * most**0.5)
+
     def in_words(self, chosen: int, per_count: int | float = 1) -> str:
         """Return the choice, and what bounding is likely to drop, in words; a count stands for ``per_count``."""
-        lost = float(self.lost(chosen)) * per_count
+        most = self.most_lost(chosen) * per_count
+        share = f"about {self.dropped_share(chosen):.0%}" if self.likely() else "an unknown share"
         return (
-            f"at most {chosen * per_count:,.10g} of a user, chosen from the data; about"
-            f" {self.dropped_share(chosen):.0%} of what users add was dropped, and up to about"
-            f" {lost:{',.0f' if per_count >= 1 else ',.3g'}} from any key"
+            f"at most {chosen * per_count:,.10g} of a user, chosen from the data; {share} of what users add was"
+            f" dropped, and at most about {float(f'{most:.2g}'):,.10g} from any key"
         )
 
     def _cells(self) -> list[tuple[int, Fraction]]:

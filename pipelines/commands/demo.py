@@ -26,7 +26,7 @@ from hushgram.contributions.keys import fingerprints
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.synthetic import PageViews, write_page_views
-from hushgram.pipelines.terminal import print_line, print_table
+from hushgram.pipelines.terminal import print_line, print_table, round_columns
 from hushgram.publishing import PrivateDirectory
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -68,9 +68,10 @@ def command(
     with contextlib.nullcontext(Path(keep)) if keep else PrivateDirectory() as folder:
         result = run_demo(views, params, folder, workers=workers)
         print_line()
-        print_table(result.lookups, "table")
+        numbers = ("estimate", "low", "high")
+        print_table(round_columns(result.lookups), "table", right=numbers)
         print_line()
-        print_table(result.totals, "table", digits=0)
+        print_table(round_columns(result.totals), "table", right=numbers)
         held = result.lookups["covered"].drop_null().to_pylist()
         if held:
             print_line()

@@ -8,7 +8,14 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
-from hushgram.pipelines.terminal import format_options, print_note, print_table, read_keys
+from hushgram.pipelines.terminal import (
+    format_options,
+    print_note,
+    print_table,
+    read_keys,
+    round_columns,
+    warn_about_keys,
+)
 
 if TYPE_CHECKING:
     from hushgram.sketch.reader import Sketch
@@ -49,13 +56,16 @@ def command(
 
     opened = Sketch.open(sketch)
     names = read_keys((), keys_file) if keys_file else None
+    warn_about_keys(names or [], opened, keys_file)
     table = opened.heavy(all=every, keys=names)
     order = [("value", "descending"), ("fingerprint", "ascending")]
     shown_table = _with_hex(table.sort_by(order).slice(0, limit))
     shown_table = _with_others(shown_table, opened, limit, every)
-    print_table(
-        shown_table.drop_columns(["among", "others"]) if style == "table" else shown_table, style, output
-    )
+    if style == "table":
+        shown_table = round_columns(
+            shown_table.drop_columns(["among", "others"]), opened.per_count, estimate="value"
+        )
+    print_table(shown_table, style, output, right=("value", "low", "high"))
     shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
     if opened.plan.selection.texts:
         told = f"{min(shown, limit):,} of {shown:,} named keys; none is false."
@@ -64,7 +74,10 @@ def command(
         told = (
             f"{min(shown, limit):,} of {shown:,} keys{real}; about {false:,.1f} of the {shown:,} are false."
         )
-    print_note(f"{told} Intervals hold for all {listed:,} at once. Counts are after bounding.", style)
+    print_note(
+        f"{told} Intervals hold for all {listed:,} at once. {opened.measure.capitalize()}s are after bounding.",
+        style,
+    )
 
 
 def _with_others(table: pa.Table, sketch: Sketch, limit: int, every: bool) -> pa.Table:

@@ -66,10 +66,9 @@ def _selected(selection: SelectionPlan) -> str:
 
 def _heavy_keys(sketch: Sketch) -> str:
     listed, plan = sketch.manifest.heavy_rows, sketch.plan
-    what = "sum" if sketch.sums_values else "count"
     if plan.rounds is not None:
         return f"{listed:,}, {_selected(plan.rounds)}"
-    text = f"{listed:,} with noisy {what} of at least {plan.threshold * sketch.per_count:,}"
+    text = f"{listed:,} with noisy {sketch.measure} of at least {plan.threshold * sketch.per_count:,}"
     if plan.domain_bits is None:
         return text
     real, false = sketch.heavy().num_rows, sketch.expected_false(all=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pyarrow as pa
 
-from hushgram.pipelines.terminal import format_options, print_line, print_note, print_table
+from hushgram.numbers import plus_minus
+from hushgram.pipelines.terminal import format_options, print_line, print_note, print_table, rounded
 
 __all__ = ["command"]
 
@@ -32,11 +33,13 @@ def command(
     """
     from hushgram.sketch.reader import Sketch
 
-    found = Sketch.open(sketch).others(level, limit, every)
+    opened = Sketch.open(sketch)
+    found = opened.others(level, limit, every)
     if style == "table" and output is None:
-        interval = f"{found.low:,.0f} to {found.high:,.0f} at {level:.0%}"
-        print_line(f"{found.estimate:,.0f} over about {found.keys:,} other keys ({interval})")
-        print_note("Counts are after bounding.", style)
+        about, low, high = rounded(found.estimate, found.low, found.high, opened.per_count)
+        keys = plus_minus(found.keys, found.keys_error)
+        print_line(f"{about} over {keys} other keys ({low} to {high} at {level:.0%})")
+        print_note(f"{opened.measure.capitalize()}s are after bounding.", style)
         return
     fields = {name: [getattr(found, name)] for name in ("keys", "estimate", "low", "high")}
     print_table(pa.table({**fields, "level": [level]}), style, output)

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import click
+import pyarrow as pa
 
-from hushgram.pipelines.terminal import format_options, keys_options, print_note, print_table, read_keys
+from hushgram.pipelines.terminal import (
+    format_options,
+    keys_options,
+    print_note,
+    print_table,
+    read_keys,
+    round_columns,
+    warn_about_keys,
+)
 
 __all__ = ["command"]
 
@@ -12,8 +21,9 @@ __all__ = ["command"]
 @click.command("query")
 @keys_options
 @click.option(
-    "--estimator", type=click.Choice(["posterior", "argmax", "unbiased"]), default="posterior", show_default=True,
-    help="Posterior mean, most likely count, or an unbiased estimate.",
+    "--estimator", type=click.Choice(["confidence", "posterior", "argmax", "unbiased"]),
+    help="Show an estimate of every key, resolved or not: the count that confidence intervals shrink to, the posterior "
+    "mean, the most likely count, or an unbiased estimate. By default confidence, for resolved keys only.",
 )  # fmt: skip
 @click.option(
     "--interval", type=click.Choice(["confidence", "credible", "none"]), default="confidence", show_default=True,
@@ -33,7 +43,7 @@ def command(
     keys: tuple[str, ...],
     keys_file: str | None,
     level: float,
-    estimator: str,
+    estimator: str | None,
     interval: str,
     present: float | None,
     among: int,
@@ -42,20 +52,28 @@ def command(
 ) -> None:
     """Estimate the counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
 
-    above_zero is yes for a count that is significantly above 0. An interval holds for every key that was chosen without
-    looking at the release, even one that nobody used. For keys that were picked out of N by their estimates, such as
-    the largest ones, use --among N.
+    A key is unresolved if its interval is wider than its estimate. A single number would say nothing about it, so none
+    is shown unless --estimator asks for one. above_zero is yes for a count that is significantly above 0.
+
+    An interval holds for every key that was chosen without looking at the release, even one that nobody used. For keys
+    that were picked out of N by their estimates, such as the largest ones, use --among N.
     """
     from hushgram.sketch.reader import Sketch
 
     wanted = read_keys(keys, keys_file)
     opened = Sketch.open(sketch)
-    kind = None if interval == "none" else interval
+    warn_about_keys(wanted, opened, keys_file)
+    kind = None if interval == "none" and estimator else "confidence" if interval == "none" else interval
     found = opened.estimate(
         wanted, estimator=estimator, interval=kind, level=level, present=present, among=among
     )
-    print_table(found.drop_columns("among") if style == "table" else found, style, output)
+    if style == "table":
+        found = found.drop_columns(["among"] if estimator else ["among", "resolved"])
+        found = found if estimator else round_columns(found, opened.per_count)
+    if interval == "none":
+        nothing = pa.nulls(found.num_rows, found["low"].type)
+        found = found.set_column(2, "low", nothing).set_column(3, "high", nothing)
+    print_table(found, style, output, right=("estimate", "low", "high"))
     held = f" Intervals hold for all of {among:,} keys at once." if among > 1 else ""
-    print_note(
-        f"Counts are after bounding.{held} {opened.detection_limit(level).sentence().capitalize()}.", style
-    )
+    limit = opened.detection_limit(level).sentence().capitalize()
+    print_note(f"{opened.measure.capitalize()}s are after bounding.{held} {limit}.", style)

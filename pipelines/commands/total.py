@@ -12,6 +12,8 @@ from hushgram.pipelines.terminal import (
     print_note,
     print_table,
     read_keys,
+    rounded,
+    warn_about_keys,
 )  # fmt: skip
 
 __all__ = ["command"]
@@ -41,11 +43,16 @@ def command(
     from hushgram.sketch.reader import Sketch
 
     estimator = "posterior" if assume == "like-the-data" else "any"
-    result = Sketch.open(sketch).total(read_keys(keys, keys_file), level=level, estimator=estimator)
+    opened, wanted = Sketch.open(sketch), read_keys(keys, keys_file)
+    warn_about_keys(wanted, opened, keys_file)
+    result = opened.total(wanted, level=level, estimator=estimator)
     if style == "table" and output is None:
-        interval = f"{result.low:,.0f} to {result.high:,.0f} at {level:.0%}"
-        print_line(f"{result.estimate:,.0f} over {result.keys:,} keys ({interval})")
-        print_note(f"Counts are after bounding. This assumes {result.assumes} about the keys.", style)
+        about, low, high = rounded(result.estimate, result.low, result.high, opened.per_count)
+        print_line(f"{about} over {result.keys:,} keys ({low} to {high} at {level:.0%})")
+        print_note(
+            f"{opened.measure.capitalize()}s are after bounding. This assumes {result.assumes} about the keys.",
+            style,
+        )
         return
     fields = {name: [getattr(result, name)] for name in ("keys", "estimate", "low", "high")}
     print_table(pa.table({**fields, "level": [level], "assumes": [result.assumes]}), style, output)

@@ -279,10 +279,13 @@ class Release(Job[ReleaseConfig]):
         self.public_keys: list[bytes] | None = None
         if self.config.privacy.domain is not None:
             from hushgram.inputs.key_lists import read_key_list
+            from hushgram.pipelines.terminal import odd_keys, print_line
             from hushgram.transforms.files import open_file
 
             path = self.config.privacy.domain.public_keys
             self.public_keys = read_key_list(path, "privacy.domain.public_keys", open_file)
+            for warning in odd_keys(self.public_keys):
+                print_line(f"warning: privacy.domain.public_keys: {warning}", err=True)
 
     def values(self) -> tuple[str, ...]:
         return () if self.config.input.value is None else (self.config.input.value,)
@@ -294,7 +297,10 @@ class Release(Job[ReleaseConfig]):
         return release_events(self.params, self.unit, public=self.public_keys is not None, charged=True)
 
     def guarantee(self) -> Guarantee:
-        return replace(super().guarantee(), steps=release_steps(self.params))
+        steps = release_steps(self.params)
+        if not steps and self.params.choose_contributions:
+            steps = "Each user counts at most max_contributions, which is chosen from noisy numbers of users."
+        return replace(super().guarantee(), steps=steps)
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
@@ -361,12 +367,11 @@ class Release(Job[ReleaseConfig]):
 def named_line(sketch: Sketch) -> Line:
     """Return how many keys are named or listed, and the noise on their counts."""
     listed, plan, per = sketch.manifest.heavy_rows, sketch.plan, sketch.per_count
-    what = "sum" if sketch.sums_values else "count"
     noise = float(plan.noise.variance(plan.scale)) ** 0.5 * per
     others = "" if plan.layout is not None else "; nothing is released of other keys"
     return (
         "named keys" if plan.selection.texts else "listed keys",
-        f"{listed:,}, each with a noisy {what} of standard deviation {noise:,.4g}{others}",
+        f"{listed:,}, each with a noisy {sketch.measure} of standard deviation {noise:,.4g}{others}",
     )
 
 
@@ -395,7 +400,8 @@ def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
         worst = float(max_error(keys, noise) * per)
     else:
         worst = plan.noise.law(float(plan.scale)).interval(1 - 0.05 / keys) * float(per)
-    yield "error", f"with probability 95 % no count is off by more than {worst:,.10g}"
+    what = "count" if params.granularity is None else "sum"
+    yield "error", f"with probability 95 % no {what} is off by more than {worst:,.10g}"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
     http://127.0.0.1:PORT/TOKEN/        the page
     POST ask, csv                       {"keys": [...], "level": 0.95}
 
+Answers hold the numbers and, for people, the same as texts that are rounded to what the noise supports.
+
 Other users of the machine do not know the token (it is printed to the terminal of who started the page), and other
 pages in the browser cannot use it: every request must name this host, a request with an Origin must name this origin,
 and answers can neither be framed nor read by others.
@@ -28,7 +30,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.names import printable
 from hushgram.pipelines.pages import content_policy, render
-from hushgram.pipelines.terminal import csv_bytes
+from hushgram.pipelines.terminal import csv_bytes, key_warnings, round_columns, rounded
 from hushgram.sketch.reader import Sketch
 
 __all__ = ["LARGEST_REQUEST", "MAX_KEYS", "make_app", "serve"]
@@ -93,24 +95,43 @@ class _Pages:
             return _no(415, "send JSON")
         try:
             keys, level = _question(await _body(request))
-            table, totals = self._look_up(keys, level)
+            table, totals, texts = self._look_up(keys, level)
         except ClientDisconnect:
             return _no(400, "the request was cut short")
         except HushgramError as problem:
             return _no(400, str(problem))
-        return _csv(table) if path == "csv" else _json(table, totals, [name for name, _ in self._sketches])
+        if path == "csv":
+            return _csv(table)
+        odd = [warning for _, sketch in self._sketches for warning in key_warnings(keys, sketch)]
+        return _json(table, totals, texts, [name for name, _ in self._sketches], list(dict.fromkeys(odd)))
 
-    def _look_up(self, keys: list[str], level: float) -> tuple[pa.Table, list[dict[str, Any]]]:
+    def _look_up(
+        self, keys: list[str], level: float
+    ) -> tuple[pa.Table, list[dict[str, Any]], list[list[str]]]:
+        """Return the table, the total of each sketch, and for each sketch the answers as texts."""
         columns: dict[str, Any] = {"key": keys}
         among = 1 << max(len(set(keys)) - 1, 0).bit_length()  # few tables serve any number of keys
-        totals = []
+        totals, texts = [], []
         for name, sketch in self._sketches:
             found = sketch.estimate(keys, level=level, among=among)
             before = f"{name}: " if len(self._sketches) > 1 else ""
             for column in found.column_names[1:]:
                 columns[before + column.replace("_", " ")] = found[column]
             totals.append(_total(name, sketch, keys, level))
-        return pa.table(columns), totals
+            texts.append(_in_words(found, sketch.per_count))
+        return pa.table(columns), totals, texts
+
+
+def _in_words(found: pa.Table, finest: float) -> list[str]:
+    """Return each answer as text: 120 (90 to 150), or unresolved, 0 to 40."""
+    told = round_columns(found, finest)
+    columns = (told[name].to_pylist() for name in ("estimate", "low", "high", "resolved"))
+    return [
+        "not in this release" if low == "-"
+        else f"{estimate}  ({low} to {high})" if resolved
+        else f"unresolved, {low} to {high}"
+        for estimate, low, high, resolved in zip(*columns, strict=True)
+    ]  # fmt: skip
 
 
 def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str, Any]:
@@ -125,6 +146,7 @@ def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str
         "estimate": found.estimate,
         "low": found.low,
         "high": found.high,
+        "texts": rounded(found.estimate, found.low, found.high, sketch.per_count),
     }
 
 
@@ -158,7 +180,9 @@ def _no(status: int, error: str) -> JSONResponse:
     return JSONResponse({"error": printable(error)}, status)
 
 
-def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JSONResponse:
+def _json(
+    table: pa.Table, totals: list[dict[str, Any]], texts: list[list[str]], names: list[str], odd: list[str]
+) -> JSONResponse:
     """Return rows, totals, for how many keys intervals hold at once, and where each sketch's answers are in a row."""
     keys, *numbers = table.columns
     columns = [[printable(key) for key in keys.to_pylist()], *map(_plain, numbers)]
@@ -167,7 +191,9 @@ def _json(table: pa.Table, totals: list[dict[str, Any]], names: list[str]) -> JS
     starts = [i for i, name in enumerate(found) if name == "estimate"]
     pages = [[i, i + 1, i + 2] for i in starts]
     among = rows[0][found.index("among")] if rows and names else 1
-    return JSONResponse({"names": names, "pages": pages, "rows": rows, "totals": totals, "among": among})
+    told = [list(row) for row in zip(*texts, strict=True)]
+    body = {"names": names, "pages": pages, "rows": rows, "texts": told, "totals": totals, "among": among}
+    return JSONResponse({**body, "warnings": [printable(warning) for warning in odd]})
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -14,10 +14,12 @@ import numpy as np
 from markupsafe import Markup
 
 from hushgram.errors import ParameterError
-from hushgram.numbers import show
+from hushgram.noise.laws import LaplaceLaw
+from hushgram.numbers import plus_minus, show
 from hushgram.pipelines.pages import render
 from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
 from hushgram.pipelines.planning import prediction_lines, rows_of
+from hushgram.pipelines.terminal import rounded
 from hushgram.planner import COUNTS, Population, Prediction, predict
 from hushgram.sketch.reader import Sketch
 
@@ -28,20 +30,20 @@ __all__ = ["make_plan_chart", "make_plan_page", "make_report"]
 
 MAX_ROWS = 1_000
 _LEVEL = 0.95
-_NORMAL = 1.96
 
 
 def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[ReleaseRecord]] | None = None) -> str:
     """Return the page as HTML."""
     body = sketch.manifest_json
-    predicted = predict(sketch.plan.params, Population.like(sketch), set_sizes=())
     return render(
         "report",
         name=sketch.manifest.release or sketch.path.name,
         guarantee=sketch.guarantee.sentence(),
         parts=[f"{part.kind} ε = {show(part.epsilon)}" for part in sketch.guarantee.parts],
         level=f"{_LEVEL:.0%}",
-        note=f"{sketch.detection_limit().sentence().capitalize()}: its interval is at most as wide as the count.",
+        note=f"{sketch.detection_limit().sentence().capitalize()}: its interval is at most as wide as the"
+        f" {sketch.measure}.",
+        measure=sketch.measure,
         distribution=_distribution(sketch),
         cut=_cut(sketch),
         facts=_facts(sketch, body),
@@ -49,32 +51,24 @@ def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[ReleaseRecord]] 
         budget=None if ledger is None else _budget(*ledger),
         tiles=_tiles(sketch),
         **_heavy(sketch),
-        **_errors(predicted, sketch.per_count),
+        **_errors(sketch),
     )
 
 
 def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
-    sizes = sketch.plan.sizes
-    noise = _NORMAL * float(sizes.scale) * 2**0.5
-    spread = f" ± {noise:,.0f}" if sizes.scale else ""
-    if sketch.plan.layout is None:
-        return [
-            (f"{sketch.manifest.heavy_rows:,}", "keys; nothing is released of others"),
-            (f"{sketch.size:,}", "bytes of sketch"),
-            (f"{sketch.detection_limit().count:,}", "detection limit (count of a single key)"),
-        ]
-    different = "different keys" if sketch.plan.rounds is None else "different keys beside the named ones"
-    return [
-        (_sum(sketch, noise), "sum after bounding" if sketch.sums_values else "records after bounding"),
-        (f"{max(sizes.keys, 0):,}{spread}", different),
+    last = [
         (f"{sketch.size:,}", "bytes of sketch"),
-        (f"{sketch.detection_limit().count:,}", "detection limit (count of a single key)"),
+        (f"{sketch.detection_limit().count:,}", f"detection limit ({sketch.measure} of a single key)"),
     ]
-
-
-def _sum(sketch: Sketch, noise: float) -> str:
-    sizes, per = sketch.plan.sizes, sketch.per_count
-    return f"{max(sizes.records, 0) * per:,}" + (f" ± {noise * per:,.0f}" if sizes.scale else "")
+    if sketch.plan.layout is None:
+        return [(f"{sketch.manifest.heavy_rows:,}", "keys; nothing is released of others"), *last]
+    different = "different keys" if sketch.plan.rounds is None else "different keys beside the named ones"
+    records, keys = sketch.released_sizes()
+    return [
+        (records, "sum after bounding" if sketch.sums_values else "records after bounding"),
+        (keys, different),
+        *last,
+    ]
 
 
 def _heavy(sketch: Sketch) -> dict[str, Any]:
@@ -96,7 +90,10 @@ def _heavy(sketch: Sketch) -> dict[str, Any]:
         else f" {'named' if names else 'heavy'} keys; none of them is false."
     )
     return {
-        "rows": [_row(k, v, a, b, top) for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)],
+        "rows": [
+            _row(k, v, a, b, top, sketch.per_count)
+            for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)
+        ],
         "others": _others(sketch),
         "key_title": "key" if names else "fingerprint of the key",
         "heavy_note": shown,
@@ -109,9 +106,10 @@ def _others(sketch: Sketch) -> str | None:
         total = sketch.others(limit=MAX_ROWS)
     except ParameterError:
         return None
+    about, low, high = rounded(total.estimate, total.low, total.high, sketch.per_count)
     return (
-        f"All other keys together: {total.estimate:,.0f} ({total.low:,.0f} to {total.high:,.0f} with probability"
-        f" {total.level:.0%}), about {total.keys:,} keys."
+        f"All other keys together: {about} ({low} to {high} with probability {total.level:.0%}),"
+        f" {plus_minus(total.keys, total.keys_error)} keys."
     )
 
 
@@ -119,13 +117,12 @@ def _texts(keys: Sequence[Any]) -> list[str]:
     return [key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key) for key in keys]
 
 
-def _row(key: str, value: float, low: float, high: float, top: float) -> dict[str, str]:
+def _row(key: str, value: float, low: float, high: float, top: float, finest: float) -> dict[str, str]:
+    told = rounded(value, max(low, 0.0), high, finest)
     at, start, end = (100 * max(x, 0.0) / max(top, 1.0) for x in (value, low, high))
     return {
         "key": key,
-        "estimate": f"{value:,.0f}",
-        "low": f"{max(low, 0.0):,.0f}",
-        "high": f"{high:,.0f}",
+        **dict(zip(("estimate", "low", "high"), told, strict=True)),
         "at": f"{at:.2f}",
         "from": f"{start:.2f}",
         "wide": f"{max(end - start, 0.3):.2f}",
@@ -140,7 +137,7 @@ def _distribution(sketch: Sketch) -> Markup | None:
     shown = np.flatnonzero(above >= 0.5)
     if sketch.plan.layout is None or not sizes.profile or len(shown) < 2:
         return None
-    noise = _NORMAL * float(sizes.scale) * 2**0.5
+    noise = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
     values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
     per = float(sketch.per_count)  # values are sums of a column, or records
     reach, threshold = per * sketch.decoder.released.noise.radius(_LEVEL), per * sketch.plan.threshold
@@ -159,7 +156,7 @@ def _distribution(sketch: Sketch) -> Markup | None:
     low = np.maximum.accumulate(low[::-1])[::-1]  # the numbers themselves only fall
     high = np.minimum.accumulate(high)
     chart = Chart(
-        "Number of keys with at least so many records",
+        f"Number of keys with at least this {sketch.measure}",
         Axis(
             f"{'sum' if sketch.sums_values else 'records'} of a key, at least", per, points[-1][0], log=True
         ),
@@ -178,53 +175,70 @@ def _cut(sketch: Sketch) -> str:
     if plan.unit == "record":
         return "Nothing: the privacy unit is one record, and every record counts."
     most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
-    per_key = f", {each:,} of them for one key" if plan.params.max_per_key > 1 else ""
+    per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
+    records = "" if sketch.sums_values else " records"
     return (
-        f"One user contributes at most {most:,}{'' if sketch.sums_values else ' records'}{per_key}. Whatever exceeded"
-        " that is missing from all counts here, mostly from popular keys. This release does not say how much it was; a"
-        " release with max_contributions: auto does."
+        f"One user contributes at most {most:,.10g}{records}{per_key}. Whatever exceeded that is"
+        " missing from all counts here, mostly from popular keys. This release does not say how much it"
+        " was; a release with max_contributions: auto does."
     )
 
 
-_ERROR_NOTES = {
-    True: "Measured on synthetic data of the same size and shape, released and decoded in the same way.",
-    False: "Computed from the noise of this release and the distribution of counts that it shows.",
-}
+_MEASURED = "Measured on synthetic data of the same size and shape, released and decoded in the same way."
+_COMPUTED = "Computed from the noise of this release and the distribution of counts that it shows."
+_PUBLIC = "Computed from the noise of this release, which is the same for every key."
 
 
-def _errors(predicted: Prediction, per: int | float) -> dict[str, Any]:
+def _errors(sketch: Sketch) -> dict[str, Any]:
     """Return chart and table of the expected error; a count of the prediction stands for `per`."""
-    rows = [(f"{a.count * per:,}", f"± {a.error * per:,.1f}", f"{a.width * per:,.0f}") for a in predicted.at]
-    points = [(float(a.count * per), max(a.error, 0.1) * per) for a in predicted.at]
-    widths = [(float(a.count * per), max(a.width / 2, 0.1) * per) for a in predicted.at]
-    top = float(COUNTS[-1] * per)
+    per, what = sketch.per_count, sketch.measure
+    if sketch.plan.selection.selects:
+        predicted = predict(sketch.plan.params, Population.like(sketch), set_sizes=())
+        note = _MEASURED if predicted.named is None else _COMPUTED
+        at = [(float(a.count * per), a.error * per, a.width * per) for a in predicted.at]
+    else:
+        law, note = sketch.plan.noise.law(float(sketch.plan.scale)), _PUBLIC
+        error, width = law.variance**0.5 * per, 2.0 * law.interval(_LEVEL) * per
+        at = [(float(count * per), error, width) for count in COUNTS]
+    points = [(count, max(error, 0.1 * per)) for count, error, _ in at]
+    widths = [(count, max(width / 2, 0.1 * per)) for count, _, width in at]
+    top = at[-1][0]
+    high = max(y for _, y in [*points, *widths, (0.0, top / 10)])
+    end = min(top, high)  # where the line leaves the chart
     chart = Chart(
-        "Expected error at a true count",
-        Axis("true count of a key", float(per), top, log=True),
-        Axis("error", 0.5 * per, max(y for _, y in [*points, *widths, (0.0, top / 10)]), log=True),
+        f"Expected error at a true {what}",
+        Axis(f"true {what} of a key", float(per), top, log=True),
+        Axis("error", 0.5 * per, high, log=True),
         [],
         [
             Line("root mean square error", points, dots=True),
             Line("half the width of an interval", widths, "var(--second)", dots=True),
-            Line("the count itself", [(float(per),) * 2, (top,) * 2], "var(--soft)", dashed=True),
+            Line(f"the {what} itself", [(float(per),) * 2, (end,) * 2], "var(--soft)", dashed=True),
         ],
     )
     return {
-        "error_note": _ERROR_NOTES[predicted.named is None],
+        "error_note": note,
         "error_chart": Markup(chart.svg()),
-        "error_titles": ["true count", "root mean square error", "width of a 95 % interval"],
-        "errors": rows,
+        "error_titles": [f"true {what}", "root mean square error", "width of a 95 % interval"],
+        "errors": [(f"{n:,.10g}", f"± {error:,.1f}", f"{width:,.0f}") for n, error, width in at],
     }
+
+
+# parameters that a release of public keys uses
+_PUBLIC_FACTS = ("epsilon", "delta", "max_contributions", "max_per_key", "noise", "granularity")
 
 
 def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
     made = datetime.datetime.fromtimestamp((sketch.path / "manifest.json").stat().st_mtime, datetime.UTC)
     params = sketch.plan.params
     facts = [("written", f"{made:%Y-%m-%d %H:%M} UTC (time of the manifest file)")]
+    shown = {**params.to_dict(), "max_contributions": params.max_contributions * params.per_count}
+    shown["max_per_key"] = params.max_per_key * params.per_count  # in the unit of all other numbers here
+    used = shown if sketch.plan.selection.selects else _PUBLIC_FACTS
     facts += [
         (name.replace("_", " "), show(value) if hasattr(value, "numerator") else str(value))
-        for name, value in params.to_dict().items()
-        if name != "split" and value is not None
+        for name, value in shown.items()
+        if name != "split" and value is not None and name in used
     ]
     facts.append(("format", f"{body['format']} {body['version']}"))
     facts.append(("checksum of the manifest", str(body["checksum"])))

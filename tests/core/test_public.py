@@ -17,7 +17,12 @@ def test_every_listed_key_has_a_value_and_others_none():
     sketch.verify()
     found = sketch.estimate(["k0", "k1", "absent", "k2"])
     assert found["source"].to_pylist() == ["laplace", "laplace", "laplace", "not listed"]
-    assert np.isnan(found["estimate"][3].as_py())
+    assert found["low"][3].as_py() is None
+    assert (
+        found.select(["estimate", "resolved"]).to_pylist()[2:] == [{"estimate": None, "resolved": False}] * 2
+    )
+    assert found["low"][2].as_py() == 0.0
+    found = sketch.estimate(["k0", "k1", "absent"], estimator="unbiased")
     assert abs(found["estimate"][2].as_py()) < 40
     # k0: every user who has k0 also has no other listed key but k1 never: 40 users hold each key
     assert abs(found["estimate"][0].as_py() - 40) < 40

@@ -41,6 +41,39 @@ def test_query_prints_a_table(run):
     assert [line.split()[0] for line in lines[1:]] == ["/page/1", "/page/2"]
 
 
+def test_an_unresolved_key_has_no_estimate_unless_one_is_asked_for(run, tmp_path):
+    keys, sketch = ("/page/1", "/nobody/was/here"), str(tmp_path / "a.sketch")
+    params = hg.ReleaseParams(epsilon="1", max_contributions=4)
+    hg.release_histogram(["/page/1", "/page/2"], [1_000, 3], params, sketch)
+    _, out, _ = run("query", sketch, *keys, "--format", "json")
+    known, unknown = map(json.loads, out.splitlines())
+    assert known["resolved"]
+    assert known["low"] <= known["estimate"] <= known["high"]
+    assert (unknown["estimate"], unknown["resolved"]) == (None, False)
+    lines = [line.split() for line in run("query", sketch, *keys)[1].splitlines()]
+    assert lines[2][1:4] == ["unresolved", "0", f"{unknown['high']:.0f}"]
+    assert "." not in "".join(lines[1][1:4])  # counts, to what the noise supports
+    assert run("query", sketch, *keys, "--interval", "none")[1].splitlines()[2].split()[1:4] == [
+        "unresolved", "-", "-",
+    ]  # fmt: skip
+    for estimator in ("confidence", "posterior", "argmax", "unbiased"):
+        _, out, _ = run("query", sketch, keys[1], "--estimator", estimator, "--format", "json")
+        assert isinstance(json.loads(out)["estimate"], float)
+        assert "unresolved" not in run("query", sketch, keys[1], "--estimator", estimator)[1]
+
+
+def test_odd_keys_are_warned_about(run, tmp_path):
+    (tmp_path / "keys").write_text("key,count\n/page/1\n")
+    _, _, err = run("query", PURE, "--keys-file", str(tmp_path / "keys"))
+    assert "warning: the first line, 'key,count', looks like a header" in err
+    assert "warning" not in run("query", PURE, "key", "/page/1")[2]
+    for command in ("query", "total"):
+        _, _, err = run(command, PURE, " /page/1", "/page/2")
+        assert "warning: blanks around a key are part of it, as in 1 keys such as ' /page/1'" in err
+    _, _, err = run("heavy", PURE, "--keys-file", str(tmp_path / "keys"))
+    assert "looks like a header" in err
+
+
 def test_query_among_says_so_and_is_wider(run):
     def width(*more):
         code, out, err = run("query", PURE, "/page/1", "--format", "json", *more)

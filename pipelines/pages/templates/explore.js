@@ -1,7 +1,7 @@
 (() => {
   const SHOWN = 500;
   const $ = id => document.getElementById(id);
-  const number = value => value === null ? "–" : value.toLocaleString("en-US", { maximumFractionDigits: 1 });
+  const number = value => value.toLocaleString("en-US");
   let last = 0, timer = 0;
   function cell(row, text, numeric) {
     const made = row.insertCell();
@@ -16,14 +16,11 @@
       th.textContent = title; if (title !== "key") th.className = "n";
       head.append(th);
     }
-    for (const answer of body.rows.slice(0, SHOWN)) {
+    body.rows.slice(0, SHOWN).forEach((answer, i) => {
       const row = rows.insertRow();
       cell(row, answer[0], false);
-      for (const column of body.pages) {
-        const [estimate, low, high] = column.map(i => answer[i]);
-        cell(row, estimate === null ? "not in this release" : `${number(estimate)}  (${number(low)} to ${number(high)})`, true);
-      }
-    }
+      for (const text of body.texts[i]) cell(row, text, true);
+    });
     const totals = $("totals").tBodies[0];
     totals.replaceChildren();
     for (const total of body.totals) {
@@ -31,11 +28,11 @@
       cell(row, total.sketch, false);
       cell(row, number(total.keys), true);
       if (total.error) cell(row, total.error, false);
-      else for (const name of ["estimate", "low", "high"]) cell(row, number(Math.round(total[name])), true);
+      else for (const text of total.texts) cell(row, text, true);
     }
     $("answers").hidden = $("totals").hidden = !body.rows.length;
     $("csv").disabled = !body.rows.length;
-    $("status").textContent = body.rows.length ? `${body.rows.length} keys` : "Type or paste keys.";
+    $("status").textContent = body.rows.length ? [`${body.rows.length} keys`, ...body.warnings].join("; ") : "Type or paste keys.";
     $("more").textContent = body.rows.length > SHOWN ? `The first ${SHOWN} are shown; the CSV has all.` : "";
   }
   async function ask(path) {

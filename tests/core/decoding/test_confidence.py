@@ -16,7 +16,7 @@ from hushgram.decoding.posterior import Outcomes, Posterior
 from hushgram.decoding.prior import fit_prior
 from hushgram.noise.laws import GaussianLaw, LaplaceLaw
 
-from .worlds import made, patterns
+from .worlds import made, patterns, simulate, zipf
 
 
 def coverage(alp: AlpLikelihood, intervals: Any, counts: np.ndarray, span: int = 200) -> np.ndarray:
@@ -164,3 +164,77 @@ def test_outcomes_of_unlikely_counts_keep_their_digits(law: Any) -> None:
     assert ranges[:, :-1] == pytest.approx(exact, rel=1e-6, abs=1e-30)
     below = [math.fsum(law.pmf(np.arange(-400.0, released.threshold) - x)) for x in counts]
     assert released.hidden(counts) == pytest.approx(below, rel=1e-6)
+
+
+# Estimates -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(("noise", "cells"), [(2.0, 2.0**20), (2.0, None), (40.0, 2.0**20)])
+def test_the_estimate_lies_in_the_interval_of_every_level(
+    columns: str, noise: float, cells: float | None
+) -> None:
+    """For every pattern and value, without moving an end: the estimate of a level near 0 is that of 99 %."""
+    changes = {"threshold": 300, "listed": [310, 4000]} if noise > 2.0 else {}
+    alp = made(**{**COLUMNS[columns], **changes, "noise": noise}, domain_size=cells)
+    prior, words = fit_prior(alp.released, alp), pack_bits(patterns(alp.levels))
+    values = [
+        -1,
+        *range(alp.released.threshold, alp.released.threshold + 20 * int(noise), max(int(noise), 1)),
+    ]
+    for level in (0.5, 0.95, 0.99):
+        table = Confidence(alp.released, alp, prior, level, True)
+        for value in values:
+            outcomes = Outcomes(words, np.full(len(words), value))
+            (low, high), middle = table.interval(outcomes), table.estimate(outcomes)
+            assert np.all((low <= middle) & (middle <= high))
+
+
+def test_the_estimate_of_a_listed_key_is_about_its_value() -> None:
+    """Counts well above the threshold: as often above the truth as below it."""
+    alp = made(threshold=300, noise=40.0, width=90.0, listed=[310, 350, 4000])
+    table = Confidence(alp.released, alp, fit_prior(alp.released, alp), 0.95, True)
+    words = pack_bits(patterns(alp.levels))[-1:]
+    values = np.arange(600, 4_000, 50)
+    middle = np.array([table.estimate(Outcomes(words, np.array([value])))[0] for value in values])
+    assert np.abs(middle - values).max() <= 40.0 / 8 + 1
+
+
+def test_a_posterior_mean_would_not_pass() -> None:
+    """The broken twin: rare counts are drawn to what most keys have, outside their intervals."""
+    world = simulate(zipf(20_000, 400_000), contributions=8)
+    estimate, low, high = world.decoder.estimate(*world.lookups())
+    assert np.all((low <= estimate) & (estimate <= high))
+    mean = world.decoder.estimate(*world.lookups(), estimator="posterior")[0]
+    assert np.mean((mean < low) | (mean > high)) > 0.001
+
+
+SHAPES = {
+    "zipf 0.8": lambda rng: zipf(20_000, 400_000, 0.8),
+    "zipf 1.1": lambda rng: zipf(20_000, 400_000),
+    "zipf 1.5": lambda rng: zipf(20_000, 400_000, 1.5),
+    "log-normal": lambda rng: np.ceil(rng.lognormal(1.5, 1.4, 20_000)).astype(np.int64),
+    "uniform": lambda rng: rng.integers(1, 201, 20_000),
+    "geometric": lambda rng: rng.geometric(1 / 12, 20_000),
+    "two points": lambda rng: np.where(rng.random(20_000) < 0.5, 5, 200),
+    "three points": lambda rng: rng.choice([2, 7, 60], 20_000),
+    "ones": lambda rng: np.ones(20_000, np.int64),
+}
+
+
+@pytest.mark.parametrize("contributions", [1, 8])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_coverage_in_every_range_and_no_estimate_outside(shape: str, contributions: int) -> None:
+    """0.94 to 0.985 in every range with enough keys, absent keys included; a false alarm of 5 deviations each."""
+    counts = np.append(SHAPES[shape](np.random.default_rng(5)), np.zeros(10_000, np.int64))
+    world = simulate(counts, contributions=contributions)
+    estimate, low, high = world.decoder.estimate(*world.lookups())
+    assert np.all((low <= estimate) & (estimate <= high))
+    resolved = world.decoder.resolved(*world.lookups())
+    assert np.array_equal(resolved, high - low <= estimate)
+    held = (low <= counts) & (counts <= high)
+    for least, most in ((0, 0), (1, 10), (11, 100), (101, 1_000), (1_001, 1 << 60)):
+        rows = (counts >= least) & (counts <= most)
+        if (number := np.count_nonzero(rows)) >= 30:
+            room = 5.0 * (0.05 * 0.95 / number) ** 0.5
+            assert 0.94 - room <= held[rows].mean() <= 0.985 + room, (least, most)

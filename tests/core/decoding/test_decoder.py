@@ -60,14 +60,14 @@ def test_answers_are_sane_for_any_release(case: Any, interval: str, present: flo
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         decoder = decoder_of(alp)
-        for estimator in ("posterior", "argmax", "unbiased"):
+        for estimator in (None, "confidence", "posterior", "argmax", "unbiased"):
             answer = decoder.estimate(
                 bits, values, listed, estimator=estimator, interval=interval, level=0.9, present=present
             )
             assert all(part.shape == (len(listed),) and np.all(np.isfinite(part)) for part in answer)
             estimate, low, high = answer
-            assert np.all((low <= estimate) & (estimate <= high))
-            assert estimator == "unbiased" or np.all(low >= 0.0)
+            assert estimator is not None or np.all((low <= estimate) & (estimate <= high))
+            assert np.all((low >= 0.0) & (low <= high))
         for estimator in ("any", "posterior", "unbiased"):
             middle, below, over = decoder.total(bits, values, listed, estimator=estimator, present=present)
             assert below <= middle <= over
@@ -121,7 +121,10 @@ def test_a_wider_level_gives_a_wider_interval() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"estimator": "mean"}, "estimator must be one of posterior, argmax, unbiased, got 'mean'"),
+        (
+            {"estimator": "mean"},
+            "estimator must be one of confidence, posterior, argmax, unbiased, got 'mean'",
+        ),
         ({"interval": "exact"}, "interval must be one of confidence, credible, got 'exact'"),
         ({"level": 1.0}, "level must be above 0 and below 1, got 1.0"),
         ({"level": float("nan")}, "level must be above 0"),

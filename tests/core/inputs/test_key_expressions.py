@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import Source
-from hushgram.inputs.key_expressions import STEPS, parse_key_expression, raw_keys
+from hushgram.inputs.key_expressions import STEPS, impossible_keys, parse_key_expression, raw_keys
 from tests.core.inputs.helpers import plan_of, read_all, write
 
 URL = "HTTPS://me:pw@Example.ORG:8443/a/b/c.html?q=1&r=/x#top"
@@ -193,3 +193,29 @@ def test_mistakes_are_one_line(text: str, message: str) -> None:
 def test_a_user_is_one() -> None:
     with pytest.raises(ParameterError, match="only a key"):
         Source(ids=("t | words", "key"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "possible", "impossible"),
+    [
+        ("url | host", ["https://A.org/x", "a.org"], ["/page/1", "a b"]),
+        ("url | host | lower", ["a.org"], ["a.org/x"]),
+        ("time | truncate day", ["2026-11-15", "2026-11-15T09:00:00"], ["2026-11", "monday"]),
+        ("time | truncate hour", ["2026-11-15T09"], ["2026-11-15"]),
+        ("ip | ip_prefix 24", ["10.1.2.3", "10.1.2.0/24"], ["example.org"]),
+        ("text | words", ["word", "été"], ["two words", ""]),
+        ("text | ngrams 3", ["abc"], ["ab", "abcd"]),
+        (
+            "[country, url | host]",
+            ['["de","a.org"]', '["de","https://a.org/x"]'],
+            ["a.org", '["de"]', '["de","/x"]'],
+        ),
+        ("url | strip_query", ["/a?b", ""], []),
+    ],
+)
+def test_keys_that_an_expression_cannot_make(expression, possible, impossible):
+    made = parse_key_expression(expression)
+    assert (
+        impossible_keys(made, [*possible, *impossible, *(key.encode() for key in impossible)])
+        == impossible * 2
+    )

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -469,3 +470,22 @@ def test_contributions_auto_keeps_its_part_of_epsilon():
 def test_mistakes_about_contributions_auto(changes):
     with pytest.raises(ParameterError):
         ReleaseParams(**{"epsilon": 1, "max_contributions": "auto", **changes})
+
+
+def test_what_a_key_loses_at_most_is_never_told_too_small():
+    """200 users of 600 keys each have one key in common, of which C keeps a part; and nobody at all."""
+    from hushgram.noise.entropy import ReleaseKey
+    from hushgram.sparse_histogram.contribution_bounds import UserTally, release_totals
+
+    rng = np.random.default_rng(3)
+    held = 0
+    for number in range(100):
+        totals = release_totals(
+            UserTally.of(np.full(200, 600)), Fraction(1, 50), ReleaseKey(bytes([number] * 32))
+        )
+        held += totals.most_lost(100) >= 200 - np.count_nonzero(rng.random(200) < 100 / 600)
+    assert held >= 95 - 3 * 2.2
+    nobody = release_totals(UserTally.zero(), Fraction(1, 50), ReleaseKey(bytes(32)))
+    words = nobody.in_words(8)
+    assert "an unknown share of what users add was dropped" in words
+    assert "about 0 from any key" not in words

@@ -52,6 +52,9 @@ def test_intervals_hold_for_all_keys_that_are_asked_at_once(address: str, sketch
     held = Sketch.open(path).estimate(keys, among=128)
     at = answer["pages"][answer["names"].index(name)]
     assert [row[at[2]] for row in answer["rows"]] == held["high"].to_pylist()
+    for texts, row in zip(answer["texts"], held.to_pylist(), strict=True):
+        told = texts[answer["names"].index(name)]
+        assert told.startswith("unresolved, ") == (not row["resolved"]), told
     assert json.loads(ask(f"{address}ask", {"keys": keys[:1]})[1])["among"] == 1
     text = ask(f"{address}csv", {"keys": keys})[1].decode()
     assert f"{name}: among" in text.splitlines()[0]

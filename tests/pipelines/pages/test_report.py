@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import OutputError
 from hushgram.ledger import Ledger, Request
 from hushgram.pipelines.commands.report import command
+from hushgram.pipelines.pages.static import make_report
 from hushgram.processes import Owner
 
 
@@ -106,3 +108,62 @@ def test_intervals_hold_for_all_listed_keys_at_once(sketches: dict[str, Path], t
     widest = found["high"].to_numpy()[0]
     assert widest > alone["high"].to_numpy()[0]
     assert f'<td class="n">{widest:,.0f}</td>' in text
+
+
+NOISY = [f"u{i % 300}" for i in range(3_000)]
+PAGES = [f"/{i % 7}" for i in range(3_000)]
+
+
+def report_text(sketch: hg.Sketch) -> str:
+    """The words of a report, without markup and charts."""
+    page = re.sub(r"<(script|style|svg).*?</\1>", " ", make_report(sketch), flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def test_a_report_of_public_keys_has_the_errors_of_its_noise() -> None:
+    params = hg.ReleaseParams(epsilon="1", max_contributions=4)
+    sketch = hg.release_public(NOISY, PAGES, ["/1", "/2", "/99"], params)
+    text = report_text(sketch)
+    law = sketch.plan.noise.law(float(sketch.plan.scale))
+    for count in (1, 10_000):
+        assert f" {count:,} ± {law.variance**0.5:,.1f} {2 * law.interval(0.95):,.0f} " in text
+    for word in ("0 records", "bits per key", "alpha", "synthetic"):
+        assert word not in text
+
+
+def test_sums_are_called_sums_and_have_one_unit() -> None:
+    params = hg.ReleaseParams(epsilon="8", max_contributions="40", max_value="10", granularity="0.25")
+    sketch = hg.release(NOISY, PAGES, params, values=[2.5] * len(PAGES))
+    text = report_text(sketch)
+    assert "detection limit (sum of a single key)" in text
+    assert "max contributions 40 max per key 10" in text
+    assert "One user contributes at most 40, 10 of them for one key" in text
+    for word in ("count of a", "true count", "160", "Counts are"):
+        assert word not in text
+
+
+def test_no_number_is_shown_below_its_noise_and_each_has_one_interval() -> None:
+    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7))
+    records, keys = sketch.released_sizes()
+    text = report_text(sketch)
+    assert keys.startswith("fewer than ")
+    assert f"{records} records after bounding" in text
+    assert f"{keys} different keys" in text
+    assert keys in sketch.sizes_in_words()
+    assert "(fewer than" in sketch.detection_limit().sentence()
+    assert re.search(r"95%\), fewer than [\d,]+ keys", text)
+    assert not re.search(r"\b0 ±", text)
+
+
+def test_the_line_of_the_count_itself_is_straight() -> None:
+    """Both axes are logarithmic: the line rises one decade for each decade, and ends where the chart does."""
+    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7))
+    page = make_report(sketch)
+    chart = page[page.index("Expected error at a true count") :]
+    x1, y1, x2, y2 = map(
+        float, re.search(r'points="([\d.]+),([\d.]+) ([\d.]+),([\d.]+)"[^>]*dasharray', chart).groups()
+    )
+    ticks = {int(n): float(at) for at, n in re.findall(r'<text x="([\d.]+)" y="273[^>]*>(\d+)<', chart)}
+    rows = {int(n): float(at) for at, n in re.findall(r'y="([\d.]+)" text-anchor="end">(\d+)<', chart)}
+    across, up = ticks[100] - ticks[10], rows[10] - rows[100]
+    assert (y1 - y2) / up == pytest.approx((x2 - x1) / across, rel=0.01)
