@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import pyarrow.compute as pc
+from apache_beam.metrics import Metrics
 
 from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram
@@ -134,9 +136,17 @@ class _PruneBatches(TakeBatches):
         super().__init__(_fields(spec), threads=local.threads)
         self._spec, self._shards, self._spill = spec, shards, local.spill
 
+    def setup(self) -> None:
+        super().setup()
+        self._offered = Metrics.counter("hushgram", "offered")
+
     def start_bundle(self) -> None:
         super().start_bundle()
         self._writer = None if self._spill is None else SpillWriter(self._spill)
+
+    def _accept(self, columns: Columns) -> Iterator[Any]:
+        self._offered.inc(_offered(columns, self._spec))
+        yield from super()._accept(columns)
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from super().finish_bundle()
@@ -156,6 +166,15 @@ class _PruneBatches(TakeBatches):
                 yield shard, part
             else:
                 yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
+
+
+def _offered(columns: Columns, spec: BoundingSpec) -> int:
+    """Return what records add before bounding: themselves, or their values in multiples. For the operator alone."""
+    if spec.values[0] is None:
+        return len(columns)
+    name, grid = spec.values[0]
+    total = pc.sum(columns.values[spec.value_columns.index(name)]).as_py() or 0
+    return int(float(total) / float(grid.granularity))
 
 
 class _CountBatches(TakeBatches):

@@ -121,6 +121,14 @@ class Job(ABC, Generic[C]):
         """Yield (name, text) of what to expect, from public numbers alone."""
         yield from ()
 
+    def measure(self, options: Any) -> Mapping[str, int]:
+        """Return exact figures that ``--check`` tells the operator about the data; none by default."""
+        return {}
+
+    def exact_lines(self, exact: Mapping[str, int]) -> Iterator[Line]:
+        """Yield (name, text) of exact figures of a run, for the operator alone."""
+        yield from ()
+
     def closing_lines(self, path: str) -> Iterator[Line]:
         """Yield (name, text) of what was released."""
         yield from ()
@@ -131,16 +139,17 @@ class Job(ABC, Generic[C]):
 
     # Stages that jobs begin with
 
-    def records(self, pipeline: Pipeline) -> Any:
+    def records(self, pipeline: Pipeline, *, keep_rejected: bool = True) -> Any:
         """Return the records of the input (of its part of the users, where it has one), as Arrow batches.
 
-        Rejected records go where the config says.
+        Rejected records go where the config says, if they are kept.
         """
         from hushgram.transforms.count_domain import KeepPartition
         from hushgram.transforms.read_records import ReadRecords, read_records
 
         config, part = self.config.input, self.config.user_part
-        read = read_records(pipeline, ReadRecords(self.source, config.limits), config.rejected_records)
+        rejected = config.rejected_records if keep_rejected else None
+        read = read_records(pipeline, ReadRecords(self.source, config.limits), rejected)
         return (
             read
             if part is None or config.user is None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -34,7 +34,7 @@ from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.pipelines.terminal import file_size
+from hushgram.pipelines.terminal import EXACT, file_size
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import release_events, release_steps
@@ -267,6 +267,12 @@ def placed(*group: str) -> Iterator[None]:
         raise refuse(_FIELDS.get(match[1], (*group, *match[1].split("."))), match[2]) from None
 
 
+# Below this share the operator is warned about what bounding drops.
+_KEPT_SHARE = 0.9
+# A larger input is not read by --check.
+_MAX_MEASURED = 256 << 20
+
+
 class Release(Job[ReleaseConfig]):
     """A sketch of how often each key occurs."""
 
@@ -334,6 +340,50 @@ class Release(Job[ReleaseConfig]):
 
         yield from _choices(self.params)
         yield from expected_lines(self.config, self.params, self.source.rows or None)
+
+    def measure(self, options: PipelineOptions) -> Mapping[str, int]:
+        """Return exact figures of all records, bounded as a run bounds them where C is stated; releases nothing.
+
+        Where keys are selected by weights, users are bounded anew for each part: a run keeps this much or more.
+        """
+        if self.config.input.user is None or self.public_keys is not None or self.params.choose_contributions:
+            return {}
+        if self.source.bytes > _MAX_MEASURED:
+            return {}
+        from hushgram.pipelines.run.job_runner import run_built
+        from hushgram.sparse_histogram.spec import ReleaseSpec
+        from hushgram.transforms.bound_contributions import BoundContributions
+        from hushgram.transforms.merge_histograms import MergeHistograms
+
+        config = self.config.input
+        spec = ReleaseSpec.of(self.params, key=config.key, user=config.user, value=config.value)
+        bounding = replace(spec.bounding, bounds=(spec.bounds(),))
+
+        def build(pipeline: Pipeline, local: LocalResources) -> None:
+            records = self.records(pipeline, keep_rejected=False)
+            bounded = records | "Bound" >> BoundContributions(bounding, local=local)
+            _ = bounded | "Merge" >> MergeHistograms(1, texts=spec.texts)
+
+        return run_built(build, options, title=self.name, total_bytes=None, quiet=True).exact
+
+    def exact_lines(self, exact: Mapping[str, int]) -> Iterator[Line]:
+        """Yield the share of all records, or of the sum of their values, that is counted after bounding."""
+        whole = self.config.input.user is not None and self.public_keys is None
+        whole = whole and (self.params.encodes or not self.params.weighted)
+        offered = exact.get("offered")
+        if not whole or not offered or "records" not in exact:
+            return
+        share, what = exact["records"] / offered, "records" if self.params.granularity is None else "the sum"
+        yield "kept", f"{share:.1%} of {what} after bounding ({EXACT}); popular keys lose more than others"
+        if share < _KEPT_SHARE:
+            bounds = (
+                "max_contributions or max_per_key" if what == "records" else "max_contributions or max_value"
+            )
+            yield (
+                "warning",
+                f"bounding dropped {1 - share:.0%} of {what}, which no interval accounts for; raise {bounds} if noise"
+                " allows it (hushgram plan)",
+            )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         from hushgram.sketch.reader import Sketch

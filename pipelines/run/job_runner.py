@@ -86,8 +86,9 @@ def check_job(
     """Print guarantee, parameters and what to expect (``--check``); raise whatever a run would raise.
 
     Does all that a run does before it draws noise: reads the config and the files that it names, asks the ledger, opens
-    the inputs, parses their first blocks, checks columns, types and the output path, and builds the stages. Draws no
-    noise, spends no budget and leaves no file behind.
+    the inputs, parses their first blocks, checks columns, types and the output path, and builds the stages. A release
+    reads up to 256 MiB of records to tell the operator how many bounding keeps. Draws no noise, spends no budget and
+    leaves no file behind.
     """
     from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
     from hushgram.transforms.shuffle.combining import LocalResources
@@ -100,9 +101,9 @@ def check_job(
         ledger = open_job_budget(job).preflight()
         job.open_inputs()
         job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
-        print_lines(
-            [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job)], style, output
-        )
+        exact = job.exact_lines(job.measure(options))
+        lines = [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
+        print_lines(lines, style, output)
     if style == "table":
         print_line("ok: nothing was run and no budget was spent")
 
@@ -291,6 +292,7 @@ def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in reasons)
         kept = f"; see {job.config.input.rejected_records}" if job.config.input.rejected_records else ""
         yield "rejected", f"{exact['rejected']:,} records ({EXACT}): {listed}{kept}"
+    yield from job.exact_lines(exact)
     yield "guarantee", job.guarantee().sentence()
     yield "output", path
     if "://" in path:  # a remote result is copied before it is read

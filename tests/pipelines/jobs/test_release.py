@@ -29,6 +29,12 @@ USERS = [f"u{i % 50}" for i in range(400)]
 KEYS = [f"https://example.org/{i % 40 if i % 3 else 0}" for i in range(400)]
 
 
+# of what each user has, distinct keys up to max_contributions
+KEPT = sum(min(len({k for v, k in zip(USERS, KEYS, strict=True) if u == v}), 4) for u in set(USERS)) / len(
+    USERS
+)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a config and the same records in every format."""
@@ -74,6 +80,8 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
         "input 1 file (parquet)",
         "400 rows (exact, not for publication)",
         "columns user_id string, url string",
+        f"kept {KEPT:.1%} of records after bounding (exact, not for publication)",
+        f"warning bounding dropped {1 - KEPT:.0%} of records, which no interval accounts for; raise max_contributions",
         "ok: nothing was run and no budget was spent",
     ):
         assert expected in words
@@ -220,7 +228,7 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     )
     assert result.exit_code == 0, result.exception
     words = " ".join(result.stdout.split())
-    assert "chosen from the data; about" in words
+    assert "chosen from the data; " in words
     sketch = Sketch.open("out/urls.sketch")
     sketch.verify()
     assert sketch.plan.totals is not None
@@ -280,3 +288,27 @@ def test_several_keys_per_record_need_a_bound(home: Path) -> None:
     assert "privacy.max_contributions is missing; say how many keys of one record may count" in str(
         result.exception
     )
+
+
+def test_the_operator_sees_what_bounding_keeps(home: Path) -> None:
+    """In --check and after a run alike; exact, so not in the sketch. All of it where nobody is bounded."""
+    result = call("urls.yaml")
+    words = " ".join(result.stdout.split())
+    assert f"kept {KEPT:.1%} of records after bounding (exact, not for publication)" in words
+    assert f"warning bounding dropped {1 - KEPT:.0%} of records" in words
+    once = {"user_id": [f"u{i}" for i in range(400)], "url": KEYS, "price": [2.5] * 399 + [1_000.0]}
+    pq.write_table(pa.table(once), home / "in/a.parquet")
+    free = ("--check", "--set", "output.path=out/b.sketch")
+    words = " ".join(call("urls.yaml", *free).stdout.split())
+    assert "kept 100.0% of records after bounding" in words
+    assert "warning" not in words
+    sums = (
+        "input.value=price",
+        "privacy.max_value=10",
+        "privacy.granularity=0.5",
+        "privacy.max_contributions=10",
+    )
+    chosen = [word for each in sums for word in ("--set", each)]
+    words = " ".join(call("urls.yaml", *free, *chosen).stdout.split())
+    assert f"kept {(399 * 2.5 + 10) / (399 * 2.5 + 1_000):.1%} of the sum after bounding" in words
+    assert "raise max_contributions or max_value" in words
