@@ -255,7 +255,9 @@ def release_metrics(
 ) -> dict[str, Sketch]:
     """Release several metrics of the same records with one bounding of users: a sketch for each in the folder ``path``.
 
-    What all sketches lose together is the sum of their ε and of their δ.
+    What all sketches lose together is the sum of ε and of δ of their parameters. Metrics whose keys are selected by
+    weights share one selection, and have the same named keys: each gives its part for selection to it, and all noise
+    is one mechanism.
 
     Args:
         users: the column of users, or a frame; None protects a record in place of a user.
@@ -296,10 +298,17 @@ def release_metrics(
     if users is not None:
         rows = bounding.contributions(users, keys, [found[each] for each in named]).prune(*bounding.bounds)
     out = {}
+    shared = [spec for spec in specs.values() if spec.params.shared is not None]
+    if shared:
+        assert rows is not None
+        present = rows.present()
+        selected = _selected_keys(present, shared[0])
     for number, (each, spec) in enumerate(specs.items()):
         place = Path(path) / f"{each}.sketch"
         check_free(place)
-        if rows is None:
+        if spec.params.shared is not None:
+            out[each] = _release_selected(present, selected, spec, place, number)
+        elif rows is None:
             counted = _counted(spec, keys, [found[column] for column in spec.bounding.value_columns])
             out[each] = _release(counted, spec, place)
         else:
@@ -316,7 +325,8 @@ def _counted(spec: ReleaseSpec, keys: Any, columns: list[Any]) -> Histogram:
 def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | None) -> Sketch:
     """Bound the contributions of all users and release them."""
     if spec.params.weighted:
-        return _release_weighted(rows.prune(spec.loose_bounds).present(), spec, path)
+        present = rows.prune(spec.loose_bounds).present()
+        return _release_selected(present, _selected_keys(present, spec), spec, path)
     chosen = None
     if spec.params.choose_contributions:
         rows = rows.prune(spec.loose_bounds)
@@ -325,19 +335,31 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
     return _release(histogram, spec, path, chosen)
 
 
-def _release_weighted(rows: Contributions, spec: ReleaseSpec, path: str | Path | None) -> Sketch:
-    """Select keys by weights, count the selected ones, encode the counts of all others, write."""
-    key, selection = spec.release_key, spec.params.gaussian.selection
+def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> NDArray[np.bool_]:
+    """Select keys of the table by weights."""
+    selection = spec.params.gaussian.selection
     states: NDArray[np.uint8] | None = None
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
-        found = [release_round(number, i, part, selection, key, data_digest) for i, part in enumerate(shards)]
+        found = [
+            release_round(number, i, part, selection, spec.release_key, data_digest)
+            for i, part in enumerate(shards)
+        ]
         states = next_states(states, np.concatenate(found))
-    assert states is not None
+    return np.asarray(states == SELECTED)
+
+
+def _release_selected(
+    rows: Contributions,
+    selected: NDArray[np.bool_],
+    spec: ReleaseSpec,
+    path: str | Path | None,
+    metric: int = 0,
+) -> Sketch:
+    """Count the selected keys for one metric, encode the counts of all others, write."""
     assert rows.table is not None
-    selected = states == SELECTED
-    counted, rest = rows.of_keys(selected), rows.of_keys(~selected)
+    counted, rest = (rows.of_keys(keys).metric(metric, present=True) for keys in (selected, ~selected))
     chosen = None
     if spec.params.choose_contributions:
         chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec)
@@ -348,10 +370,10 @@ def _release_weighted(rows: Contributions, spec: ReleaseSpec, path: str | Path |
     data_digest = Survey.of(enumerate(counts)).data_digest()
     tables = rows.table.keep(selected)[0].shards()
     listed = [
-        count_selected(i, part, table, planned.plan, key, data_digest)
+        count_selected(i, part, table, planned.plan, spec.release_key, data_digest)
         for i, (part, table) in enumerate(zip(counts, tables, strict=True))
     ]
-    blocks = encoded_blocks(shards, planned, key) if spec.params.encodes else iter(())
+    blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
     return _write(path, spec, planned.plan, Heavy.concat(listed), blocks)
 
 

@@ -11,6 +11,11 @@ Several metrics of the same records are bounded once, side by side, and from the
 
     records ─► BoundContributions (all metrics of a user) ─┬─► BoundKept (visits) ─► … ─► out/visits.sketch
                                                            └─► BoundKept (bytes)  ─► … ─► out/bytes.sketch
+
+Where keys are selected by weights, that comes first, and once for all metrics:
+
+    records ─► BoundContributions ─► SelectByWeights ─┬─► BoundSelected (visits) ─► … ─► out/visits.sketch
+                                                      └─► BoundSelected (bytes)  ─► … ─► out/bytes.sketch
 """
 
 from __future__ import annotations
@@ -115,13 +120,16 @@ class ReleaseSparseHistogram(beam.PTransform):
     def expand(self, records: Any) -> Any:
         keep = self._spec.params.choose_contributions or self._spec.params.weighted
         bound = BoundContributions(self._spec.bounding, self._shards.users, self._local, keep=keep)
-        bounded = records | "Bound" >> bound  # Histogram; where C is chosen first, (shard, Contributions)
+        bounded = (
+            records | "Bound" >> bound
+        )  # Histogram; where keys or C are chosen first, (shard, Contributions)
         checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
         if self.after is not None:
             checked = (checked, self.after) | "AllChecked" >> beam.Flatten()
-        release = _ReleaseBounded(
-            self._spec, self._target, self._shards.groups, metric=0 if keep else None, local=self._local
-        )
+        if self._spec.params.weighted:
+            select = SelectByWeights(self._spec, 0, self._shards.groups, self._local)
+            bounded = bounded | "SelectByWeights" >> select  # users and selected keys
+        release = _ReleaseBounded(self._spec, self._target, self._shards.groups, metric=0 if keep else None)
         return (bounded, checked) | "Release" >> release
 
     def display_data(self) -> dict[str, Any]:
@@ -141,7 +149,8 @@ class ReleaseMetrics(beam.PTransform):
     """Records → a sketch NAME.sketch in the folder ``path`` for each metric; the result is a collection of the paths.
 
     Users cross the shuffle once, and a user's keys are kept in one order for all metrics: those that count for one
-    metric are a prefix of those that count for another with a larger bound. All metrics together lose the sum.
+    metric are a prefix of those that count for another with a larger bound. Metrics whose keys are selected by weights
+    share one selection and have the same named keys. All metrics together lose the sum.
 
     Args:
         metrics: parameters, and the column of values if any, by name.
@@ -176,22 +185,25 @@ class ReleaseMetrics(beam.PTransform):
         users = self._bounding.user is not None
         if users:
             bound = BoundContributions(self._bounding, self._shards.users, self._local, keep=True)
-            bounded = records | "Bound" >> bound  # (shard, Contributions)
+            bounded = kept = records | "Bound" >> bound  # (shard, Contributions)
             checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
+        weighted = [number for number, spec in enumerate(self._specs.values()) if spec.params.weighted]
+        if weighted:  # keys are selected once; with one such metric, by the keys that count for it
+            first = list(self._specs.values())[weighted[0]]
+            alone = weighted[0] if len(weighted) == 1 else None
+            select = SelectByWeights(first, alone, self._shards.groups, self._local)
+            found = kept | "SelectByWeights" >> select  # users and selected keys
         paths = []
         for metric, (name, spec) in enumerate(self._specs.items()):
             label = name.capitalize()
-            if not users:
+            if users:
+                bounded = found if spec.params.weighted else kept
+            else:
                 bound = BoundContributions(spec.bounding, local=self._local)
                 bounded = records | f"Bound{label}" >> bound  # Histogram
                 checked = bound.tallies | f"CheckTaken{label}" >> CheckTallies(self._check)
-            release = _ReleaseBounded(
-                spec,
-                self._targets[name],
-                self._shards.groups,
-                metric=metric if users else None,
-                local=self._local,
-            )
+            groups = self._shards.groups
+            release = _ReleaseBounded(spec, self._targets[name], groups, metric=metric if users else None)
             paths.append((bounded, checked) | label >> release)
         return paths | "Paths" >> beam.Flatten()
 
@@ -199,21 +211,13 @@ class ReleaseMetrics(beam.PTransform):
 class _ReleaseBounded(beam.PTransform):
     """(bounded contributions, what is waited for) → the path of the sketch.
 
-    With ``metric``, contributions are (shard, Contributions) of which this is one metric; else parts of the bounded
-    histogram.
+    With ``metric``, contributions are (shard, Contributions) of which this is one metric, or what `SelectByWeights`
+    makes of them; else parts of the bounded histogram.
     """
 
-    def __init__(
-        self,
-        spec: ReleaseSpec,
-        target: Target,
-        groups: int,
-        *,
-        metric: int | None,
-        local: LocalResources | None,
-    ) -> None:
+    def __init__(self, spec: ReleaseSpec, target: Target, groups: int, *, metric: int | None) -> None:
         super().__init__()
-        self._spec, self._target, self._metric, self._local = spec, target, metric, local
+        self._spec, self._target, self._metric = spec, target, metric
         self._groups = groups if spec.public_keys is None else 1
 
     def expand(self, given: tuple[Any, Any]) -> Any:
@@ -256,30 +260,29 @@ class _ReleaseBounded(beam.PTransform):
         # Last, everything is written; nothing is published before the records are checked.
         return {**released, "after": checked} | "WriteSketch" >> WriteSketch(spec, self._target)  # path
 
-    def _weighted(self, users: Any) -> dict[str, Any]:
-        """Select keys by weights, count the selected ones, and encode the counts of all others."""
-        spec, groups = self._spec, self._groups
-        found = users | "SelectByWeights" >> SelectByWeights(spec, self._metric or 0, groups, self._local)
+    def _weighted(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Count the keys that were selected by weights, and encode the counts of all others."""
+        spec, groups, metric = self._spec, self._groups, self._metric or 0
         stated = found["users"]  # (shard, StatedRows)
         chosen = None
         if spec.params.choose_contributions:
-            rows = stated | "SelectedRows" >> beam.MapTuple(selected_rows).with_output_types(
+            rows = stated | "SelectedRows" >> beam.Map(selected_rows, metric).with_output_types(
                 tuple[int, Contributions]
             )
             chosen = rows | "ChooseContributions" >> ChooseContributions(spec)  # one ChosenParams
-        counted = stated | "BoundSelected" >> BoundSelected(spec, chosen, selected=True)  # Histogram
+        counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
         counts = counted | "MergeCounts" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
         plan = PlanRelease(spec, groups, chosen)
         released = {}
         if spec.params.encodes:
-            rest = stated | "BoundOthers" >> BoundSelected(spec, chosen, selected=False)  # Histogram
+            rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram
             merged = rest | "MergeOthers" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
             planned = merged | "PlanSizes" >> plan  # one PlannedRelease
             released["blocks"] = merged | "Encode" >> EncodeCounts(
                 spec.release_key, planned, groups
             )  # EncodedBlock
         else:
-            planned = plan.without_sizes(users.pipeline)  # one PlannedRelease
+            planned = plan.without_sizes(stated.pipeline)  # one PlannedRelease
         named = {"counts": counts, "selected": found["selected"]}
         return {
             **released,

@@ -63,20 +63,10 @@ class StatedRows:
         rows: Contributions = _ROWS.decode(self.kept.read())
         return rows
 
-    @property
-    def selected(self) -> Contributions:
-        """Return the rows of selected keys."""
-        return self.rows.of_keys(self._selected)
-
-    @property
-    def others(self) -> Contributions:
-        """Return the rows of all other keys."""
-        return self.rows.of_keys(~self._selected)
-
-    @property
-    def _selected(self) -> NDArray[np.bool_]:
+    def of_metric(self, metric: int, *, selected: bool) -> Contributions:
+        """Return the rows of selected keys, or of all others, that count something for one metric."""
         assert self.states is not None
-        return np.asarray(self.states == SELECTED)
+        return self.rows.of_keys((self.states == SELECTED) == selected).metric(metric, present=True)
 
 
 @dataclass(frozen=True)
@@ -105,10 +95,14 @@ class _States:
 
 
 class SelectByWeights(beam.PTransform):
-    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}, by one of their metrics."""
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}.
+
+    ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
+    are those of ``spec``, which for several metrics is that of the first.
+    """
 
     def __init__(
-        self, spec: ReleaseSpec, metric: int, groups: int, local: LocalResources | None = None
+        self, spec: ReleaseSpec, metric: int | None, groups: int, local: LocalResources | None = None
     ) -> None:
         super().__init__()
         self._plan, self._release_key, self._groups = spec.params.gaussian.selection, spec.release_key, groups
@@ -167,16 +161,17 @@ class _Round(beam.PTransform):
 
 
 class _Keep(beam.DoFn):
-    """(shard, Contributions) → (shard, StatedRows) of one metric; where workers share a machine, rows go to a file."""
+    """(shard, Contributions) → (shard, StatedRows), of one metric or all; where workers share a machine, in a file."""
 
-    def __init__(self, metric: int, spill: str | None) -> None:
+    def __init__(self, metric: int | None, spill: str | None) -> None:
         self._metric, self._spill = metric, spill
 
     def start_bundle(self) -> None:
         self._writer = None if self._spill is None else SpillWriter(self._spill)
 
     def process(self, element: tuple[int, Contributions]) -> Iterator[tuple[int, StatedRows]]:
-        shard, rows = element[0], element[1].metric(self._metric).present()
+        shard, every = element
+        rows = (every if self._metric is None else every.metric(self._metric)).present()
         yield (
             shard,
             StatedRows(
@@ -316,31 +311,33 @@ register(_StatedRowsCoder, _SentCoder, _MergedCoder, _StatesCoder)
 
 
 class BoundSelected(beam.PTransform):
-    """(shard, StatedRows) → parts of the bounded histogram of the selected keys, or of all others.
+    """(shard, StatedRows) → parts of the bounded histogram of the selected keys, or of all others, of one metric.
 
     ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
     """
 
-    def __init__(self, spec: ReleaseSpec, chosen: Any, *, selected: bool) -> None:
+    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any, *, selected: bool) -> None:
         super().__init__()
-        self._spec, self._chosen, self._selected = spec, chosen, selected
+        self._spec, self._metric, self._chosen, self._selected = spec, metric, chosen, selected
 
     def expand(self, users: Any) -> Any:
         chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        bound = beam.Map(_bound, self._spec, self._selected, chosen)
+        bound = beam.Map(_bound, self._spec, self._metric, self._selected, chosen)
         return users | "BoundSelected" >> bound.with_output_types(Histogram)
 
 
 def _bound(
-    element: tuple[int, StatedRows], spec: ReleaseSpec, selected: bool, chosen: ChosenParams | None
+    element: tuple[int, StatedRows],
+    spec: ReleaseSpec,
+    metric: int,
+    selected: bool,
+    chosen: ChosenParams | None,
 ) -> Histogram:
-    users = element[1]
+    rows = element[1].of_metric(metric, selected=selected)
     params = None if chosen is None else chosen.params
-    if selected:
-        return users.selected.bounded(spec.count_bounds(params))
-    return users.others.bounded(spec.bounds(params))
+    return rows.bounded(spec.count_bounds(params) if selected else spec.bounds(params))
 
 
-def selected_rows(shard: int, users: StatedRows) -> tuple[int, Contributions]:
-    """Return the rows of selected keys, from which C is chosen."""
-    return shard, users.selected
+def selected_rows(element: tuple[int, StatedRows], metric: int) -> tuple[int, Contributions]:
+    """Return the rows of selected keys of one metric, from which C is chosen."""
+    return element[0], element[1].of_metric(metric, selected=True)

@@ -159,9 +159,12 @@ class Contributions:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def metric(self, index: int) -> Contributions:
-        """Return the rows of one of several metrics."""
-        return self if self.counts.ndim == 1 else self._with(np.ascontiguousarray(self.counts[:, index]))
+    def metric(self, index: int, *, present: bool = False) -> Contributions:
+        """Return the rows of one of several metrics; with ``present`` only those that count something for it."""
+        if self.counts.ndim == 1:
+            return self
+        rows = self._with(np.ascontiguousarray(self.counts[:, index]))
+        return rows._take(np.flatnonzero(rows.counts > 0)) if present else rows
 
     @classmethod
     def concat(cls, parts: Sequence[Contributions]) -> Contributions:
@@ -239,8 +242,9 @@ class Contributions:
         return keys, np.bincount(user)[user] if len(user) else user
 
     def present(self) -> Contributions:
-        """Return the rows that count something, over a table of their keys alone."""
-        rows = self if bool(np.all(self.counts > 0)) else self._take(np.flatnonzero(self.counts > 0))
+        """Return the rows that count something for any metric, over a table of their keys alone."""
+        counts = self.counts if self.counts.ndim == 1 else self.counts.max(axis=1)
+        rows = self if bool(np.all(counts > 0)) else self._take(np.flatnonzero(counts > 0))
         return rows._compact()
 
     def of_keys(self, kept: NDArray[np.bool_]) -> Contributions:

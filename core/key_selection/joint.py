@@ -23,7 +23,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from hushgram.noise.gdp import BITS, NoisyVector, compares, discrete_factor, gdp_mu_squared, mu_delta
+from hushgram.noise.gdp import BITS, Vectors, compares, discrete_factor, gdp_mu_squared, mu_delta
 from hushgram.noise.intervals import enclose, ratio_interval
 
 __all__ = ["any_of", "joint_delta"]
@@ -38,7 +38,7 @@ def any_of(iv: Any, chance: Any, keys: int) -> Any:
 
 
 def joint_delta(
-    passes: Callable[[Any], Any], new: tuple[int, int], vectors: tuple[NoisyVector, ...], epsilon: Fraction
+    passes: Callable[[Any], Any], new: tuple[int, int], vectors: Vectors, epsilon: Fraction
 ) -> Fraction:
     """Return an upper bound of both lines where the number of new keys is from ``new[0]`` to ``new[1]``.
 

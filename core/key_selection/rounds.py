@@ -11,8 +11,8 @@ for any key, but the set of keys that have one is private, but for the selected 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
@@ -37,13 +37,13 @@ from hushgram.key_selection.weighted import (
 )
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import discrete_gaussian
-from hushgram.noise.gdp import NoisyVector, gdp_delta, gdp_mu, smallest
-from hushgram.numbers import integer
+from hushgram.noise.gdp import NoisyVector, OneOf, Vectors, gdp_delta, gdp_mu, smallest
+from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "HOPELESS", "OPEN", "SELECTED", "GaussianPlan", "SelectionPlan", "next_states", "plan_gaussian",
-    "release_round", "weigh",
+    "HOPELESS", "OPEN", "SELECTED", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
+    "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
 #: States of a key between rounds.
@@ -72,6 +72,8 @@ class SelectionPlan:
     rounds: tuple[Round, ...]
     #: noisy weight of the first round from which a key takes part in the second; 0 where there is one round
     hopeless: int = 0
+    #: counts and cells of the other metrics for which keys are selected too, by name
+    others: tuple[tuple[str, OneOf], ...] = ()
 
     def __post_init__(self) -> None:
         integer(self.max_keys, "max_keys", "SelectionPlan", low=1, high=MAX_KEYS)
@@ -98,6 +100,8 @@ class SelectionPlan:
     ) -> bool:
         """Return whether rounds, counts and cells of an encoding together are (``epsilon``, ``delta``)-DP.
 
+        Counts and cells of the other metrics that share the selection belong to them.
+
         Args:
             counts_scale: scale of the noise on the counts of selected keys.
             encoding_scale: scale of the noise on the cells of an encoding; None where it has other noise.
@@ -105,7 +109,8 @@ class SelectionPlan:
             delta: δ of all of them.
             counts: sensitivity of the counts, and of the cells.
         """
-        others = _other_vectors(counts_scale, encoding_scale, counts)
+        own = _vectors((counts_scale, encoding_scale), counts.l2_squared, counts.l0)
+        others = (*own, *(other for _, other in self.others))
         if len(self.rounds) == 1:
             (only,) = self.rounds
             return joint_holds(only.threshold, only.scale, self.max_keys, epsilon, delta, others)
@@ -116,12 +121,21 @@ class SelectionPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
-        return {
+        out = {
             "max_keys": self.max_keys,
             "weight": WHOLE,
             "rounds": [each.to_dict() for each in self.rounds],
             "hopeless": self.hopeless,
         }
+        if self.others:
+            out["others"] = [
+                {
+                    "metric": name,
+                    "one_of": [[_vector_dict(each) for each in choice] for choice in other.choices],
+                }
+                for name, other in self.others
+            ]
+        return out
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> SelectionPlan:
@@ -130,88 +144,150 @@ class SelectionPlan:
             raise ParameterError(f"SelectionPlan: weight must be {WHOLE}, got {str(stated['weight'])[:40]}")
         rounds = tuple(Round.from_dict(each) for each in stated["rounds"])
         hopeless = integer(stated["hopeless"], "hopeless", "SelectionPlan", low=0, high=1 << 50)
-        return cls(stated["max_keys"], rounds, hopeless)
+        others = tuple(
+            (
+                str(other["metric"])[:40],
+                OneOf(tuple(tuple(map(_vector_from, choice)) for choice in other["one_of"])),
+            )
+            for other in stated.get("others", ())
+        )
+        return cls(stated["max_keys"], rounds, hopeless, others)
 
 
-def _other_vectors(
-    counts_scale: Fraction, encoding_scale: Fraction | None, counts: Sensitivity
-) -> tuple[NoisyVector, ...]:
-    scales = [scale for scale in (counts_scale, encoding_scale) if scale is not None]
-    return tuple(NoisyVector(scale, counts.l2_squared, counts.l0) for scale in scales)
+def _vector_dict(vector: NoisyVector) -> dict[str, Any]:
+    return {"scale": show(vector.scale), "l2_squared": int(vector.l2_squared), "l0": vector.l0}
+
+
+def _vector_from(stated: Mapping[str, Any]) -> NoisyVector:
+    scale = rational(stated["scale"], "scale", "SelectionPlan")
+    if not 0 < scale <= 1 << 34:
+        raise ParameterError(f"SelectionPlan: scale must be above 0 and at most 2^34, got {show(scale)[:60]}")
+    return NoisyVector(scale, _whole(stated, "l2_squared"), _whole(stated, "l0"))
+
+
+def _whole(stated: Mapping[str, Any], name: str) -> int:
+    return integer(stated[name], name, "SelectionPlan", low=1, high=1 << 62)
+
+
+@dataclass(frozen=True)
+class MetricShares:
+    """The part of one metric in the Gaussian mechanism: ε of selection, counts and encoding, and its δ.
+
+    ``encoding`` is 0 where the encoding has other noise. ``choices`` are the L2² and L0 sensitivities of the counts,
+    and of the cells: several where C is chosen after selection, so that the mechanism must hold for each of them.
+    """
+
+    selection: Fraction
+    counts: Fraction
+    encoding: Fraction
+    delta: Fraction
+    choices: tuple[tuple[int, int], ...]
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Return ε of all parts."""
+        return self.selection + self.counts + self.encoding
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready form."""
+        parts = {name: show(getattr(self, name)) for name in _EXACT}
+        return {**parts, "sensitivities": [{"l2_squared": l2, "l0": l0} for l2, l0 in self.choices]}
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any]) -> MetricShares:
+        """Return what `to_dict` wrote; raise ParameterError where a number is out of range."""
+        selection, counts, encoding, delta = (rational(stated[name], name, "MetricShares") for name in _EXACT)
+        if min(selection, counts, delta) <= 0 or encoding < 0:
+            raise ParameterError("MetricShares: selection, counts and delta must be above 0")
+        choices = tuple((_whole(each, "l2_squared"), _whole(each, "l0")) for each in stated["sensitivities"])
+        return cls(selection, counts, encoding, delta, choices)
+
+
+_EXACT = ("selection", "counts", "encoding", "delta")
 
 
 @dataclass(frozen=True)
 class GaussianPlan:
-    """All vectors of a release that get Gaussian noise: weights, counts of selected keys, and cells of an encoding."""
+    """What one metric has of the Gaussian mechanism: weights, counts of selected keys, and cells of an encoding."""
 
     selection: SelectionPlan
     #: scale of the noise on the counts of selected keys
     counts_scale: Fraction
     #: scale of the noise on the cells of an encoding; None where it has other noise or there is none
     encoding_scale: Fraction | None
-    #: how scales follow from sensitivities: σ = steps/4096 · ‖v‖/√share, for counts and encoding
+    #: counts and cells of all metrics, each for every C that may be chosen
+    vectors: tuple[OneOf, ...]
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """All vectors of a pass that get Gaussian noise: σ = steps/4096 · ‖v‖/√share, share being that of ε."""
+
+    selection: SelectionPlan
     steps: int
-    shares: tuple[Fraction, Fraction]
+    metrics: tuple[tuple[str, MetricShares], ...]
 
-    def _others(self, counts: Sensitivity) -> tuple[NoisyVector, ...]:
-        return _other_vectors(self.counts_scale, self.encoding_scale, counts)
+    @property
+    def _whole(self) -> Fraction:
+        return sum((each.epsilon for _, each in self.metrics), Fraction(0))
 
-    def with_counts(self, counts: Sensitivity) -> GaussianPlan:
-        """Return the same for counts of another sensitivity: the noise on them follows it, selection stays as it is."""
-        return _made(self.steps, self.shares, self.selection, counts)
+    def metric(self, name: str, counts: Sensitivity) -> GaussianPlan:
+        """Return the part of one metric, for counts of this sensitivity."""
+        (own,) = (each for metric, each in self.metrics if metric == name)
+        scales = self._scales(own, counts.l2_squared)
+        assert scales[0] is not None
+        every = tuple((metric, self.vectors(each)) for metric, each in self.metrics)
+        others = tuple(each for each in every if each[0] != name)
+        vectors = tuple(each for _, each in every)
+        return GaussianPlan(replace(self.selection, others=others), scales[0], scales[1], vectors)
+
+    def vectors(self, part: MetricShares) -> OneOf:
+        """Return the vectors of a metric besides selection."""
+        return OneOf(tuple(_vectors(self._scales(part, l2), l2, l0) for l2, l0 in part.choices))
+
+    def _scales(self, part: MetricShares, l2_squared: int) -> tuple[Fraction | None, ...]:
+        shares = (part.counts / self._whole, part.encoding / self._whole)
+        return tuple(_scale(self.steps, share, l2_squared, _GRID) if share else None for share in shares)
+
+
+def _vectors(scales: Iterable[Fraction | None], l2_squared: int, l0: int) -> tuple[NoisyVector, ...]:
+    return tuple(NoisyVector(scale, l2_squared, l0) for scale in scales if scale is not None)
 
 
 @lru_cache(maxsize=64)
 def plan_gaussian(
-    epsilon: Fraction,
-    delta: Fraction,
-    *,
-    max_keys: int,
-    rounds: int,
-    shares: tuple[Fraction, Fraction, Fraction],
-    counts: tuple[Sensitivity, ...],
-) -> GaussianPlan:
-    """Return scales and thresholds that spend (``epsilon``, ``delta``), rounded so that they never spend more.
+    metrics: tuple[tuple[str, MetricShares], ...], *, max_keys: int, rounds: int
+) -> GaussianMechanism:
+    """Return scales and thresholds that spend ε and δ of all metrics, rounded so that they never spend more.
+
+    The parts of the metrics for selection are put together: keys are selected once. ε of a part over that of all
+    parts is its share of the precision 1/σ², so the noise on the counts of m equal metrics grows with √m.
 
     Args:
-        epsilon: ε of all Gaussian vectors together.
-        delta: δ of all of them and of the thresholds.
+        metrics: the metrics by name; one for a release by itself.
         max_keys: how many keys of a user are weighed.
         rounds: 1 or 2.
-        shares: how the precision 1/σ² is divided: selection, counts, encoding (0 where it has no Gaussian noise).
-        counts: sensitivities of the counts of selected keys, and of the cells of the encoding; several where it is
-        chosen
-            after selection, so that scales must hold for each of them. The plan is that of the last.
     """
-    of_selection, *others = (share / sum(shares) for share in shares)
-    of_counts = (others[0], others[1])
-    parts = (
-        [of_selection] if rounds == 1 else [of_selection * _FIRST_ROUND, of_selection * (1 - _FIRST_ROUND)]
-    )
+    epsilon = sum((each.epsilon for _, each in metrics), Fraction(0))
+    delta = sum((each.delta for _, each in metrics), Fraction(0))
+    share = sum((each.selection for _, each in metrics), Fraction(0)) / epsilon
+    parts = [share] if rounds == 1 else [share * _FIRST_ROUND, share * (1 - _FIRST_ROUND)]
     of_noise = delta * (_JOINT_NOISE if rounds == 1 else 1 - _THRESHOLDS)
 
-    def made(steps: int, sensitivity: Sensitivity) -> GaussianPlan:
+    def made(steps: int) -> tuple[list[Fraction], Vectors]:
+        mechanism = GaussianMechanism(SelectionPlan(max_keys, (Round(Fraction(WHOLE), 1),)), steps, metrics)
         scales = [_scale(steps, part, WHOLE * WHOLE, 1) for part in parts]
-        selection = SelectionPlan(max_keys, tuple(Round(scale, 1) for scale in scales))
-        return _made(steps, of_counts, selection, sensitivity)
+        return scales, tuple(mechanism.vectors(each) for _, each in metrics)
 
     def enough(steps: int) -> bool:
-        plans = [(made(steps, each), each) for each in counts]
-        return all(
-            gdp_delta((*plan.selection.vectors, *plan._others(each)), epsilon) <= of_noise
-            for plan, each in plans
-        )
+        scales, others = made(steps)
+        weights = tuple(NoisyVector(scale, WHOLE * WHOLE, max_keys) for scale in scales)
+        return gdp_delta((*weights, *others), epsilon) <= of_noise
 
     steps = smallest(enough, max(int(_STEPS / gdp_mu(epsilon, of_noise)), 1))
-    scales = [each.scale for each in made(steps, counts[-1]).selection.rounds]
+    scales, others = made(steps)
     if rounds == 1:
-        # for each C that may be chosen; the privacy map checks the one that is
-        thresholds = [
-            max(
-                least_joint_threshold(delta, scales[0], max_keys, epsilon, made(steps, each)._others(each))
-                for each in counts
-            )
-        ]
+        thresholds = [least_joint_threshold(delta, scales[0], max_keys, epsilon, others)]
         hopeless = 0
     else:
         first = delta * _THRESHOLDS * _FIRST_THRESHOLD
@@ -219,15 +295,7 @@ def plan_gaussian(
         thresholds = [least_threshold(d, s, max_keys) for d, s in zip(allowed, scales, strict=True)]
         hopeless = int(_HOPELESS_SCALES * scales[0])
     chosen = tuple(Round(s, t) for s, t in zip(scales, thresholds, strict=True))
-    return _made(steps, of_counts, SelectionPlan(max_keys, chosen, hopeless), counts[-1])
-
-
-def _made(
-    steps: int, shares: tuple[Fraction, Fraction], selection: SelectionPlan, counts: Sensitivity
-) -> GaussianPlan:
-    scales = [_scale(steps, share, counts.l2_squared, _GRID) if share else None for share in shares]
-    assert scales[0] is not None
-    return GaussianPlan(selection, scales[0], scales[1], steps, shares)
+    return GaussianMechanism(SelectionPlan(max_keys, chosen, hopeless), steps, metrics)
 
 
 def _scale(steps: int, share: Fraction, l2_squared: int, grid: int) -> Fraction:

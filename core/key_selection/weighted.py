@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.key_selection.joint import any_of, joint_delta
-from hushgram.noise.gdp import BITS, NoisyVector, normal_tail, smallest
+from hushgram.noise.gdp import BITS, NoisyVector, Vectors, normal_tail, smallest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PrivacyUnit, Sensitivity
@@ -164,7 +164,7 @@ def joint_holds(
     max_keys: int,
     epsilon: Fraction,
     delta: Fraction,
-    others: tuple[NoisyVector, ...] = (),
+    others: Vectors = (),
 ) -> bool:
     """Privacy map of one round and other Gaussian vectors: return whether they are (``epsilon``, ``delta``)-DP
     together.
@@ -196,7 +196,7 @@ def _joint_bound(
     keys: tuple[int, int],
     new: tuple[int, int],
     epsilon: Fraction,
-    others: tuple[NoisyVector, ...],
+    others: Vectors,
 ) -> Fraction:
     """Return an upper bound of both lines over a range of t and of a.
 
@@ -208,7 +208,7 @@ def _joint_bound(
 
 @lru_cache(maxsize=256)
 def least_joint_threshold(
-    delta: Fraction, scale: Fraction, max_keys: int, epsilon: Fraction, others: tuple[NoisyVector, ...] = ()
+    delta: Fraction, scale: Fraction, max_keys: int, epsilon: Fraction, others: Vectors = ()
 ) -> int:
     """Return about the smallest ρ that makes one round and the other vectors (``epsilon``, ``delta``)-DP together."""
 

@@ -21,6 +21,9 @@ Roth, Su 2022, Theorem 3.2 and Corollary 2.13). Hence P(S) ≤ κ·P_c(S) ≤ κ
 A pure ε-DP step is randomized response up to post-processing (Kairouz, Oh, Viswanath 2015), which is a comparison of
 one Gaussian draw with μ/2 where Φ(μ/2) = e^ε/(1 + e^ε). So it can be counted as one more vector (`pure_mu_squared`).
 
+Where it depends on earlier results which of several groups of vectors comes next (`OneOf`), the largest μ² and the
+largest factor among them stand for it: the proof needs a bound of each step given all results before it, and no more.
+
 Unlike zCDP and its conversion to (ε, δ), nothing is lost but κ and r: 7 % less noise at (1, 10^−6), for any L∞.
 
 | symbol | meaning |
@@ -37,12 +40,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from hushgram.noise.intervals import enclose, exact_end, ratio_interval
 
 __all__ = [
     "NoisyVector",
+    "OneOf",
+    "Vectors",
     "compares",
     "discrete_factor",
     "gdp_delta",
@@ -75,31 +80,68 @@ class NoisyVector:
         fitting = [r for r in _SMOOTHING if 2 * r < self.scale * self.scale]
         return min(fitting, key=lambda r: 8 * self.l0 * math.exp(-2 * math.pi**2 * r) + float(r) / variance)
 
+    @property
+    def mu_squared(self) -> Fraction:
+        """Return Δ²/(σ² − r²)."""
+        return Fraction(self.l2_squared) / (self.scale**2 - self.smoothing)
 
-def compares(vectors: tuple[NoisyVector, ...]) -> bool:
+    @property
+    def compares(self) -> bool:
+        """Return whether the scale is large enough for the comparison with continuous noise."""
+        return 2 * _SMOOTHING[0] < self.scale * self.scale
+
+    def factor(self, iv: Any) -> Any:
+        """Enclose the factor between discrete and continuous noise."""
+        first = iv.exp(-2 * iv.pi**2 * ratio_interval(iv, self.smoothing))
+        eta = 2 * first / (1 - first)
+        return ((1 + eta) / (1 - eta)) ** self.l0
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of several groups of vectors, chosen after earlier results were seen; nothing is known of the choice."""
+
+    choices: tuple[tuple[NoisyVector, ...], ...]
+
+    @property
+    def mu_squared(self) -> Fraction:
+        """Return the largest Σ Δ²/(σ² − r²)."""
+        return max(gdp_mu_squared(choice) for choice in self.choices)
+
+    @property
+    def compares(self) -> bool:
+        """Return whether every scale is large enough for the comparison with continuous noise."""
+        return all(compares(choice) for choice in self.choices)
+
+    def factor(self, iv: Any) -> Any:
+        """Enclose the largest factor between discrete and continuous noise."""
+        factors = [discrete_factor(iv, choice) for choice in self.choices]
+        return iv.mpf([max(each.a for each in factors), max(each.b for each in factors)])
+
+
+Vectors: TypeAlias = "tuple[NoisyVector | OneOf, ...]"
+
+
+def compares(vectors: Vectors) -> bool:
     """Return whether all scales are large enough for the comparison with continuous noise; else no bound is known."""
-    return all(2 * _SMOOTHING[0] < vector.scale * vector.scale for vector in vectors)
+    return all(vector.compares for vector in vectors)
 
 
-def gdp_mu_squared(vectors: tuple[NoisyVector, ...]) -> Fraction:
+def gdp_mu_squared(vectors: Vectors) -> Fraction:
     """Return μ² = Σ Δ²/(σ² − r²) of the continuous mechanism that stands for these vectors."""
-    return sum((vector.l2_squared / (vector.scale**2 - vector.smoothing) for vector in vectors), Fraction(0))
+    return sum((vector.mu_squared for vector in vectors), Fraction(0))
 
 
-def discrete_factor(iv: Any, vectors: tuple[NoisyVector, ...]) -> Any:
+def discrete_factor(iv: Any, vectors: Vectors) -> Any:
     """Enclose κ, the factor between the discrete mechanism and the continuous one."""
     out = iv.mpf(1)
     for vector in vectors:
-        first = iv.exp(-2 * iv.pi**2 * ratio_interval(iv, vector.smoothing))
-        eta = 2 * first / (1 - first)
-        out *= ((1 + eta) / (1 - eta)) ** vector.l0
+        out *= vector.factor(iv)
     return out
 
 
 @lru_cache(maxsize=1024)
-def gdp_delta(
-    vectors: tuple[NoisyVector, ...], epsilon: Fraction, pure: tuple[Fraction, ...] = ()
-) -> Fraction:
+def gdp_delta(vectors: Vectors, epsilon: Fraction, pure: tuple[Fraction, ...] = ()) -> Fraction:
     """Return (privacy map) an upper bound of δ at ``epsilon``.
 
     Args:

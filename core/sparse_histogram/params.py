@@ -14,7 +14,7 @@ from typing import Any
 from hushgram.contributions.sums import Grid, bounds_in_multiples, bounds_in_values
 from hushgram.encodings import NO_ENCODING, encoding_named
 from hushgram.errors import ParameterError
-from hushgram.key_selection.rounds import GaussianPlan, plan_gaussian
+from hushgram.key_selection.rounds import GaussianPlan, MetricShares, plan_gaussian
 from hushgram.key_selection.threshold import calibrate
 from hushgram.key_selection.weighted import MAX_KEYS as MAX_KEYS_SELECTION
 from hushgram.noise.gdp import gdp_mu
@@ -22,66 +22,15 @@ from hushgram.noise.noises import NOISES, noise_of
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE
+from hushgram.sparse_histogram.split import OWNER as _OWNER
+from hushgram.sparse_histogram.split import PARTS as _PARTS
+from hushgram.sparse_histogram.split import SharedSelection, Split
 
-__all__ = ["MAX_CONTRIBUTIONS", "ReleaseParams", "Split"]
+__all__ = ["MAX_CONTRIBUTIONS", "ReleaseParams", "SharedSelection", "Split"]
 
 #: how many keys of a user are weighed where nothing else is stated
 DEFAULT_MAX_KEYS = 100
 
-_PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts")
-_THRESHOLD_PARTS, _WEIGHTED_PARTS = (
-    ("size", "threshold", "encoding"),
-    ("size", "selection", "counts", "encoding"),
-)
-
-
-@dataclass(frozen=True)
-class Split:
-    """How ε is divided. These are the budgets and add up to ε.
-
-    Selection by a threshold has a part for sizing, threshold and encoding; selection by weights has one for
-    sizing, selection, counts of selected keys and encoding. Where C is chosen from the data, that has a part too.
-    """
-
-    size: Fraction
-    threshold: Fraction
-    encoding: Fraction
-    contributions: Fraction = Fraction(0)
-    selection: Fraction = Fraction(0)
-    counts: Fraction = Fraction(0)
-
-    @property
-    def total(self) -> Fraction:
-        """Return the sum of all parts."""
-        return sum((getattr(self, name) for name in _PARTS), Fraction(0))
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the JSON-ready form: the parts that this way of selection has, and the choice of C where there is
-        one."""
-        names = _WEIGHTED_PARTS if self.selection else _THRESHOLD_PARTS
-        every = (*names, "contributions") if self.contributions else names
-        return {name: show(getattr(self, name)) for name in every}
-
-    @classmethod
-    def from_dict(cls, text: Mapping[str, Any]) -> Split:
-        """Return the split that `to_dict` wrote."""
-        return cls(*(rational(text.get(name, "0"), f"split.{name}", _OWNER) for name in _PARTS))
-
-    @classmethod
-    def named(cls, shares: Mapping[str, Number], epsilon: Fraction, encoding: str) -> Split:
-        """Return the split of shares by name; the encoding's goes by its own name or by "encoding"."""
-        named = {"encoding" if name == encoding else name: share for name, share in shares.items()}
-        unknown = set(named) - set(_PARTS)
-        if unknown or len(named) < len(shares):
-            wrong = sorted(unknown)[0] if unknown else encoding
-            raise ParameterError(
-                f"{_OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}, or with weighted"
-                f" key selection size, selection, counts, {encoding}"
-            )
-        return cls(*(epsilon * rational(named.get(name, 0), f"split.{name}", _OWNER) for name in _PARTS))
-
-
-_OWNER = "ReleaseParams"
 _WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MAX_EPSILON = 100
@@ -128,6 +77,7 @@ class ReleaseParams:
     key_selection: str = "threshold"
     max_keys_selection: int = DEFAULT_MAX_KEYS
     selection_rounds: int = 2
+    shared: SharedSelection | None = None
 
     def __init__(
         self,
@@ -155,6 +105,7 @@ class ReleaseParams:
         key_selection: str | None = None,
         max_keys_selection: int = DEFAULT_MAX_KEYS,
         selection_rounds: int | None = None,
+        shared: SharedSelection | None = None,
     ) -> None:
         """Check the parameters and make them exact.
 
@@ -192,6 +143,7 @@ class ReleaseParams:
                 "threshold" selects keys by their noisy counts.
             max_keys_selection: with weighted key selection, how many keys of a user are weighed.
             selection_rounds: with weighted key selection, 1 or 2; by default 2 unless a user has one key.
+            shared: for parameters that a sketch states: the metrics for which keys were selected together.
         """
         given = {name: value for name, value in locals().items() if name != "self"}
         if max_value is not None or granularity is not None:
@@ -234,6 +186,7 @@ class ReleaseParams:
             fit_split=fit_split,
             choose_contributions=choose_contributions,
             granularity=granularity,
+            shared=shared,
         )
         self._check_privacy()
         self._check_shape()
@@ -486,18 +439,38 @@ class ReleaseParams:
 
         Selection comes before C is chosen from the data, so its scales hold for each C that may be.
         """
+        name = "" if self.shared is None else self.shared.metric
+        parts, most = self._gaussian_parts, self.max_keys_selection
+        return plan_gaussian(parts, max_keys=most, rounds=self.selection_rounds).metric(
+            name, self.sensitivity
+        )
+
+    @property
+    def _gaussian_parts(self) -> tuple[tuple[str, MetricShares], ...]:
+        return (("", self.metric_shares),) if self.shared is None else self.shared.metrics
+
+    @property
+    def metric_shares(self) -> MetricShares:
+        """Return what these parameters give to the mechanism of weighted key selection."""
         split = self.split
         encoded = split.encoding if encoding_named(self.encoding).noisy else Fraction(0)
-        choices = self.choices or (self.max_contributions,)
-        plan = plan_gaussian(
-            split.selection + split.counts + encoded,
-            self.delta,
-            max_keys=self.max_keys_selection,
-            rounds=self.selection_rounds,
-            shares=(split.selection, split.counts, encoded),
-            counts=tuple(self._changed(max_contributions=c).sensitivity for c in choices),
+        bounds = (
+            self._changed(max_contributions=c).sensitivity for c in self.choices or (self.max_contributions,)
         )
-        return plan.with_counts(self.sensitivity)
+        choices = tuple((each.l2_squared, each.l0) for each in bounds)
+        return MetricShares(split.selection, split.counts, encoded, self.delta, choices)
+
+    @property
+    def gaussian_budget(self) -> tuple[Fraction, Fraction]:
+        """Return ε and δ of that mechanism: of all metrics for which keys are selected together."""
+        epsilon = sum((shares.epsilon for _, shares in self._gaussian_parts), Fraction(0))
+        return epsilon, sum((shares.delta for _, shares in self._gaussian_parts), Fraction(0))
+
+    def sharing(self, shared: SharedSelection, rounds: int) -> ReleaseParams:
+        """Return the same as one of several metrics for which keys are selected together."""
+        params = self._changed(shared=shared, selection_rounds=rounds)
+        params.check()
+        return params
 
     @property
     def choices(self) -> tuple[int, ...]:
@@ -591,11 +564,11 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("fit_split", "choose_contributions", "granularity") and not value:
+            if field.name in ("fit_split", "choose_contributions", "granularity", "shared") and not value:
                 continue
             if field.name in _WEIGHTED_FIELDS and not self.weighted:
                 continue
-            if isinstance(value, Split):
+            if isinstance(value, Split | SharedSelection):
                 value = value.to_dict()
             out[field.name] = show(value) if isinstance(value, Fraction) else value
         return out
@@ -610,6 +583,8 @@ class ReleaseParams:
         parts = values.get("split")
         if isinstance(parts, Mapping):
             values["split"] = Split.from_dict(parts)
+        if "shared" in values:
+            values["shared"] = SharedSelection.from_dict(values["shared"])
         if "granularity" in values:
             values["granularity"] = rational(values["granularity"], "granularity", _OWNER)
             for name in ("max_contributions", "max_per_key"):

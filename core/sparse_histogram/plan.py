@@ -6,7 +6,7 @@ is on integers and fractions, so that every worker on every machine computes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -17,6 +17,7 @@ from hushgram.errors import ParameterError
 from hushgram.key_selection import threshold
 from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.key_selection.weighted import new_key_delta
+from hushgram.noise.gdp import OneOf
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
@@ -35,8 +36,8 @@ from hushgram.sparse_histogram.selection import (
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 __all__ = [
-    "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan", "release_events",
-    "release_steps",
+    "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan", "metrics_events",
+    "metrics_steps", "release_events", "release_steps",
 ]  # fmt: skip
 
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
@@ -45,6 +46,7 @@ _MAX_SIZE_NOISE = 1 << 28
 # No threshold is further out than so many scales: the tail there is below 10^-80 for either noise.
 _MAX_SCALES = 200
 _MAX_CAP = 1 << 40
+_WEIGHTED = "weighted-selection"
 
 
 @dataclass(frozen=True)
@@ -332,9 +334,8 @@ def release_events(
         params.weighted
     ):  # weights, counts and cells with the same noise: one mechanism on all of these vectors
         pure = Fraction(0) if encoding_named(params.encoding).noisy else split.encoding
-        gaussian = split.selection + split.counts + split.encoding - pure
         parts = [
-            noisy_event("weighted-selection", gaussian, params.delta),
+            noisy_event(_WEIGHTED, *params.gaussian_budget),
             Event(params.encoding, pure, relation=unit),
         ]
     elif len(noisy) == 2:  # list and encoding have one noise: the mechanism on both vectors
@@ -369,22 +370,11 @@ def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fract
         return _rho(sensitivity, *noise.scales((params.epsilon,), params.delta, sensitivity)), Fraction(0)
     if params.weighted:
         plan = params.gaussian
-        new = sum(
-            (
-                new_key_delta(each.threshold, each.scale, plan.selection.max_keys)
-                for each in plan.selection.rounds
-            ),
-            Fraction(0),
-        )
-        of_weights = _rho(plan.selection.sensitivity, *(each.scale for each in plan.selection.rounds))
-        choices = [
-            params.with_contributions(c).sensitivity for c in params.choices or (params.max_contributions,)
-        ]
-        of_counts = max(
-            _rho(each, *(s for s in (made.counts_scale, made.encoding_scale) if s is not None))
-            for each in choices
-            for made in (plan.with_counts(each),)
-        )
+        rounds = plan.selection.rounds
+        delta = (new_key_delta(each.threshold, each.scale, plan.selection.max_keys) for each in rounds)
+        new = sum(delta, Fraction(0))
+        of_weights = _rho(plan.selection.sensitivity, *(each.scale for each in rounds))
+        of_counts = sum((_largest_rho(each) for each in plan.vectors), Fraction(0))
         return of_weights + of_counts + new / (1 - new), new
     if not params.delta or params.choose_contributions or params.fit_split:
         return None
@@ -401,6 +391,42 @@ def _rho(sensitivity: Sensitivity, *scales: Fraction) -> Fraction:
     return sum((Fraction(sensitivity.l2_squared) / (2 * scale * scale) for scale in scales), Fraction(0))
 
 
+def _largest_rho(vectors: OneOf) -> Fraction:
+    """Return the largest Σ Δ²/2σ² of the choices."""
+    return max(
+        sum((Fraction(each.l2_squared) / (2 * each.scale**2) for each in choice), Fraction(0))
+        for choice in vectors.choices
+    )
+
+
+def metrics_events(
+    metrics: Iterable[ReleaseParams], unit: PrivacyUnit, *, charged: bool = False
+) -> list[Event]:
+    """Return the same for several metrics of a pass: a selection that they share is charged once."""
+    out: list[Event] = []
+    for params in metrics:
+        again = params.shared is not None and any(event.kind == _WEIGHTED for event in out)
+        events = release_events(params, unit, charged=charged)
+        out += [event for event in events if not (again and event.kind == _WEIGHTED)]
+    return out
+
+
+def metrics_steps(metrics: Iterable[ReleaseParams]) -> str:
+    """Describe the selection that several metrics of a pass share; empty where there is none."""
+    first = next((params for params in metrics if params.shared is not None), None)
+    if first is None or first.shared is None:
+        return ""
+    *names, last = (name for name, _ in first.shared.metrics)
+    words = f"{', '.join(names)} and {last}"
+    return f"Keys are selected once for {words}, {_selected(first)}; the noise of these metrics is one mechanism."
+
+
+def _selected(params: ReleaseParams) -> str:
+    rounds = "one round" if params.selection_rounds == 1 else "two rounds"
+    keys = "key" if params.max_keys_selection == 1 else "keys"
+    return f"by weights in {rounds} (at most {params.max_keys_selection} {keys} per user)"
+
+
 def release_steps(params: ReleaseParams) -> str:
     """Describe the parts of a release with weighted key selection, with the bounds of each; empty for any other.
 
@@ -413,9 +439,7 @@ def release_steps(params: ReleaseParams) -> str:
     if params.choose_contributions:
         most = "at most max_contributions per user"
     per_key = f"{most}, {show(params.max_per_key * per)} per key"
-    rounds = "one round" if params.selection_rounds == 1 else "two rounds"
-    keys = "key" if params.max_keys_selection == 1 else "keys"
-    steps = [f"selects keys by weights in {rounds} (at most {params.max_keys_selection} {keys} per user)"]
+    steps = [f"selects keys {_selected(params)}"]
     if params.split.contributions:
         steps.append("chooses max_contributions from noisy numbers of users")
     steps.append(f"counts the selected keys ({per_key})")
@@ -425,7 +449,15 @@ def release_steps(params: ReleaseParams) -> str:
         steps.append(f"encodes counts of the other keys by {params.encoding} ({per_key})")
     else:
         steps.append("releases nothing about other keys")
-    return f"It {', '.join(steps[:-1])}, and {steps[-1]}."
+    text = f"It {', '.join(steps[:-1])}, and {steps[-1]}."
+    if params.shared is None:
+        return text
+    epsilon, delta = params.gaussian_budget
+    others = " and ".join(params.shared.others)
+    return (
+        f"{text} Keys are selected together with {others}: ({show(epsilon)}, {show(delta)}) is spent once, on the"
+        " selection and on the noise of all of these metrics."
+    )
 
 
 def _check_public(plan: Plan) -> None:
@@ -447,8 +479,8 @@ def _check_parts(plan: Plan) -> None:
         layout.check_privacy(plan.layout_spec)
     of_cells = None if layout is None else layout.noise_scale
     if plan.rounds is not None:
-        gaussian = split.selection + split.counts + (split.encoding if of_cells is not None else Fraction(0))
-        if not plan.rounds.privacy_map(plan.scale, of_cells, gaussian, params.delta, params.sensitivity):
+        budget = params.gaussian_budget
+        if not plan.rounds.privacy_map(plan.scale, of_cells, *budget, params.sensitivity):
             raise ParameterError(
                 "Plan: noise or thresholds are smaller than the split of epsilon and delta allow"
             )

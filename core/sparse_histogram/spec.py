@@ -21,8 +21,11 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, ReleaseParams
+from hushgram.sparse_histogram.split import SharedSelection
 
-__all__ = ["METRIC_NAME", "Metric", "ReleaseSpec", "check_metrics", "checked_params", "metric_specs"]
+__all__ = [
+    "METRIC_NAME", "Metric", "ReleaseSpec", "check_metrics", "checked_params", "metric_specs", "share_selection",
+]  # fmt: skip
 
 #: what a metric may be called: its name is that of a file
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -158,6 +161,7 @@ def metric_specs(
 ) -> tuple[BoundingSpec, dict[str, ReleaseSpec]]:
     """Return the bounding of users that all metrics share, and the specification of each metric by name."""
     check_metrics(metrics)
+    metrics = metrics if user is None else share_selection(metrics)
     asked = {each: [metric.value, _stated(metric.params)] for each, metric in metrics.items()}
     base = (release_key or ReleaseKey.generate()).for_parameters("metrics", asked)
     specs = {
@@ -182,6 +186,19 @@ def metric_specs(
         texts=any(spec.texts for spec in all_of_them),
     )
     return shared, specs
+
+
+def share_selection(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return the metrics with one key selection for all that select by weights; others select for themselves."""
+    weighted = {name: metric.params for name, metric in metrics.items() if metric.params.weighted}
+    if len(weighted) < 2:
+        return dict(metrics)
+    if len({params.max_keys_selection for params in weighted.values()}) > 1:
+        raise ParameterError("metrics: max_keys_selection must be the same for all: keys are selected once")
+    rounds = max(params.selection_rounds for params in weighted.values())
+    parts = tuple((name, params.metric_shares) for name, params in weighted.items())
+    shared = {name: params.sharing(SharedSelection(name, parts), rounds) for name, params in weighted.items()}
+    return {name: metric._replace(params=shared.get(name, metric.params)) for name, metric in metrics.items()}
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:

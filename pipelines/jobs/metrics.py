@@ -1,6 +1,6 @@
 """``hushgram metrics``: several metrics of one pass over the records, such as visits and bytes, each as a sketch.
 
-read ─► ReleaseMetrics (bound users once; plan, threshold, encode and write each metric) ─► out/visits.sketch, …
+read ─► ReleaseMetrics (bound users once, select keys once; plan, encode and write each metric) ─► out/visits.sketch, …
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, check_record, placed
-from hushgram.sparse_histogram.plan import release_events
-from hushgram.sparse_histogram.spec import Metric, check_metrics
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import listed_variance, metrics_events, metrics_steps
+from hushgram.sparse_histogram.spec import Metric, check_metrics, share_selection
 
 __all__ = ["JOB", "MetricConfig", "Metrics", "MetricsConfig"]
 
@@ -78,7 +79,11 @@ class MetricsConfig(JobConfig):
                     params = params.without_weights("ReleaseParams")
                 out[name] = Metric(params, metric.value)
                 check_record(self, out[name].params)
-        return out
+        try:
+            check_metrics(out)
+            return share_selection(out)
+        except ParameterError as problem:
+            raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
 
     def _shares(self) -> dict[str, Fraction]:
         stated = {name: metric.share for name, metric in self.each.items() if metric.share is not None}
@@ -93,10 +98,7 @@ class MetricsConfig(JobConfig):
             raise refuse(("privacy", "domain"), "has no effect with several metrics; leave it out")
         if not self.each:
             raise refuse(("each",), "must name at least one metric, such as visits")
-        try:
-            check_metrics(self.chosen)
-        except ParameterError as problem:
-            raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
+        _ = self.chosen  # which checks them
         return self
 
 
@@ -120,14 +122,14 @@ class Metrics(Job[MetricsConfig]):
         return min(keys), min(per_key)
 
     def events(self) -> list[Event]:
-        return [
-            event
-            for metric in self.metrics.values()
-            for event in release_events(metric.params, self.unit, charged=True)
-        ]
+        return metrics_events(self._params, self.unit, charged=True)
 
     def guarantee(self) -> Guarantee:
-        return Guarantee.of(self.events(), subject=self.subject)
+        return Guarantee.of(self.events(), subject=self.subject, steps=metrics_steps(self._params))
+
+    @property
+    def _params(self) -> list[ReleaseParams]:
+        return [metric.params for metric in self.metrics.values()]
 
     def resolved(self) -> dict[str, Any]:
         return {name: metric.params.to_dict() for name, metric in self.metrics.items()}
@@ -151,13 +153,16 @@ class Metrics(Job[MetricsConfig]):
         _ = self.records(pipeline) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
+        if steps := metrics_steps(self._params):
+            yield "key selection", steps
         for name, metric in self.metrics.items():
             params, per = metric.params, metric.params.per_count
             what = "records" if metric.value is None else f"the sum of {metric.value}"
             yield (
                 name,
                 f"{what}, epsilon {show(params.epsilon)}, at most {show(params.max_contributions * per)} of a user in"
-                f" all and {show(params.max_per_key * per)} for one key, {params.encoding} with {params.noise} noise",
+                f" all and {show(params.max_per_key * per)} for one key, {params.encoding} with {params.noise} noise"
+                f"{_listed_noise(params)}",
             )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
@@ -172,6 +177,14 @@ class Metrics(Job[MetricsConfig]):
         """Return where each metric is."""
         names = list(self.metrics)
         return pa.table({"metric": names, "path": [f"{path}/{name}.sketch" for name in names]})
+
+
+def _listed_noise(params: ReleaseParams) -> str:
+    """Return the noise on a named key, where keys are selected by weights."""
+    if not params.weighted or params.choose_contributions:
+        return ""
+    noise = float(listed_variance(params)) ** 0.5 * float(params.per_count)
+    return f", standard deviation {noise:,.4g} on each named key"
 
 
 JOB = Metrics

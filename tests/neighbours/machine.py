@@ -53,7 +53,7 @@ from hushgram.errors import HushgramError
 from hushgram.inputs import Source
 from hushgram.inputs import plan as input_plan
 from hushgram.key_selection import rounds
-from hushgram.key_selection.rounds import GaussianPlan, SelectionPlan
+from hushgram.key_selection.rounds import GaussianMechanism, SelectionPlan
 from hushgram.key_selection.threshold import Heavy
 from hushgram.key_selection.weighted import WHOLE, Round
 from hushgram.mechanisms.clipping import ClipParams, ClipTally
@@ -387,13 +387,9 @@ def _secrets(data: Data, job: Any, rng: random.Random) -> list[Change]:
 _label: ContextVar[Any] = ContextVar("label", default=None)
 
 
-def _any_gaussian_plan(
-    epsilon: Fraction, delta: Fraction, *, max_keys: int, rounds: int, shares: Any, counts: Any
-) -> GaussianPlan:
+def _any_gaussian_plan(metrics: Any, *, max_keys: int, rounds: int) -> GaussianMechanism:
     each = (Round(Fraction(WHOLE), WHOLE),) * rounds
-    return GaussianPlan(
-        SelectionPlan(max_keys, each, 1), Fraction(8), Fraction(8) if shares[2] else None, 4096, shares[1:]
-    )
+    return GaussianMechanism(SelectionPlan(max_keys, each, 1), 1 << 15, metrics)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from hushgram.mechanisms.randomized_response.rows import to_bytes
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.sensitivity import ONE_RECORD, Exact, ExactVector
 from hushgram.transforms.shuffle import records as shuffle_columns
+from hushgram.transforms.weigh_keys import StatedRows
 from tests.neighbours.data import draw_data
 from tests.neighbours.draw import NEVER, draw_job, fields_of
 from tests.neighbours.machine import Breach, Machine, Observed, _exact_half, _joined
@@ -142,6 +143,14 @@ def _whole_weights(max_keys: int) -> Any:
     return np.full_like(_USER_WEIGHTS(max_keys), WHOLE)
 
 
+_OF_METRIC = StatedRows.of_metric
+
+
+def _first_metric_or_any(self: StatedRows, metric: int, *, selected: bool) -> Contributions:
+    """Count records where a metric sums values: every metric of a pass has the numbers of the first."""
+    return _OF_METRIC(self, 0, selected=selected)
+
+
 _RESPONSES = ("randomized-response",)
 
 
@@ -217,6 +226,10 @@ def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
         "9 weights that ignore other keys": (
             ("release", "metrics"),
             lambda: _patched((rounds, "user_weights", _whole_weights)),
+        ),
+        "10 numbers of another metric": (
+            ("metrics",),
+            lambda: _patched((StatedRows, "of_metric", _first_metric_or_any)),
         ),
         "4a parts by content": (_RESPONSES, lambda: _patched((randomize_responses, "_cut", _cut_by_group))),
         "4b conditions on secrets": (

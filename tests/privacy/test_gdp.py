@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from hushgram.noise.gdp import NoisyVector, gdp_delta, gdp_mu, normal_tail, pure_mu_squared
+from hushgram.noise.gdp import NoisyVector, OneOf, gdp_delta, gdp_mu, normal_tail, pure_mu_squared
 from hushgram.noise.intervals import enclose
 
 
@@ -99,3 +99,37 @@ def test_randomized_response_is_within_its_mu(epsilon: Fraction) -> None:
 def test_a_pure_step_counts_as_one_more_vector() -> None:
     vectors = (NoisyVector(Fraction(40), 64, 64),)
     assert gdp_delta(vectors, Fraction(1)) < gdp_delta(vectors, Fraction(1), (Fraction(1, 50),))
+
+
+def adaptive_delta(first: float, later: tuple[tuple[float, int], tuple[float, int]], epsilon: float) -> float:
+    """Exact δ where a count moved by 1 is released first, and its sign says which scale and shift come next."""
+    out = 0.0
+    z = np.arange(-int(9 * first) - 1, int(9 * first) + 2)
+    p = np.exp(-0.5 * (z / first) ** 2)
+    p /= p.sum()
+    for positive, (scale, shift) in zip((False, True), later, strict=True):
+        mine = (z > 0) == positive
+        y = np.arange(-int(9 * scale) - 1, int(9 * scale) + 2)
+        q = np.exp(-0.5 * (y / scale) ** 2)
+        q /= q.sum()
+        losses = np.add.outer((z[mine] + 0.5) / first**2, (shift * y + shift**2 / 2) / scale**2)
+        mass = np.multiply.outer(p[mine], q)
+        over = losses > epsilon
+        out += float((mass[over] * -np.expm1(epsilon - losses[over])).sum())
+    return out
+
+
+def test_a_vector_that_is_chosen_by_earlier_results() -> None:
+    """The largest of the choices covers all of them; the claim of one of them does not cover the others."""
+    first, later = 4.0, ((8.0, 1), (3.0, 1))
+    vectors = tuple(NoisyVector(Fraction(scale), shift**2, 1) for scale, shift in later)
+    before = NoisyVector(Fraction(first), 1, 1)
+    for epsilon in (Fraction(1, 2), Fraction(1)):
+        exact = adaptive_delta(first, later, float(epsilon))
+        assert exact <= gdp_delta((before, OneOf(tuple((each,) for each in vectors))), epsilon)
+        assert exact > gdp_delta((before, vectors[0]), epsilon)
+
+
+def test_one_choice_is_the_vectors_themselves() -> None:
+    vectors = (NoisyVector(Fraction(9), 4, 4), NoisyVector(Fraction(7), 2, 2))
+    assert gdp_delta((OneOf((vectors,)),), Fraction(1, 2)) == gdp_delta(vectors, Fraction(1, 2))

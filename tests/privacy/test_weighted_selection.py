@@ -267,3 +267,33 @@ def test_weights_have_the_stated_norm() -> None:
     assert sensitivity.l2_squared == GRID**2
     assert sensitivity.l0 == 100
     assert all(keys * weight(keys) <= sensitivity.l1 for keys in range(1, 101))
+
+
+def delta_of_a_pass(others: int, scale: float, threshold: int, noise: list[float], epsilon: float) -> float:
+    """Exact δ of metrics that share a selection: one key, one user more, and a count for each metric if selected."""
+    loss, mass = np.zeros(1), np.ones(1)
+    for each in noise:
+        z = np.arange(-int(8 * each), int(8 * each) + 1)
+        p = np.exp(-0.5 * (z / each) ** 2)
+        loss = np.add.outer(loss, (z + 0.5) / each**2).ravel()
+        mass = np.multiply.outer(mass, p / p.sum()).ravel()
+    named = [tail(scale, threshold - GRID * users) if users else 0.0 for users in (others, others + 1)]
+
+    def stick(before: float, after: float) -> float:
+        """Outcomes: not selected, or selected with the counts, whose loss is ±loss by symmetry of the noise."""
+        missed = max(1 - after - math.exp(epsilon) * (1 - before), 0.0)
+        ratio = np.exp(epsilon - loss) * before
+        return missed + float((mass * np.maximum(after - ratio, 0)).sum())
+
+    return max(stick(named[0], named[1]), stick(named[1], named[0]))
+
+
+def test_a_pass_of_two_metrics_by_enumeration() -> None:
+    """Selection once and a count for each metric: the claim holds for all of them, and not with one left out."""
+    scale, counts, delta = Fraction(8 * GRID), Fraction(5, 2), Fraction(1, 1000)
+    threshold = weighted.least_threshold(delta, scale, 1)
+    selection, count = NoisyVector(scale, GRID * GRID, 1), NoisyVector(counts, 1, 1)
+    noise = [float(counts)] * 2
+    found = max(delta_of_a_pass(n, float(scale), threshold, noise, 1.0) for n in (0, 1, 20, 90))
+    assert found <= gdp_delta((selection, count, count), EPSILON) + delta
+    assert found > gdp_delta((selection, count), EPSILON) + delta

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -15,6 +16,8 @@ from hushgram import Metric, ReleaseParams, release_in_memory, release_metrics
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.sums import Grid
 from hushgram.errors import ParameterError
+from hushgram.sparse_histogram.plan import Plan, metrics_events, release_events
+from hushgram.sparse_histogram.spec import share_selection
 from hushgram.transforms import ReleaseMetrics
 from tests.transforms.releases import KEY, collect, contents, pieces, records
 
@@ -44,6 +47,66 @@ def test_the_librarys_bytes(metrics: dict[str, Metric], user: str | None, tmp_pa
     assert sorted(found) == sorted(str(tmp_path / "b" / f"{name}.sketch") for name in metrics)
     for name in metrics:
         assert contents(tmp_path / "b" / f"{name}.sketch") == contents(tmp_path / "a" / f"{name}.sketch")
+
+
+NAMED = {"epsilon": "4", "delta": "1e-2", "max_keys_selection": 8}
+WEIGHTED = {
+    "visits": Metric(ReleaseParams(max_contributions=4, **NAMED, **SIZES)),
+    "bytes": Metric(
+        ReleaseParams(max_contributions=4000, max_value=1000, granularity=50, encoding="none", **NAMED),
+        "bytes",
+    ),
+    "choosing": Metric(ReleaseParams(max_contributions="auto", encoding="alp", **NAMED)),
+    "once": Metric(ReleaseParams(epsilon="1", delta="1e-2", max_contributions=1)),
+}
+
+
+@pytest.mark.parametrize("names", [("visits", "bytes"), ("once", "bytes"), tuple(WEIGHTED)])
+def test_keys_are_selected_once_for_all_metrics(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Job and library write the same bytes; metrics by weights name the same keys and say with whom they share them."""
+    metrics = {name: WEIGHTED[name] for name in names}
+    at: dict[str, Any] = {"user": "user", "key": "url", "release_key": KEY}
+    found = release_metrics(TABLE, metrics=metrics, path=tmp_path / "a", **at)
+    step = ReleaseMetrics(metrics, path=tmp_path / "b", **at)
+    collect(lambda p: p | beam.Create(pieces(TABLE, [100, 7])) | step)
+    for name in metrics:
+        assert contents(tmp_path / "b" / f"{name}.sketch") == contents(tmp_path / "a" / f"{name}.sketch")
+    weighted = [name for name in names if name != "once"]
+    listed = {name: found[name].heavy(all=True)["key"].to_pylist() for name in weighted}
+    assert len(listed[weighted[0]]) > 3
+    for name in weighted:
+        assert sorted(listed[name]) == sorted(listed[weighted[0]])
+        plan, others = found[name].plan, [other for other in weighted if other != name]
+        assert plan.rounds is not None
+        assert [other for other, _ in plan.rounds.others] == others
+        text = plan.guarantee().sentence()
+        assert ("Keys are selected together with" in text) == bool(others)
+        assert Plan.from_dict(plan.to_dict()) == plan
+    for name in set(names) & {"once"}:
+        assert found[name].plan.rounds is None
+
+
+def test_a_metric_is_refused_where_keys_cannot_be_selected_once(tmp_path: Path) -> None:
+    other = ReleaseParams(epsilon="4", delta="1e-2", max_keys_selection=9, max_contributions=4)
+    with pytest.raises(ParameterError, match="max_keys_selection must be the same for all"):
+        ReleaseMetrics({**WEIGHTED, "other": Metric(other)}, user="user", key="url", path=tmp_path)
+
+
+def test_a_shared_selection_is_charged_once() -> None:
+    """All events of the pass add up to the sum of what its metrics were given, and so does the mechanism of each."""
+    metrics = [metric.params for metric in share_selection(WEIGHTED).values()]
+    events = metrics_events(metrics, "user")
+    assert [event.kind for event in events].count("weighted-selection") == 1
+    assert sum(event.epsilon for event in events) == sum(params.epsilon for params in metrics)
+    assert sum(event.delta for event in events) == sum(params.delta for params in metrics)
+    of_rho = {event.kind: event.cost.rho for event in metrics_events(metrics, "user", charged=True)}
+    alone = [release_events(params, "user", charged=True) for params in metrics[:1]]
+    assert of_rho["weighted-selection"] in [
+        event.cost.rho for event in alone[0]
+    ]  # each metric states the whole mechanism
+    assert share_selection(share_selection(WEIGHTED)) == share_selection(WEIGHTED)
+    first = metrics[0]
+    assert ReleaseParams.from_dict(first.to_dict()).gaussian == first.gaussian
 
 
 def test_keys_are_kept_in_one_order_for_all_metrics() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import isqrt
 
@@ -15,6 +16,7 @@ from hushgram.key_selection.rounds import (
     HOPELESS,
     OPEN,
     SELECTED,
+    MetricShares,
     SelectionPlan,
     next_states,
     plan_gaussian,
@@ -132,15 +134,10 @@ def test_states_after_a_round() -> None:
 @pytest.mark.parametrize("cells", [Fraction(0), Fraction(1, 4)])
 def test_a_plan_holds_and_less_noise_does_not(rounds: int, cells: Fraction) -> None:
     counts = Sensitivity(12, 3)
-    epsilon, delta = Fraction(1), Fraction(1, 10**6)
-    made = plan_gaussian(
-        epsilon,
-        delta,
-        max_keys=10,
-        rounds=rounds,
-        shares=(Fraction(1, 2), Fraction(1, 4), cells),
-        counts=(counts,),
-    )
+    epsilon, delta = 3 * Fraction(1, 4) + cells, Fraction(1, 10**6)
+    bounds = ((counts.l2_squared, counts.l0),)
+    own = MetricShares(Fraction(1, 2), Fraction(1, 4), cells, delta, bounds)
+    made = plan_gaussian((("", own),), max_keys=10, rounds=rounds).metric("", counts)
     held = made.selection
     assert held.privacy_map(made.counts_scale, made.encoding_scale, epsilon, delta, counts)
     assert (made.encoding_scale is None) == (cells == 0)
@@ -150,3 +147,42 @@ def test_a_plan_holds_and_less_noise_does_not(rounds: int, cells: Fraction) -> N
     worse = SelectionPlan(held.max_keys, lower, held.hopeless)
     assert not worse.privacy_map(made.counts_scale, made.encoding_scale, epsilon, delta, counts)
     assert SelectionPlan.from_dict(held.to_dict()) == held
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_metrics_that_share_a_selection_are_one_mechanism(rounds: int) -> None:
+    """Three equal metrics: selection as for one with all of ε and δ, counts with √3 of its noise."""
+    counts, delta, third = Sensitivity(5, 1), Fraction(1, 10**6), Fraction(1, 3)
+
+    def part(share: Fraction, *most: int) -> MetricShares:
+        half = share / 2
+        return MetricShares(half, half, Fraction(0), delta * share, tuple((c, c) for c in most))
+
+    (alone,) = (plan_gaussian((("", part(Fraction(1), 5)),), max_keys=10, rounds=rounds).metric("", counts),)
+    parts = tuple((name, part(third, 5)) for name in "abc")
+    shared = [plan_gaussian(parts, max_keys=10, rounds=rounds).metric(name, counts) for name in "abc"]
+    assert {each.selection.rounds for each in shared} == {shared[0].selection.rounds}
+    for mine, its in zip(shared[0].selection.rounds, alone.selection.rounds, strict=True):
+        assert mine.scale == pytest.approx(float(its.scale), rel=2e-3)
+    assert float(shared[0].counts_scale) == pytest.approx(float(alone.counts_scale) * 3**0.5, rel=5e-3)
+    for name, each in zip("abc", shared, strict=True):
+        held = each.selection
+        assert [other for other, _ in held.others] == [other for other in "abc" if other != name]
+        assert held.privacy_map(each.counts_scale, None, Fraction(1), delta, counts)
+        assert SelectionPlan.from_dict(held.to_dict()) == held
+        # a reader that forgets the others would accept noise for one metric alone
+        forgetful = replace(held, others=())
+        assert forgetful.privacy_map(each.counts_scale * 9 / 10, None, Fraction(1), delta, counts)
+        assert not held.privacy_map(each.counts_scale * 9 / 10, None, Fraction(1), delta, counts)
+    # C of another metric is chosen later: its candidates cost hardly more than one of them
+    choosing = (parts[0], ("b", part(third, 1, 2, 4, 8, 16)), parts[2])
+    wider = plan_gaussian(choosing, max_keys=10, rounds=rounds).metric("a", counts)
+    assert 1 <= wider.counts_scale / shared[0].counts_scale < Fraction(102, 100)
+
+
+def test_a_part_of_a_metric_reads_back_and_refuses_nonsense() -> None:
+    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(0), Fraction(1, 10**6), ((4, 4), (8, 8)))
+    assert MetricShares.from_dict(part.to_dict()) == part
+    for wrong in ({"counts": "0"}, {"encoding": "-1"}, {"sensitivities": [{"l2_squared": 0, "l0": 1}]}):
+        with pytest.raises(ParameterError):
+            MetricShares.from_dict({**part.to_dict(), **wrong})

@@ -93,3 +93,27 @@ def call_inspect(path: str) -> str:
     from hushgram.pipelines.cli import cli
 
     return CliRunner().invoke(cli, ["inspect", path], catch_exceptions=False).output
+
+
+def test_metrics_that_share_a_selection_say_so(home: Path) -> None:
+    """The pass, its --check, and each of its sketches name the selection, which is charged once."""
+    changes = ["--set", "privacy.delta=1e-3", "--set", "privacy.epsilon=4"]
+    once = (
+        "Keys are selected once for views and years, by weights in two rounds (at most 100 keys per user); the noise of"
+        " these metrics is one mechanism."
+    )
+    job = load_job("metrics", "metrics.yaml", changes[1::2])
+    whole = (
+        f"The sketches together are (4, 0.001)-differentially private for one user added or removed. {once}"
+    )
+    assert job.guarantee().sentence() == whole
+    assert [event.kind for event in job.events()].count("weighted-selection") == 1
+    checked = " ".join(call("metrics", "--check", *changes).output.split())
+    assert whole in checked
+    assert "on each named key" in checked
+    ran = call("metrics", *changes)
+    assert exit_code(ran) == 0, ran.exception
+    for name, other in (("views", "years"), ("years", "views")):
+        shown = " ".join(call_inspect(f"out/result/{name}.sketch").split())
+        assert f"Keys are selected together with {other}: (" in shown
+        assert "is spent once, on the selection and on the noise of all of these metrics." in shown
