@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ _LOG_BYTES = 200
 _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 # In URL logs a tenth of the records, or less, are the first of their key.
 _RECORDS_A_KEY = 12
+# Shares of epsilon for selection by weights that a plan shows beside the one that is asked for.
+_SELECTION_SHARES = tuple(Fraction(n, 20) for n in (4, 8, 12))
 # Another encoding or noise is mentioned from this gain on.
 _MUCH_SHARPER = 0.8
 # An earlier release that knows its number of keys less well than this is said to.
@@ -239,10 +242,34 @@ def _named_lines(
             f"no method of this epsilon and delta names a key of fewer than {named.limit:,.1f} users with probability"
             f" 1/2 or more; at most about {named.most:,.0f} keys could be named by any",
         )
+    if found.params.weighted:
+        yield from _choice_lines(found, population, per)
     if not found.params.encodes:
         yield "other keys", "encoding none: nothing is released of keys that are not listed"
     else:
         yield "other keys", f"answered by the encoding {found.params.encoding}, without a name"
+
+
+def _choice_lines(found: Prediction, population: Population, per: float) -> Iterator[tuple[str, str]]:
+    """Yield what other shares of selection, and the other number of rounds, would give."""
+    params, named = found.params, found.named
+    assert named is not None
+    own, label = params.split.selection / params.epsilon, "choices"
+    most = params.metric_shares.epsilon / params.epsilon
+    tried = [(share, named.rounds) for share in _SELECTION_SHARES if share != own and share < most]
+    if params.max_keys_selection > 1:
+        tried.append((own, 3 - named.rounds))
+    for share, rounds in tried:
+        other = predict(params.with_selection(share, rounds), population, counts=(), set_sizes=()).named
+        assert other is not None
+        what = (
+            f"split with selection {show(share)}" if rounds == named.rounds else f"selection_rounds {rounds}"
+        )
+        yield (
+            label,
+            f"{what}: about {other.number:,.0f} named keys, standard deviation {other.noise * per:,.4g} on each",
+        )
+        label = ""
 
 
 def _limit(found: Prediction, per: float, what: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "HOPELESS", "OPEN", "SELECTED", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
+    "HOPELESS", "OPEN", "SELECTED", "CountChoice", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
     "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
@@ -169,41 +169,55 @@ def _whole(stated: Mapping[str, Any], name: str) -> int:
     return integer(stated[name], name, "SelectionPlan", low=1, high=1 << 62)
 
 
+class CountChoice(NamedTuple):
+    """One way in which a metric may be counted: ε of the counts, and the sensitivities of counts and cells."""
+
+    counts: Fraction
+    l2_squared: int
+    l0: int
+
+
 @dataclass(frozen=True)
 class MetricShares:
-    """The part of one metric in the Gaussian mechanism: ε of selection, counts and encoding, and its δ.
+    """The part of one metric in the Gaussian mechanism: ε of selection, of counts and encoding together, and its δ.
 
-    ``encoding`` is 0 where the encoding has other noise. ``choices`` are the L2² and L0 sensitivities of the counts,
-    and of the cells: several where C is chosen after selection, so that the mechanism must hold for each of them.
+    ``choices`` are several where C, or how ε is divided between counts and encoding, is chosen after selection: the
+    mechanism must hold for each of them. All of it is for counts where the encoding has other noise.
     """
 
     selection: Fraction
-    counts: Fraction
-    encoding: Fraction
+    counted: Fraction
     delta: Fraction
-    choices: tuple[tuple[int, int], ...]
+    choices: tuple[CountChoice, ...]
 
     @property
     def epsilon(self) -> Fraction:
         """Return ε of all parts."""
-        return self.selection + self.counts + self.encoding
+        return self.selection + self.counted
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
-        parts = {name: show(getattr(self, name)) for name in _EXACT}
-        return {**parts, "sensitivities": [{"l2_squared": l2, "l0": l0} for l2, l0 in self.choices]}
+        parts = {name: show(getattr(self, name)) for name in ("selection", "counted", "delta")}
+        choices = [{**each._asdict(), "counts": show(each.counts)} for each in self.choices]
+        return {**parts, "choices": choices}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> MetricShares:
         """Return what `to_dict` wrote; raise ParameterError where a number is out of range."""
-        selection, counts, encoding, delta = (rational(stated[name], name, "MetricShares") for name in _EXACT)
-        if min(selection, counts, delta) <= 0 or encoding < 0:
-            raise ParameterError("MetricShares: selection, counts and delta must be above 0")
-        choices = tuple((_whole(each, "l2_squared"), _whole(each, "l0")) for each in stated["sensitivities"])
-        return cls(selection, counts, encoding, delta, choices)
-
-
-_EXACT = ("selection", "counts", "encoding", "delta")
+        selection, counted, delta = (
+            rational(stated[name], name, "MetricShares") for name in ("selection", "counted", "delta")
+        )
+        choices = tuple(
+            CountChoice(
+                rational(each["counts"], "counts", "MetricShares"),
+                _whole(each, "l2_squared"),
+                _whole(each, "l0"),
+            )
+            for each in stated["choices"]
+        )
+        if min(selection, counted, delta) <= 0 or not all(0 < each.counts <= counted for each in choices):
+            raise ParameterError("MetricShares: selection, counted, counts and delta must be above 0")
+        return cls(selection, counted, delta, choices)
 
 
 @dataclass(frozen=True)
@@ -215,7 +229,7 @@ class GaussianPlan:
     counts_scale: Fraction
     #: scale of the noise on the cells of an encoding; None where it has other noise or there is none
     encoding_scale: Fraction | None
-    #: counts and cells of all metrics, each for every C that may be chosen
+    #: counts and cells of all metrics, each for every choice that there may be
     vectors: tuple[OneOf, ...]
 
 
@@ -231,10 +245,10 @@ class GaussianMechanism:
     def _whole(self) -> Fraction:
         return sum((each.epsilon for _, each in self.metrics), Fraction(0))
 
-    def metric(self, name: str, counts: Sensitivity) -> GaussianPlan:
-        """Return the part of one metric, for counts of this sensitivity."""
+    def metric(self, name: str, counts: Fraction, sensitivity: Sensitivity) -> GaussianPlan:
+        """Return the part of one metric, for counts of this ε and sensitivity."""
         (own,) = (each for metric, each in self.metrics if metric == name)
-        scales = self._scales(own, counts.l2_squared)
+        scales = self._scales(own, CountChoice(counts, sensitivity.l2_squared, sensitivity.l0))
         assert scales[0] is not None
         every = tuple((metric, self.vectors(each)) for metric, each in self.metrics)
         others = tuple(each for each in every if each[0] != name)
@@ -243,11 +257,13 @@ class GaussianMechanism:
 
     def vectors(self, part: MetricShares) -> OneOf:
         """Return the vectors of a metric besides selection."""
-        return OneOf(tuple(_vectors(self._scales(part, l2), l2, l0) for l2, l0 in part.choices))
+        return OneOf(tuple(_vectors(self._scales(part, each), *each[1:]) for each in part.choices))
 
-    def _scales(self, part: MetricShares, l2_squared: int) -> tuple[Fraction | None, ...]:
-        shares = (part.counts / self._whole, part.encoding / self._whole)
-        return tuple(_scale(self.steps, share, l2_squared, _GRID) if share else None for share in shares)
+    def _scales(self, part: MetricShares, choice: CountChoice) -> tuple[Fraction | None, ...]:
+        shares = (choice.counts / self._whole, (part.counted - choice.counts) / self._whole)
+        return tuple(
+            _scale(self.steps, share, choice.l2_squared, _GRID) if share else None for share in shares
+        )
 
 
 def _vectors(scales: Iterable[Fraction | None], l2_squared: int, l0: int) -> tuple[NoisyVector, ...]:

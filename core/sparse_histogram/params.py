@@ -14,7 +14,7 @@ from typing import Any
 from hushgram.contributions.sums import Grid, bounds_in_multiples, bounds_in_values
 from hushgram.encodings import NO_ENCODING, encoding_named
 from hushgram.errors import ParameterError
-from hushgram.key_selection.rounds import GaussianPlan, MetricShares, plan_gaussian
+from hushgram.key_selection.rounds import CountChoice, GaussianPlan, MetricShares, plan_gaussian
 from hushgram.key_selection.threshold import calibrate
 from hushgram.key_selection.weighted import MAX_KEYS as MAX_KEYS_SELECTION
 from hushgram.noise.gdp import gdp_mu
@@ -31,6 +31,8 @@ __all__ = ["MAX_CONTRIBUTIONS", "ReleaseParams", "SharedSelection", "Split"]
 #: how many keys of a user are weighed where nothing else is stated
 DEFAULT_MAX_KEYS = 100
 
+# Of what selection by weights leaves, what counts may get with `split: auto`; buckets get the rest. 3/5 is the default.
+_COUNT_SHARES = tuple(Fraction(n, 20) for n in (5, 8, 12, 15, 17))
 _WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MAX_EPSILON = 100
@@ -117,7 +119,8 @@ class ReleaseParams:
             max_per_key: the most that one user counts for one key (L∞).
             alpha: a bit of the encoding alp flips with probability 1/(alpha + 2).
             split: shares of ε by name, ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``, or "auto": the
-                plan chooses them for the least error after the sizes are released. The encoding's share may go by the
+                plan chooses them for the least error after the sizes are released (with weighted key selection, those
+                of counts and encoding). The encoding's share may go by the
                 encoding's own name ("alp"). With Gaussian noise on listed keys and buckets these two are one mechanism,
                 and the shares say how its precision 1/σ² is divided.
             expected_records: a public guess of the number of records.
@@ -195,7 +198,8 @@ class ReleaseParams:
         auto = split == "auto" or (split is None and self._fits_by_default())
         stated = None if isinstance(split, str) else split
         self._divide(stated, auto)
-        self._put(fit_split=fit_split or (auto and encoding_named(self.encoding).auto_share is None))
+        fits = encoding_named(self.encoding).noisy and encoding_named(self.encoding).auto_share is None
+        self._put(fit_split=fit_split or (auto and fits))
         self._put(noise=self._best_noise() if self.noise == "auto" else self.noise)
         self._check_noise()
         # What was asked for, from which `without_weights` starts again; it is no field.
@@ -441,9 +445,8 @@ class ReleaseParams:
         """
         name = "" if self.shared is None else self.shared.metric
         parts, most = self._gaussian_parts, self.max_keys_selection
-        return plan_gaussian(parts, max_keys=most, rounds=self.selection_rounds).metric(
-            name, self.sensitivity
-        )
+        mechanism = plan_gaussian(parts, max_keys=most, rounds=self.selection_rounds)
+        return mechanism.metric(name, self.split.counts, self.sensitivity)
 
     @property
     def _gaussian_parts(self) -> tuple[tuple[str, MetricShares], ...]:
@@ -453,18 +456,41 @@ class ReleaseParams:
     def metric_shares(self) -> MetricShares:
         """Return what these parameters give to the mechanism of weighted key selection."""
         split = self.split
-        encoded = split.encoding if encoding_named(self.encoding).noisy else Fraction(0)
-        bounds = (
+        counted = split.counts + (split.encoding if encoding_named(self.encoding).noisy else Fraction(0))
+        parts = [each.split.counts for each in self.fitted]
+        bounds = [
             self._changed(max_contributions=c).sensitivity for c in self.choices or (self.max_contributions,)
-        )
-        choices = tuple((each.l2_squared, each.l0) for each in bounds)
-        return MetricShares(split.selection, split.counts, encoded, self.delta, choices)
+        ]
+        choices = tuple(CountChoice(part, each.l2_squared, each.l0) for each in bounds for part in parts)
+        return MetricShares(split.selection, counted, self.delta, choices)
+
+    @property
+    def fitted(self) -> tuple[ReleaseParams, ...]:
+        """Return these parameters with each split that the plan may choose, when sizes are known; else as they are."""
+        if not self.fit_split:
+            return (self,)
+        if not self.weighted:
+            return tuple(self.with_threshold_share(share) for share in noise_of(self.noise).shares)
+        rest, splits = self.split.counts + self.split.encoding, []
+        for share in _COUNT_SHARES:
+            splits.append(replace(self.split, counts=rest * share, encoding=rest - rest * share))
+        return tuple(self._changed(split=split) for split in splits)
 
     @property
     def gaussian_budget(self) -> tuple[Fraction, Fraction]:
         """Return ε and δ of that mechanism: of all metrics for which keys are selected together."""
         epsilon = sum((shares.epsilon for _, shares in self._gaussian_parts), Fraction(0))
         return epsilon, sum((shares.delta for _, shares in self._gaussian_parts), Fraction(0))
+
+    def with_selection(self, share: Fraction, rounds: int) -> ReleaseParams:
+        """Return the same with this share of ε for selection, and so many rounds: for forecasts."""
+        split, selection = self.split, self.epsilon * share
+        noisy = encoding_named(self.encoding).noisy
+        counted = split.counts + (split.encoding if noisy else Fraction(0))
+        counts = (counted + split.selection - selection) * split.counts / counted
+        encoding = counted + split.selection - selection - counts if noisy else split.encoding
+        split = replace(split, selection=selection, counts=counts, encoding=encoding)
+        return self._changed(split=split, selection_rounds=rounds)
 
     def sharing(self, shared: SharedSelection, rounds: int) -> ReleaseParams:
         """Return the same as one of several metrics for which keys are selected together."""

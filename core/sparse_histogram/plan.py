@@ -189,11 +189,25 @@ def expected_sizes(params: ReleaseParams) -> Sizes | None:
 
 
 def make_plan(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit = "user") -> Plan:
-    """Return the plan for these parameters and sizes: domain, threshold, and layout of the encoding."""
+    """Return the plan for these parameters and sizes: domain, threshold, and layout of the encoding.
+
+    With `split: auto`, that is the plan with the least error among the splits that may be. Sizes are public: this is
+    free. Where keys are selected by weights, the noise on their counts has a part in it, and the product of both mean
+    square errors is the least: neither is worth more than the other, and only what sizes say of the encoding counts.
+    """
+
+    def error(plan: Plan) -> Fraction:
+        assert plan.layout is not None
+        encoded = _encoding(params).squared_error(plan.layout, plan.layout_spec)
+        return encoded * plan.noise.variance(plan.scale) if params.weighted else encoded
+
+    plans = [_planned(each, sizes, unit) for each in params.fitted]
+    return plans[0] if len(plans) == 1 else min(plans, key=error)
+
+
+def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     # A noisy number of keys below its own noise says nothing: room for that many keys does no harm.
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
-    if params.fit_split:
-        return _fitted(params, sizes, unit)
     selection = _selection(params)
     scale, of_layout = _scales(params)
     domain_bits, heavy_from = selection.threshold(params, keys, noise_of(params.noise), scale)
@@ -215,17 +229,6 @@ def make_plan(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit = "user") -
     )
 
 
-def _fitted(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
-    """Return the plan with the least error among the shares of ε of the noise. Sizes are public: this is free."""
-
-    def error(plan: Plan) -> Fraction:
-        assert plan.layout is not None
-        return _encoding(params).squared_error(plan.layout, plan.layout_spec)
-
-    shares = noise_of(params.noise).shares
-    return min((make_plan(params.with_threshold_share(share), sizes, unit) for share in shares), key=error)
-
-
 def make_public_plan(params: ReleaseParams, keys: int, unit: PrivacyUnit = "user") -> Plan:
     """Return the plan for public keys: all of ε and δ goes to noise on every one of them; nothing is encoded."""
     params = params.for_public_keys("ReleaseParams")
@@ -240,13 +243,13 @@ def check_params(params: ReleaseParams) -> None:
         for chosen in (max(GRID[0], params.max_per_key), MAX_CHOICE):
             params.with_contributions(chosen).check()
         return
-    if params.fit_split:  # any of these may be chosen, when nothing may be refused any more
-        for share in noise_of(params.noise).shares:
-            params.with_threshold_share(share).check()
     noise = noise_of(params.noise)
-    scale, of_layout = _scales(params)
-    worst = _selection(params).highest_threshold(params, noise, scale)
-    _encoding(params).check(_layout_spec(params, Sizes(1, 1, (), Fraction(0)), MIN_KEYS, worst, of_layout))
+    for each in params.fitted:  # any of these may be chosen, when nothing may be refused any more
+        if not params.weighted and params.fit_split:
+            each.check()
+        scale, of_layout = _scales(each)
+        worst = _selection(each).highest_threshold(each, noise, scale)
+        _encoding(each).check(_layout_spec(each, Sizes(1, 1, (), Fraction(0)), MIN_KEYS, worst, of_layout))
     stated = params.false_keys if params.false_keys >= 1 else params.false_keys * (params.expected_keys or 0)
     if params.delta == 0 and stated > _MAX_FALSE_KEYS:
         raise ParameterError(
@@ -444,7 +447,8 @@ def release_steps(params: ReleaseParams) -> str:
         steps.append("chooses max_contributions from noisy numbers of users")
     steps.append(f"counts the selected keys ({per_key})")
     if params.split.size:
-        steps.append("releases sizes of the other keys")
+        divided = ", by which noise is divided between these and counts" if params.fit_split else ""
+        steps.append(f"releases sizes of the other keys{divided}")
     if params.encodes:
         steps.append(f"encodes counts of the other keys by {params.encoding} ({per_key})")
     else:

@@ -51,7 +51,7 @@ def test_the_librarys_bytes(metrics: dict[str, Metric], user: str | None, tmp_pa
 
 NAMED = {"epsilon": "4", "delta": "1e-2", "max_keys_selection": 8}
 WEIGHTED = {
-    "visits": Metric(ReleaseParams(max_contributions=4, **NAMED, **SIZES)),
+    "visits": Metric(ReleaseParams(max_contributions=4, split="auto", **NAMED)),
     "bytes": Metric(
         ReleaseParams(max_contributions=4000, max_value=1000, granularity=50, encoding="none", **NAMED),
         "bytes",

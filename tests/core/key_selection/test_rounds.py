@@ -16,6 +16,7 @@ from hushgram.key_selection.rounds import (
     HOPELESS,
     OPEN,
     SELECTED,
+    CountChoice,
     MetricShares,
     SelectionPlan,
     next_states,
@@ -135,9 +136,9 @@ def test_states_after_a_round() -> None:
 def test_a_plan_holds_and_less_noise_does_not(rounds: int, cells: Fraction) -> None:
     counts = Sensitivity(12, 3)
     epsilon, delta = 3 * Fraction(1, 4) + cells, Fraction(1, 10**6)
-    bounds = ((counts.l2_squared, counts.l0),)
-    own = MetricShares(Fraction(1, 2), Fraction(1, 4), cells, delta, bounds)
-    made = plan_gaussian((("", own),), max_keys=10, rounds=rounds).metric("", counts)
+    choice = CountChoice(Fraction(1, 4), counts.l2_squared, counts.l0)
+    own = MetricShares(Fraction(1, 2), Fraction(1, 4) + cells, delta, (choice,))
+    made = plan_gaussian((("", own),), max_keys=10, rounds=rounds).metric("", choice.counts, counts)
     held = made.selection
     assert held.privacy_map(made.counts_scale, made.encoding_scale, epsilon, delta, counts)
     assert (made.encoding_scale is None) == (cells == 0)
@@ -156,11 +157,13 @@ def test_metrics_that_share_a_selection_are_one_mechanism(rounds: int) -> None:
 
     def part(share: Fraction, *most: int) -> MetricShares:
         half = share / 2
-        return MetricShares(half, half, Fraction(0), delta * share, tuple((c, c) for c in most))
+        return MetricShares(half, half, delta * share, tuple(CountChoice(half, c, c) for c in most))
 
-    (alone,) = (plan_gaussian((("", part(Fraction(1), 5)),), max_keys=10, rounds=rounds).metric("", counts),)
+    whole = plan_gaussian((("", part(Fraction(1), 5)),), max_keys=10, rounds=rounds)
+    alone = whole.metric("", Fraction(1, 2), counts)
     parts = tuple((name, part(third, 5)) for name in "abc")
-    shared = [plan_gaussian(parts, max_keys=10, rounds=rounds).metric(name, counts) for name in "abc"]
+    mechanism = plan_gaussian(parts, max_keys=10, rounds=rounds)
+    shared = [mechanism.metric(name, third / 2, counts) for name in "abc"]
     assert {each.selection.rounds for each in shared} == {shared[0].selection.rounds}
     for mine, its in zip(shared[0].selection.rounds, alone.selection.rounds, strict=True):
         assert mine.scale == pytest.approx(float(its.scale), rel=2e-3)
@@ -176,13 +179,32 @@ def test_metrics_that_share_a_selection_are_one_mechanism(rounds: int) -> None:
         assert not held.privacy_map(each.counts_scale * 9 / 10, None, Fraction(1), delta, counts)
     # C of another metric is chosen later: its candidates cost hardly more than one of them
     choosing = (parts[0], ("b", part(third, 1, 2, 4, 8, 16)), parts[2])
-    wider = plan_gaussian(choosing, max_keys=10, rounds=rounds).metric("a", counts)
+    wider = plan_gaussian(choosing, max_keys=10, rounds=rounds).metric("a", third / 2, counts)
     assert 1 <= wider.counts_scale / shared[0].counts_scale < Fraction(102, 100)
 
 
 def test_a_part_of_a_metric_reads_back_and_refuses_nonsense() -> None:
-    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(0), Fraction(1, 10**6), ((4, 4), (8, 8)))
+    choices = (CountChoice(Fraction(1, 4), 4, 4), CountChoice(Fraction(1, 5), 8, 8))
+    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(1, 10**6), choices)
     assert MetricShares.from_dict(part.to_dict()) == part
-    for wrong in ({"counts": "0"}, {"encoding": "-1"}, {"sensitivities": [{"l2_squared": 0, "l0": 1}]}):
+    few = {"counts": "1/4", "l2_squared": 0, "l0": 1}
+    for wrong in ({"selection": "0"}, {"counted": "1/8"}, {"choices": [few]}):
         with pytest.raises(ParameterError):
             MetricShares.from_dict({**part.to_dict(), **wrong})
+
+
+def test_any_division_of_counts_and_encoding_may_be_chosen_later() -> None:
+    """All of them cost what one costs, and the plan of each holds."""
+    counts, delta, half = Sensitivity(8, 1), Fraction(1, 10**6), Fraction(1, 2)
+    few, many = Fraction(1, 8), Fraction(3, 8)
+    each, either = (
+        (("", MetricShares(half, half, delta, tuple(CountChoice(part, 8, 8) for part in parts))),)
+        for parts in ((few,), (few, many))
+    )
+    alone, chosen = (plan_gaussian(parts, max_keys=10, rounds=2) for parts in (each, either))
+    assert 1 <= Fraction(chosen.steps, alone.steps) < Fraction(101, 100)
+    for part in (few, many):
+        made = chosen.metric("", part, counts)
+        assert made.encoding_scale is not None
+        assert (made.counts_scale < made.encoding_scale) == (part > Fraction(1, 4))
+        assert made.selection.privacy_map(made.counts_scale, made.encoding_scale, Fraction(1), delta, counts)

@@ -379,6 +379,39 @@ def test_split_auto_follows_the_released_sizes():
     assert shares[0] < shares[1]  # where many keys are just below the threshold, a lower one is worth more
 
 
+def test_split_auto_divides_counts_and_buckets_by_the_released_sizes():
+    """Where other keys fill the buckets more than noise does, counts get more; what is spent stays the same."""
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto")
+    assert params.fit_split
+    few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
+    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 160 else 0 for t in PROFILE_GRID), Fraction(800))
+    plans = [make_plan(params, sizes) for sizes in (few, many)]
+    for plan in plans:
+        assert plan.params.split.total == 1
+        assert plan.params.split.selection == params.split.selection
+        assert plan.params.gaussian.selection == params.gaussian.selection
+        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+        plan.guarantee()
+    assert plans[0].params.split.counts < plans[1].params.split.counts
+    assert plans[0].scale > plans[1].scale
+
+
+def test_a_split_that_was_not_among_the_choices_is_not_accepted():
+    """The mechanism covers each choice, and a broken plan that has the smaller noise of both is refused."""
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto")
+    plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
+    smallest = min(each.gaussian.counts_scale for each in params.fitted)
+    assert smallest < plan.scale
+    with pytest.raises(ParameterError, match="smaller than the split"):
+        replace(plan, scale=smallest).guarantee()
+
+
+@pytest.mark.parametrize("encoding", ["none", "alp"])
+def test_split_auto_by_weights_without_buckets_is_the_default(encoding):
+    params = {"epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding}
+    assert ReleaseParams(**params, split="auto") == ReleaseParams(**params)
+
+
 def test_split_auto_of_alp_and_stated_shares_of_buckets():
     params = ReleaseParams(epsilon=1, max_contributions=8, split="auto")
     assert not params.fit_split

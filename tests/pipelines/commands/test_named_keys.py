@@ -61,6 +61,8 @@ def test_plan_tells_named_keys_and_the_ceiling(run: Any, tmp_path: Path) -> None
     assert "keys each on average. This can be off by a third" in out
     assert "names a key of fewer than 13.7 users with probability 1/2 or more" in out
     assert "heavy keys" not in out
+    assert "split with selection 0.6: about" in out
+    assert "selection_rounds 1: about" in out
     run("plan", *asked, "--format", "csv", "-o", str(tmp_path / "plan.csv"))
     (row,) = csv.DictReader(io.StringIO((tmp_path / "plan.csv").read_text()))
     assert row["encoding"] == "buckets"
