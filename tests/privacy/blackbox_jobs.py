@@ -8,7 +8,7 @@ saved, and nothing of what is drawn changes by it:
 * Of the 256 noise shards of a list, only those that a pair looks at are released: the noise of each is its own.
 * Where the key has no part in the exact histogram (``Pair.whole`` is False), the stages before the mechanisms run for
   every fiftieth release and must give the same histogram each time; between these, the mechanisms alone run again, each
-  time under a fresh key.
+  time under a fresh key. Where keys are selected by weights, rounds and counts are released again.
 
 `test_blackbox` shows that what is seen so is what the job writes under the same key, also on a runner.
 """
@@ -30,8 +30,10 @@ from unittest import mock
 
 import numpy as np
 
+from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import fingerprints
+from hushgram.key_selection.rounds import SELECTED, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class, top
@@ -43,6 +45,7 @@ from hushgram.sparse_histogram.spec import ReleaseSpec, metric_specs
 from hushgram.transforms import select_keys
 from hushgram.transforms.release_sparse_histogram import _ReleaseBounded
 from hushgram.transforms.shuffle.combining import LocalResources, noise_parts
+from hushgram.transforms.weigh_keys import SelectByWeights
 from hushgram.transforms.write_sketch import WriteSketch
 from tests.neighbours.eager import Eager, eagerly
 from tests.privacy.blackbox import RUNS, WHOLE_RUNS, Case
@@ -102,6 +105,8 @@ class Runs:
         self._released: list[Any] = []
         self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
         self._again: list[Callable[[ReleaseKey], Seen]] = []
+        self._rows: Contributions | None = None  # of users, where keys are selected by weights
+        self._parts: dict[Any, Any] = {}
 
     def whole(self, release_key: ReleaseKey) -> list[Any]:
         """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
@@ -113,13 +118,58 @@ class Runs:
 
     def again(self, release_key: ReleaseKey) -> list[Any]:
         """Run the mechanisms on the exact histograms of the last `whole` under another key."""
+        user = self._job.config.input.user
+        if self._job.kind == "metrics":
+            specs = list(metric_specs(self._job.metrics, user=user, release_key=release_key)[1].values())
+        else:
+            value = _value(self._job)
+            specs = [ReleaseSpec.of(self._job.params, user=user, value=value, release_key=release_key)]
+        if self._rows is not None:
+            return self._weighted(specs)
         if not self._again:
             self._again = [self._mechanisms(*exact) for exact in self._exact]
-        if self._job.kind == "metrics":
-            specs = list(metric_specs(self._job.metrics, release_key=release_key)[1].values())
-        else:
-            specs = [ReleaseSpec.of(self._job.params, value=_value(self._job), release_key=release_key)]
         return [release(spec.release_key) for release, spec in zip(self._again, specs, strict=True)]
+
+    def _weighted(self, specs: list[ReleaseSpec]) -> list[Any]:
+        """Select keys by weights and count them: as the library does; exact numbers are kept."""
+        selection, states, rows = specs[0].params.gaussian.selection, None, self._rows
+        assert rows is not None
+        assert rows.table is not None
+        for number in range(len(selection.rounds)):
+            parts, data_digest = self._kept(
+                ("weights", b"" if states is None else states.tobytes()),
+                lambda: weigh(rows, selection.max_keys, states),  # noqa: B023 (called at once)
+            )
+            key = specs[0].release_key
+            found = [release_round(number, i, part, selection, key, data_digest) for i, part in parts]
+            states = next_states(states, np.concatenate([np.zeros(0, np.uint8), *found]))
+        selected = states == SELECTED
+        tables = [
+            (i, table) for i, table in enumerate(rows.table.keep(selected)[0].shards()) if len(table.texts)
+        ]
+        out = []
+        for number, spec in enumerate(specs):
+            plan, counted = steps.plan_release(None, spec).plan, rows.of_keys(selected).metric(number)
+            parts, data_digest = self._kept(
+                (number, selected.tobytes()),
+                lambda: counted.bounded(spec.count_bounds()),  # noqa: B023
+            )
+            by_shard = dict(parts)
+            heavy = [
+                steps.count_selected(i, by_shard[i], table, plan, spec.release_key, data_digest)
+                for i, table in tables
+            ]
+            nothing = Heavy(rows.table.fingerprints[:0], np.zeros(0, np.int64), rows.table.texts[:0])
+            out.append(Seen(plan, Heavy.concat(heavy) if heavy else nothing, [], spec.release_key))
+        return out
+
+    def _kept(self, name: Any, make: Callable[[], Histogram]) -> tuple[list[tuple[int, Histogram]], bytes]:
+        """Return the parts of a histogram that are not empty, and the digest of all; made once."""
+        if name not in self._parts:
+            shards = list(enumerate(make().shards()))
+            filled = [(shard, part) for shard, part in shards if len(part)]
+            self._parts[name] = filled, Survey.of(shards).data_digest()
+        return self._parts[name]
 
     def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
         spec = release._spec
@@ -168,6 +218,12 @@ class Runs:
         self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
         return out
 
+    def weighed(self, select: Any, kept: Any) -> Any:
+        rows = Contributions.concat([part for _, part in sorted(kept.elements, key=lambda pair: pair[0])])
+        self._rows, self._parts = rows.present(), {}
+        self._exact.append((select, [(0, weigh(self._rows, select._plan.max_keys))]))
+        return _WEIGHED(select, kept)
+
     def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
         (plan,) = parts["plan"].elements
         heavy = Heavy.concat([part for _, part in sorted(parts["heavy"].elements, key=lambda pair: pair[0])])
@@ -183,7 +239,7 @@ def _digests(exact: list[tuple[Any, list[tuple[int, Histogram]]]]) -> list[list[
     return [[histogram.digest() for _, histogram in merged] for _, merged in exact]
 
 
-_RECORDS, _MERGED = Job.records, _ReleaseBounded._merge
+_RECORDS, _MERGED, _WEIGHED = Job.records, _ReleaseBounded._merge, SelectByWeights.expand
 
 
 def _value(job: Any) -> str | None:
@@ -200,6 +256,7 @@ def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
             (Job, "records"): lambda *given: runs.records(*given),
             (select_keys, "select_keys"): runs.select_keys,
             (_ReleaseBounded, "_merge"): lambda *given: runs.merged(*given),
+            (SelectByWeights, "expand"): lambda *given: runs.weighed(*given),
             (WriteSketch, "expand"): lambda *given: runs.sketch(*given),
             (top, "_write"): runs.keys,
             (steps, "make_plan"): _KEPT_PLANS,

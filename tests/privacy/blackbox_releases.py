@@ -151,7 +151,53 @@ CELLS = Pair(
     job_name="top",
 )
 
+# --- keys selected by weights ---------------------------------------------------------------------------------------
+
+# A user counts 16 times for one key, so that noise is on a fine grid. Nearly all precision is that of the part that is
+# seen: of counts, where a key that sixty users have has one more, or of selection, where one user alone has a key.
+_WEIGHTED = {
+    "key_selection": "weighted", "max_keys_selection": 1, "encoding": "none", "epsilon": "2", "delta": "0.02",
+    "max_contributions": 16, "max_per_key": 16,
+}  # fmt: skip
+_SEEN_COUNTS, _SEEN_NAMES = ({"selection": s, "counts": c} for s, c in (("0.03", "0.97"), ("0.97", "0.03")))
+
+
+def _counts(*seen: Seen) -> Hashable:
+    """The counts of the key in all sketches together, or that it is not named."""
+    values = [each.value(KEY) for each in seen]
+    return None if None in values else round(sum(values) / 6)  # type: ignore[arg-type]
+
+
+def _of_rounds(rounds: int) -> Pair:
+    privacy = {**_WEIGHTED, "split": _SEEN_COUNTS, "selection_rounds": rounds}
+    return Pair({"privacy": privacy}, _users(60), _USER * 16, _counts, (KEY,))
+
+
 CASES = (
+    job_case("δ > 0, keys by weights in one round, a key of sixty users", _of_rounds(1)),
+    job_case("δ > 0, keys by weights in two rounds, a key of sixty users", _of_rounds(2)),
+    job_case(
+        "δ > 0, keys by weights, a key of one user alone",
+        Pair(
+            {"privacy": {**_WEIGHTED, "split": _SEEN_NAMES, "selection_rounds": 1}},
+            _OTHERS,
+            _USER,
+            lambda seen: seen.value(KEY) is not None,
+            (KEY,),
+        ),
+        of_delta=True,
+    ),
+    job_case(
+        "δ > 0, keys by weights once for two metrics, a key of sixty users",
+        Pair(
+            {"privacy": {**_WEIGHTED, "split": _SEEN_COUNTS}, "each": {"visits": {}, "again": {}}},
+            _users(60),
+            _USER * 16,
+            _counts,
+            (KEY,),
+            job_name="metrics",
+        ),
+    ),
     job_case("δ = 0, list and ALP", PURE_LIST),
     job_case(
         "δ = 0, list and ALP with flat columns, two keys of one user",
