@@ -573,10 +573,8 @@ def _rescaled(params: ReleaseParams, population: Population, keys: int) -> Relea
 def _size(sketch: Sketch, scale: int) -> int:
     """Return bytes: blocks and rows grow with the number of keys, the rest does not."""
     manifest = sketch.manifest
-    blocks = sum(entry.size for entry in manifest.files if not entry.name.endswith(".parquet"))
-    listed = sum(entry.size for entry in manifest.files) - blocks
-    frame = min(listed, _FRAME)
-    return sketch.size + (scale - 1) * (blocks + listed - frame)
+    frame = min(manifest.files[0].size, _FRAME) if sketch.plan.selection.texts else 0
+    return sketch.size + (scale - 1) * (sum(entry.size for entry in manifest.files) - frame)
 
 
 _FRAME = 1_500  # bytes of a Parquet file without rows

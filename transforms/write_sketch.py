@@ -30,12 +30,12 @@ from hushgram.publishing import check_free, output_errors, publish, put_file, re
 from hushgram.sketch.heavy import heavy_bytes
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
-    HEAVY_NAME,
     INDEX_NAME,
     MANIFEST_NAME,
     FileEntry,
     Manifest,
     blocks_name,
+    heavy_name,
 )
 from hushgram.sketch.storage import BlockFile, added_up
 from hushgram.sparse_histogram.plan import Plan
@@ -128,7 +128,8 @@ class _WriteHeavy(beam.DoFn):
 
     def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]]) -> Iterator[_Written]:
         heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
-        yield _Written(_put(self._work, HEAVY_NAME, heavy_bytes(heavy)), rows=len(heavy))
+        name = heavy_name(texts=heavy.texts is not None)
+        yield _Written(_put(self._work, name, heavy_bytes(heavy)), rows=len(heavy))
 
 
 class _WriteBlocks(beam.DoFn):
@@ -149,8 +150,9 @@ class _Publish(beam.DoFn):
         self._spec, self._target = spec, target
 
     def process(self, plan: Plan, written: list[_Written], _after: Any = None) -> Iterator[str]:
-        # heavy.parquet first, then the files of blocks by number: the order of the library
-        heavy, *files = sorted(written, key=lambda file: (file.entry.name != HEAVY_NAME, file.entry.name))
+        # listed keys first, then the files of blocks by number: the order of the library
+        first = heavy_name(texts=plan.selection.texts)
+        heavy, *files = sorted(written, key=lambda file: (file.entry.name != first, file.entry.name))
         entries, sums = [file.entry for file in (heavy, *files)], added_up(file.sums for file in files)
         index = b"".join(file.index for file in files)
         if plan.layout is not None:

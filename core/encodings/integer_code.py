@@ -16,7 +16,9 @@ large numbers cost twice their logarithm.
     bytes 9-12   bytes of the run of classes
     then         classes, k-bit fields, e-bit fields, each filled up with zero bits to whole bytes
 
-Bits are little-endian within a byte, numbers little-endian throughout.
+Bits are little-endian within a byte, numbers little-endian throughout. Numbers that are not negative
+(`encode_unsigned`) are coded as u themselves, up to 2^64 − 1, and have no centre: bytes 1-4 are the bytes of the run
+of classes.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from numpy.typing import NDArray
 
 from hushgram.errors import FormatError
 
-__all__ = ["LARGEST", "decode", "encode"]
+__all__ = ["LARGEST", "decode", "decode_unsigned", "encode", "encode_unsigned"]
 
 #: Numbers are from −LARGEST to LARGEST.
 LARGEST = (1 << 60) - 1
 _UNARY = 6
-_HEADER = 13
+_HEADER, _SHORT_HEADER = 13, 5
 _POWERS = np.uint64(1) << np.arange(64, dtype=np.uint64)
 
 U64 = NDArray[np.uint64]
@@ -47,6 +49,24 @@ def encode(numbers: NDArray[np.int64]) -> U8:
     centre = int(np.sort(numbers)[len(numbers) // 2]) if len(numbers) else 0
     off = numbers - np.int64(centre)
     u = ((off << 1) ^ (off >> 63)).astype(np.uint64)
+    k, (classes, *fields) = _runs(u)
+    header = np.array([k], np.uint8), np.array([centre], "<i8"), np.array([len(classes)], "<u4")
+    return np.concatenate([*(part.view(np.uint8) for part in header), classes, *fields])
+
+
+def encode_unsigned(numbers: U64) -> U8:
+    """The bytes of these numbers, none of which is negative.
+
+    >>> decode_unsigned(encode_unsigned(np.array([3, 0, 1000], np.uint64)), 3)
+    array([   3,    0, 1000], dtype=uint64)
+    """
+    k, (classes, *fields) = _runs(numbers)
+    header = np.array([k], np.uint8), np.array([len(classes)], "<u4").view(np.uint8)
+    return np.concatenate([*header, classes, *fields])
+
+
+def _runs(u: U64) -> tuple[int, list[U8]]:
+    """k, and the bytes of the three runs."""
     k = _fewest_bits(u)
     q = u >> np.uint64(k)
     extra = _extra_bits(q)
@@ -54,40 +74,48 @@ def encode(numbers: NDArray[np.int64]) -> U8:
     ends = np.cumsum(classes + 1)
     run = np.zeros(int(ends[-1]) if len(ends) else 0, np.uint8)
     run[ends - 1] = 1
-    packed = np.packbits(run, bitorder="little")
-    header = np.array([k], np.uint8), np.array([centre], "<i8"), np.array([len(packed)], "<u4")
     long = np.flatnonzero(extra > 0)
     tail = q[long] - np.uint64(_UNARY - 1)
-    return np.concatenate(
-        [*(part.view(np.uint8) for part in header), packed, _pack(u, k), _pack_long(tail, extra[long])]
-    )
+    return k, [np.packbits(run, bitorder="little"), _pack(u, k), _pack_long(tail, extra[long])]
 
 
 def decode(content: U8, count: int) -> NDArray[np.int64]:
     """Return the ``count`` numbers whose bytes are ``content``; raise FormatError if there are none."""
     if len(content) < _HEADER:
         raise FormatError(f"a block of buckets has {len(content)} bytes, its header alone has {_HEADER}")
-    k = int(content[0])
-    centre = int(content[1:9].view("<i8")[0])
-    length = int(content[9:13].view("<u4")[0])
-    fields = -(-count * k // 8)
-    if k > 62 or abs(centre) > LARGEST or _HEADER + length + fields > len(content):
+    centre, length = int(content[1:9].view("<i8")[0]), int(content[9:13].view("<u4")[0])
+    if abs(centre) > LARGEST:
         raise FormatError("a block of buckets has a header that does not fit its bytes")
-    classes = _classes(content[_HEADER : _HEADER + length], count)
-    low = _unpack(content[_HEADER + length :][:fields], k, count)
-    extra = classes - _UNARY
-    if len(extra) and int(extra.max()) + k > 62:
-        raise FormatError("a block of buckets has a number that is too large")
-    long = np.flatnonzero(extra > 0)
-    rest = content[_HEADER + length + fields :]
-    q = np.minimum(classes, _UNARY).astype(np.uint64)
-    q[long] = _unpack_long(rest, extra[long]) + np.uint64(_UNARY - 1)
-    u = (q << np.uint64(k)) | low
+    u = _read_runs(content[_HEADER:], count, int(content[0]), length, 62)
     numbers: NDArray[np.int64] = (u >> np.uint64(1)).astype(np.int64) ^ -(u & np.uint64(1)).astype(np.int64)
     numbers += centre
     if len(numbers) and max(int(numbers.max()), -int(numbers.min())) > LARGEST:
         raise FormatError("a block of buckets has a number that is too large")
     return numbers
+
+
+def decode_unsigned(content: U8, count: int) -> U64:
+    """The ``count`` numbers that `encode_unsigned` wrote; FormatError where there are none."""
+    if len(content) < _SHORT_HEADER:
+        raise FormatError(f"a run of numbers has {len(content)} bytes, its header alone has {_SHORT_HEADER}")
+    length = int.from_bytes(content[1:_SHORT_HEADER].tobytes(), "little")
+    return _read_runs(content[_SHORT_HEADER:], count, int(content[0]), length, 63)
+
+
+def _read_runs(content: U8, count: int, k: int, length: int, most: int) -> U64:
+    """u of each number; none has more than ``most`` + 1 bits."""
+    fields = -(-count * k // 8)
+    if k > most or length + fields > len(content):
+        raise FormatError("a block of buckets has a header that does not fit its bytes")
+    classes = _classes(content[:length], count)
+    low = _unpack(content[length:][:fields], k, count)
+    extra = classes - _UNARY
+    if len(extra) and int(extra.max()) + k > most:
+        raise FormatError("a block of buckets has a number that is too large")
+    long = np.flatnonzero(extra > 0)
+    q = np.minimum(classes, _UNARY).astype(np.uint64)
+    q[long] = _unpack_long(content[length + fields :], extra[long]) + np.uint64(_UNARY - 1)
+    return (q << np.uint64(k)) | low
 
 
 def _fewest_bits(u: U64) -> int:

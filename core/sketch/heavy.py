@@ -1,4 +1,8 @@
-"""heavy.parquet: the threshold part of a sketch, written and read."""
+"""The listed keys of a sketch, written and read: heavy.parquet where keys have texts, heavy.bin where they have none.
+
+heavy.bin takes about log₂(d/N) + 1.5 bits for a fingerprint (N of d cells are listed) and log₂(e·scale) + 0.1 for a
+value: half of what Parquet takes. Both are released numbers, so that any code of them is free.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hushgram.encodings.integer_code import decode_unsigned, encode_unsigned
 from hushgram.errors import FormatError
 from hushgram.key_selection.threshold import Heavy
 from hushgram.sparse_histogram.plan import Plan
@@ -29,30 +34,71 @@ _ROWS_PER_GROUP = 1 << 17
 # What a file may need in memory: so much at least, or so many times its own size.
 _MIN_ROOM, _MAX_TIMES = 64 << 20, 1024
 _LARGEST_VALUE = 1 << 62
+_GROUP = 1 << 16  # entries of heavy.bin that are coded together
+# A reader takes as many entries at most for a byte: each has a bit in two runs.
+_ENTRIES_PER_BYTE = 4
 
 
 def heavy_bytes(heavy: Heavy) -> bytes:
-    """The file: sorted fingerprints as packed differences, values packed, texts where there are any."""
+    """The file: with texts Parquet, else gaps of the sorted fingerprints and values above the smallest."""
+    if heavy.texts is None:
+        return _packed(heavy)
     content = _written(heavy, "zstd")
     # What compresses beyond all measure would look like an attack to the reader.
-    memory = 16 * len(heavy) + (0 if heavy.texts is None else int(heavy.texts.nbytes))
+    memory = 16 * len(heavy) + int(heavy.texts.nbytes)
     return content if 2 * memory <= _room(len(content)) else _written(heavy, "none")
+
+
+def _packed(heavy: Heavy) -> bytes:
+    least = int(heavy.values.min()) if len(heavy) else 0
+    gaps = np.diff(heavy.fingerprints, prepend=np.uint64(0))
+    gaps[1:] -= np.uint64(1)  # no cell is listed twice
+    above = (heavy.values - least).astype(np.uint64)
+    out = [least.to_bytes(8, "little", signed=True)]
+    for start in range(0, len(heavy), _GROUP):
+        codes = [encode_unsigned(part[start : start + _GROUP]).tobytes() for part in (gaps, above)]
+        out += [len(code).to_bytes(4, "little") for code in codes] + codes
+    return b"".join(out)
+
+
+def _unpacked(content: bytes, rows: int) -> Heavy:
+    if len(content) < 8 or rows > _ENTRIES_PER_BYTE * len(content):
+        raise FormatError(f"does not hold the {rows} entries that the manifest states")
+    least, at = int.from_bytes(content[:8], "little", signed=True), 8
+    parts: list[list[NDArray[np.uint64]]] = [[np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]]
+    for start in range(0, rows, _GROUP):
+        lengths = [int.from_bytes(content[at + i : at + i + 4], "little") for i in (0, 4)]
+        at += 8
+        for part, length in zip(parts, lengths, strict=True):
+            code = np.frombuffer(content[at : at + length], np.uint8)
+            part.append(decode_unsigned(code, min(_GROUP, rows - start)))
+            at += length
+    if at != len(content):
+        raise FormatError("does not end with its last entry")
+    gaps, above = (np.concatenate(part) for part in parts)
+    if len(above) and not (abs(least) <= _LARGEST_VALUE and int(above.max()) <= _LARGEST_VALUE):
+        raise FormatError("a value is beyond 2^62")
+    gaps[1:] += np.uint64(1)
+    return Heavy(np.cumsum(gaps, dtype=np.uint64), above.astype(np.int64) + least)
 
 
 def _written(heavy: Heavy, compression: str) -> bytes:
     import pyarrow.parquet as pq
 
+    assert heavy.texts is not None
     columns = [
         (
             pa.field("fingerprint", pa.uint64(), nullable=False),
             pa.array(heavy.fingerprints.astype(np.uint64)),
         ),
         (pa.field("value", pa.int64(), nullable=False), pa.array(heavy.values.astype(np.int64))),
+        (pa.field("key", pa.binary(), nullable=False), heavy.texts.cast(pa.binary())),
     ]
-    encodings = {"fingerprint": "DELTA_BINARY_PACKED", "value": "DELTA_BINARY_PACKED"}
-    if heavy.texts is not None:
-        columns.append((pa.field("key", pa.binary(), nullable=False), heavy.texts.cast(pa.binary())))
-        encodings["key"] = "DELTA_LENGTH_BYTE_ARRAY"
+    encodings = {
+        "fingerprint": "DELTA_BINARY_PACKED",
+        "value": "DELTA_BINARY_PACKED",
+        "key": "DELTA_LENGTH_BYTE_ARRAY",
+    }
     fields, arrays = zip(*columns, strict=True)
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -69,16 +115,17 @@ def _written(heavy: Heavy, compression: str) -> bytes:
 
 
 def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
-    """What `heavy_bytes` wrote; every row is checked."""
+    """What `heavy_bytes` wrote, by the name that ``where`` ends in; every row is checked."""
     try:
-        heavy = _read(content, plan, rows)
+        packed = str(where).endswith(".bin")
+        heavy = _unpacked(content, rows) if packed else _read(content, plan, rows)
         _check(heavy, plan)
         return heavy
     except FormatError as error:
         raise FormatError(f"{where}: {error}") from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
-        raise FormatError(f"{where}: cannot be read as Parquet ({reason}); copy the sketch again") from None
+        raise FormatError(f"{where}: cannot be read ({reason}); copy the sketch again") from None
 
 
 def _read(content: bytes, plan: Plan, rows: int) -> Heavy:

@@ -23,13 +23,14 @@ from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
     "BLOCKS_PER_FILE", "FORMAT", "HEAVY_NAME", "INDEX_ENTRY", "INDEX_NAME", "LARGEST_MANIFEST", "MANIFEST_NAME",
-    "VERSION", "FileEntry", "Manifest", "blocks_name",
+    "PACKED_NAME", "VERSIONS", "FileEntry", "Manifest", "blocks_name", "heavy_name",
 ]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
-VERSION = 2
+#: The versions that are read. A sketch with listed keys in heavy.bin is of version 3, any other of version 2.
+VERSIONS = (2, 3)
 MANIFEST_NAME = "manifest.json"
-HEAVY_NAME = "heavy.parquet"
+HEAVY_NAME, PACKED_NAME = "heavy.parquet", "heavy.bin"
 INDEX_NAME = "blocks.index"
 #: Blocks in one file: 128 MiB of ALP's.
 BLOCKS_PER_FILE = 1024
@@ -48,6 +49,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def blocks_name(index: int) -> str:
     """Name of a file of blocks."""
     return f"blocks-{index:05d}.bin"
+
+
+def heavy_name(*, texts: bool) -> str:
+    """Name of the file of listed keys, by whether they have texts."""
+    return HEAVY_NAME if texts else PACKED_NAME
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ class Manifest:
     def __post_init__(self) -> None:
         check_name(self.release, "the name of a release")
 
+    @property
+    def version(self) -> int:
+        """Of the format: by the name of the first file, which holds the listed keys."""
+        return 3 if self.files and self.files[0].name == PACKED_NAME else 2
+
     def to_bytes(self) -> bytes:
         """Return the file's content: canonical JSON with a checksum of itself."""
         body = self._body()
@@ -89,7 +100,7 @@ class Manifest:
         guarantee = self.plan.guarantee()
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": self.version,
             "release": self.release,
             "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH}
             | ({"key_expression": self.key_expression} if self.key_expression else {}),
@@ -120,10 +131,10 @@ class Manifest:
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise FormatError(f"{where}: this is not a hushgram sketch (field 'format')")
         version = body.get("version")
-        if version != VERSION or type(version) is not int:
+        if version not in VERSIONS or type(version) is not int:
             raise FormatError(
-                f"{where}: format version {str(version)[:40]!r} is not known here ({VERSION} is);"
-                " update hushgram to read it"
+                f"{where}: format version {str(version)[:40]!r} is not known here"
+                f" ({' and '.join(map(str, VERSIONS))} are); update hushgram to read it"
             )
         try:
             stated, found = body.pop("checksum", None), _checksum(body)
@@ -175,10 +186,14 @@ class Manifest:
         )
         if layout is not None:
             layout.check_sums(manifest.sums)
-        manifest._check_files(where)
+        manifest._check_files(where, body["version"])
         return manifest
 
-    def _check_files(self, where: str) -> None:
+    def _check_files(self, where: str, version: int) -> None:
+        if version != self.version or (version == 3 and self.plan.selection.texts):
+            raise FormatError(
+                f"{where}: manifest field 'files' does not begin as format version {version} does"
+            )
         expected = self.expected_files()
         if [file.name for file in self.files] != list(expected):
             raise FormatError(f"{where}: manifest field 'files' must name {', '.join(expected)[:200]}")
@@ -191,7 +206,7 @@ class Manifest:
 
     def expected_files(self) -> dict[str, int | None]:
         """Return names, and sizes where the encoding fixes them, of all files but the manifest."""
-        out: dict[str, int | None] = {HEAVY_NAME: None}
+        out: dict[str, int | None] = {HEAVY_NAME if self.version == 2 else PACKED_NAME: None}
         layout = self.plan.layout
         if layout is None:
             return out

@@ -3,7 +3,7 @@
 Every file is made from released numbers alone, the manifest last, and the directory appears by one rename. The
 functions that make the content of files are shared by the library and the Beam job, so that both write the same bytes.
 A reader accepts regular files of the stated sizes, and uses nothing before its digest is checked: what is read whole
-(manifest, heavy.parquet, index) is checked whole, a block when a lookup first needs it.
+(manifest, listed keys, index) is checked whole, a block when a lookup first needs it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from hushgram.publishing import check_free, new_directory, put_file
 from hushgram.sketch.heavy import heavy_bytes, read_heavy
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
-    HEAVY_NAME,
     INDEX_ENTRY,
     INDEX_NAME,
     LARGEST_MANIFEST,
@@ -39,6 +38,7 @@ from hushgram.sketch.manifest import (
     FileEntry,
     Manifest,
     blocks_name,
+    heavy_name,
 )  # fmt: skip
 from hushgram.sparse_histogram.plan import Plan
 
@@ -74,7 +74,7 @@ def write_sketch(
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
     with new_directory(target) as work:
-        files = [_put(work, HEAVY_NAME, heavy_bytes(heavy))]
+        files = [_put(work, heavy_name(texts=heavy.texts is not None), heavy_bytes(heavy))]
         index: list[bytes] = []
         sums: list[tuple[int, ...]] = []
         for file in _block_files(blocks):
@@ -161,8 +161,8 @@ class Storage:
     @cached_property
     def heavy(self) -> Heavy:
         """The threshold part."""
-        content, manifest = self._checked(HEAVY_NAME), self.manifest
-        return read_heavy(content, manifest.plan, manifest.heavy_rows, self.path / HEAVY_NAME)
+        manifest, name = self.manifest, self.manifest.files[0].name
+        return read_heavy(self._checked(name), manifest.plan, manifest.heavy_rows, self.path / name)
 
     def block(self, index: int) -> NDArray[np.uint8]:
         """Return the released bytes of a block."""
@@ -217,7 +217,7 @@ class Storage:
 
     @property
     def _block_entries(self) -> list[FileEntry]:
-        return [entry for entry in self.manifest.files if entry.name not in (HEAVY_NAME, INDEX_NAME)]
+        return [entry for entry in self.manifest.files[1:] if entry.name != INDEX_NAME]
 
     @cached_property
     def _block_files(self) -> list[NDArray[np.uint8]]:

@@ -39,7 +39,7 @@ def leave(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_sketch.Target, "of", classmethod(of))
 
 
-@pytest.mark.parametrize("name", ["blocks-00000.bin.4711.part", "manifest.json.4711.part", "heavy.parquet"])
+@pytest.mark.parametrize("name", ["blocks-00000.bin.4711.part", "manifest.json.4711.part", "heavy.bin"])
 def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clean = run(tmp_path / "clean")
     leave(name, monkeypatch)

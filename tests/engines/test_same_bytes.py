@@ -44,7 +44,7 @@ def answers(bench: Bench) -> bytes:
 
 
 def test_local_runner(bench: Bench, by_library: dict[str, bytes]) -> None:
-    assert set(by_library) >= {"manifest.json", "heavy.parquet", "blocks-00000.bin"}
+    assert set(by_library) >= {"manifest.json", "heavy.bin", "blocks-00000.bin"}
     assert bench.release("local") == by_library
 
 

@@ -120,7 +120,7 @@ def test_3_input_that_is_gone_half_way_can_be_put_back(
 
 def test_4_a_torn_sketch(home: Path) -> None:
     assert end("release", "release.yaml", "--quiet") == 0
-    path = home / "out/result/heavy.parquet"
+    path = home / "out/result/heavy.bin"
     path.write_bytes(path.read_bytes()[:-1])
     assert end("verify", "out/result") == 4
 

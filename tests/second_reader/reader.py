@@ -48,7 +48,7 @@ def murmur(key: bytes) -> int:
 
 
 class SecondReader:
-    """A sketch of version 2, every byte of it checked when it is opened."""
+    """A sketch of version 2 or 3, every byte of it checked when it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,15 +57,20 @@ class SecondReader:
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert hashlib.sha256(text.encode()).hexdigest() == stated
         assert body["format"] == "hushgram-sketch"
-        assert body["version"] == 2
+        assert body["version"] in (2, 3)
         self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
         plan = self.plan = body["plan"]
-        heavy = read_columns(self.files["heavy.parquet"])
-        values = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
-        assert len(values) == body["heavy"]["rows"]
+        rows = body["heavy"]["rows"]
+        if body["version"] == 3:
+            heavy = _packed(self.files["heavy.bin"], rows)
+            values = heavy["value"]
+        else:
+            heavy = read_columns(self.files["heavy.parquet"])
+            values = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
+        assert len(values) == rows
         keys = heavy.get("key", [None] * len(values))
         self.heavy: dict[Any, int] = {
             (f if k is None else k): v for f, k, v in zip(heavy["fingerprint"], keys, values, strict=True)
@@ -76,7 +81,7 @@ class SecondReader:
         self.seeds = [[int(seed, 16) for seed in three] for three in body["seeds"]]
 
     def _content(self) -> bytes:
-        return b"".join(data for name, data in self.files.items() if name.endswith(".bin"))
+        return b"".join(data for name, data in self.files.items() if name.startswith("blocks-"))
 
     def _indexed_blocks(self) -> list[bytes]:
         index, content, at, out = self.files["blocks.index"], self._content(), 0, []
@@ -129,20 +134,45 @@ class SecondReader:
         return out
 
 
+def _packed(data: bytes, rows: int) -> dict[str, Any]:
+    """Fingerprints and values of heavy.bin."""
+    least, at = int.from_bytes(data[:8], "little", signed=True), 8
+    out: dict[str, Any] = {"fingerprint": [], "value": []}
+    last = -1
+    for start in range(0, rows, 1 << 16):
+        count = min(1 << 16, rows - start)
+        middle = at + 8 + int.from_bytes(data[at : at + 4], "little")
+        end = middle + int.from_bytes(data[at + 4 : at + 8], "little")
+        for gap in _unsigned(data[at + 8 : middle], count):
+            last += gap + 1
+            out["fingerprint"].append(last)
+        out["value"] += [least + above for above in _unsigned(data[middle:end], count)]
+        at = end
+    assert at == len(data)
+    return out
+
+
+def _unsigned(data: bytes, count: int) -> list[int]:
+    return _runs(data[5:], count, data[0], int.from_bytes(data[1:5], "little"))
+
+
 def _numbers(data: bytes, count: int) -> list[int]:
-    k, centre = data[0], int.from_bytes(data[1:9], "little", signed=True)
-    run = int.from_bytes(data[9:13], "little")
+    centre = int.from_bytes(data[1:9], "little", signed=True)
+    us = _runs(data[13:], count, data[0], int.from_bytes(data[9:13], "little"))
+    return [centre - (u + 1) // 2 if u & 1 else centre + u // 2 for u in us]
+
+
+def _runs(data: bytes, count: int, k: int, run: int) -> list[int]:
     classes, at = [], 0
-    bits = int.from_bytes(data[13 : 13 + run], "little")
+    bits = int.from_bytes(data[:run], "little")
     for _ in range(count):
         start = at
         while not bits >> at & 1:
             at += 1
         classes.append(at - start)
         at += 1
-    fields_at = 13 + run
-    fields = int.from_bytes(data[fields_at : fields_at + (count * k + 7) // 8], "little")
-    extra, at = int.from_bytes(data[fields_at + (count * k + 7) // 8 :], "little"), 0
+    fields = int.from_bytes(data[run : run + (count * k + 7) // 8], "little")
+    extra, at = int.from_bytes(data[run + (count * k + 7) // 8 :], "little"), 0
     out = []
     for i, c in enumerate(classes):
         q = c
@@ -150,6 +180,5 @@ def _numbers(data: bytes, count: int) -> list[int]:
             e = c - 6
             q = (1 << e) + (extra >> at & ((1 << e) - 1)) + 5
             at += e
-        u = q << k | (fields >> (i * k) & ((1 << k) - 1))
-        out.append(centre - (u + 1) // 2 if u & 1 else centre + u // 2)
+        out.append(q << k | (fields >> (i * k) & ((1 << k) - 1)))
     return out

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from hushgram.encodings.integer_code import LARGEST, decode, encode
+from hushgram.encodings.integer_code import LARGEST, decode, decode_unsigned, encode, encode_unsigned
 from hushgram.errors import FormatError
 
 RNG = np.random.default_rng(7)
@@ -36,6 +36,27 @@ def test_numbers_come_back(name):
     assert content.dtype == np.uint8
     assert (decode(content, len(numbers)) == numbers).all()
     assert (encode(numbers) == content).all()
+
+
+@pytest.mark.parametrize("top", [1, 5, 2**20, 2**60, 2**64 - 1])
+@pytest.mark.parametrize("size", [0, 1, 700])
+def test_unsigned_numbers_come_back(top, size):
+    numbers = RNG.integers(0, top, size, np.uint64, endpoint=True)
+    numbers[:1] = top
+    content = encode_unsigned(numbers)
+    assert (decode_unsigned(content, size) == numbers).all()
+    for length in range(0, len(content), 7):
+        with pytest.raises(FormatError):
+            decode_unsigned(content[:length], size)
+
+
+@pytest.mark.parametrize("mean", [0.6, 3.0, 700.0])
+def test_gaps_take_little_more_than_their_entropy(mean):
+    """As gaps of sorted cells and values above a threshold are: geometric."""
+    p = 1 / (1 + mean)
+    entropy = -((1 - p) * math.log2(1 - p) + p * math.log2(p)) / p
+    spent = 8 * len(encode_unsigned((RNG.geometric(p, 1 << 14) - 1).astype(np.uint64))) / (1 << 14)
+    assert spent < entropy + 0.15
 
 
 @pytest.mark.parametrize("scale", [1, 2, 8, 40])

@@ -41,17 +41,18 @@ HOSTILE: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 63, 64, 65, 255, 1 << 31, 1 << 32, (1 << 32) + 64, 1 << 40, 1 << 53, 1 << 62,
     (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 63), 10**30, -(10**30), 0.5, -1.5, 1e308, float("inf"), float("nan"),
     "", "0", "1", "-1", "1/3", "1/0", "1e90", "1e-90", "1e999", "9" * 190, "0.0000001", "nan", "inf", "x", "\ud800",
-    "../../etc/passwd", "heavy.parquet", "user", "record", "pure", "text", "public", "laplace", "gaussian", "alp-1",
-    "buckets-1", "0" * 16, "f" * 16, "0" * 64, [], [0], [1 << 62], [64] * 70, [[]], {}, {"a": 1}, [None], "\0", "é" * 9,
+    "../../etc/passwd", "heavy.parquet", "heavy.bin", "user", "record", "pure", "text", "public", "laplace", "gaussian",
+    "alp-1", "buckets-1", "0" * 16, "f" * 16, "0" * 64, [], [0], [1 << 62], [64] * 70, [[]], {}, {"a": 1}, [None], "\0",
+    "é" * 9,
 ]  # fmt: skip
 
 
 def make(root: Path) -> list[Path]:
     """The sketches that are changed: every kind."""
     out = []
-    for name in golden.SETTINGS:
-        out.append(root / f"v2-{name}")
-        shutil.copytree(Path(golden.__file__).parent / "v2" / f"{name}.sketch", out[-1])
+    for folder, name, _ in golden.EVERY:
+        out.append(root / f"{folder}-{name}")
+        shutil.copytree(Path(golden.__file__).parent / folder / f"{name}.sketch", out[-1])
     for name, changes in {"buckets": {}, "gaussian": {"delta": "1e-3", "noise": "gaussian"}}.items():
         asked = {"epsilon": "4", "max_contributions": 8, "encoding": "buckets", **changes}
         params = hg.ReleaseParams(**asked, expected_keys=60, expected_records=320)
@@ -204,8 +205,9 @@ class Bench:
         """A valid Parquet file that hushgram would not write."""
         rows, content, kind = strange_heavy(self.random, self.sizes)
         body["heavy"]["rows"] = rows
-        self._state(work, body, "heavy.parquet", content)
-        return f"heavy.parquet: {kind} of {rows} rows"
+        name = "heavy.parquet" if body["version"] == 2 else "heavy.bin"
+        self._state(work, body, name, content)
+        return f"{name}: Parquet, {kind} of {rows} rows"
 
     def _state(self, work: Path, body: dict[str, Any], name: str, content: bytes) -> None:
         (work / name).write_bytes(content)
