@@ -27,7 +27,7 @@ restored under another release key is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -40,6 +40,7 @@ from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
 from hushgram.mechanisms.laplace import whole_numbers
 from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.mechanism import Answer, run_batch
 from hushgram.mechanisms.svt.online import StreamState, advance, begin, recall
 from hushgram.mechanisms.svt.params import SvtParams
@@ -54,6 +55,7 @@ __all__ = ["RECORD", "AnswerQueries", "PackRecords", "SparseVector", "StreamAnsw
 RECORD = "record"
 
 I64 = NDArray[np.int64]
+Params: TypeAlias = SvtParams | HistogramParams
 
 
 class PackRecords(beam.PTransform):
@@ -140,7 +142,7 @@ class SparseVector(beam.PTransform):
     """(stream, (sequence numbers, exact answers)) → (stream, `StreamAnswers`).
 
     Args:
-        params: for every stream, or for each by name.
+        params: for every stream, or for each by name: `SvtParams`, or for a batch `HistogramParams`.
         release_key: a secret: whoever has it can subtract the noise. A batch has a `ReleaseKey`, which reproduces an
             earlier run; an online stage has an `InteractiveKey`, which it takes. Left out, a fresh one is made, so
             that building the pipeline again is a new release.
@@ -151,7 +153,7 @@ class SparseVector(beam.PTransform):
 
     def __init__(
         self,
-        params: SvtParams | Mapping[str, SvtParams],
+        params: Params | Mapping[str, Params],
         *,
         release_key: ReleaseKey | InteractiveKey | None = None,
         online: bool | None = None,
@@ -159,7 +161,7 @@ class SparseVector(beam.PTransform):
         unit: PrivacyUnit = "user",
     ) -> None:
         super().__init__()
-        self._params = params if isinstance(params, SvtParams) else dict(params)
+        self._params = params if not isinstance(params, Mapping) else dict(params)
         self._release_key = release_key
         self._online, self._first, self._unit = online, first, unit
 
@@ -168,6 +170,12 @@ class SparseVector(beam.PTransform):
         told = (self._params, self._unit)
         whole = answers | "AllTime" >> OneWindow()
         if online:
+            named = {"": self._params} if not isinstance(self._params, Mapping) else self._params
+            if any(isinstance(one, HistogramParams) for one in named.values()):
+                raise ParameterError(
+                    "SparseVector: noise on every answer needs all queries at once; take SvtParams where they arrive "
+                    "one by one"
+                )
             key = take_key(self._release_key or InteractiveKey.generate(), "SparseVector")
             return (
                 whole
@@ -190,15 +198,16 @@ class SparseVector(beam.PTransform):
         return streams | "Answer" >> beam.ParDo(step, beam.pvalue.AsSingleton(release))
 
     def display_data(self) -> dict[str, Any]:
-        named = {"every stream": self._params} if isinstance(self._params, SvtParams) else self._params
+        named = {"every stream": self._params} if not isinstance(self._params, Mapping) else self._params
         return {
-            name: f"epsilon {show(p.epsilon)}, delta {show(p.delta)}, threshold {p.threshold}, c = {p.cutoff}"
+            name: f"epsilon {show(p.epsilon)}, delta {show(p.delta)}, threshold {p.threshold}, "
+            + (f"c = {p.cutoff}" if isinstance(p, SvtParams) else "noise on every answer")
             for name, p in named.items()
         }
 
 
-def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtParams:
-    if isinstance(params, SvtParams):
+def _params_of(params: Params | Mapping[str, Params], stream: str) -> Params:
+    if not isinstance(params, Mapping):
         return params
     if stream not in params:
         raise ParameterError(f"SparseVector: no parameters for stream {stream!r}; it has {', '.join(params)}")
@@ -206,7 +215,7 @@ def _params_of(params: SvtParams | Mapping[str, SvtParams], stream: str) -> SvtP
 
 
 def _one_by_one(
-    element: tuple[str, tuple[Any, Any]], params: SvtParams | Mapping[str, SvtParams], unit: PrivacyUnit
+    element: tuple[str, tuple[Any, Any]], params: Params | Mapping[str, Params], unit: PrivacyUnit
 ) -> Iterator[tuple[str, tuple[int, int]]]:
     stream, part = element
     calibrated = _params_of(params, stream).calibrated(unit)
@@ -229,7 +238,7 @@ def _numbers(given: Any) -> I64:
 
 def _in_order(
     gathered: tuple[str, Iterable[tuple[Any, Any]]],
-    params: SvtParams | Mapping[str, SvtParams],
+    params: Params | Mapping[str, Params],
     unit: PrivacyUnit,
 ) -> tuple[str, I64, ExactVector]:
     """Return a stream's answers by sequence number; canonical, also where a number comes twice."""
@@ -247,7 +256,7 @@ class _AnswerBatch(beam.DoFn):
     """A stream in order, and the digest of all streams → its released answers."""
 
     def __init__(
-        self, params: SvtParams | Mapping[str, SvtParams], release_key: ReleaseKey, unit: PrivacyUnit
+        self, params: Params | Mapping[str, Params], release_key: ReleaseKey, unit: PrivacyUnit
     ) -> None:
         self._params, self._release_key, self._unit = params, release_key, unit
 
@@ -269,7 +278,7 @@ class _AnswerOnline(beam.DoFn):
     HELD = BagStateSpec("held", PickleCoder())
     LOWEST = ReadModifyWriteStateSpec("lowest-held", PickleCoder())
 
-    def __init__(self, params: SvtParams | Mapping[str, SvtParams], key: StreamKey, first: int) -> None:
+    def __init__(self, params: Any, key: StreamKey, first: int) -> None:
         self._params, self._key, self._first = params, key, first
 
     def process(
@@ -280,7 +289,7 @@ class _AnswerOnline(beam.DoFn):
         lowest: Any = beam.DoFn.StateParam(LOWEST),  # noqa: B008
     ) -> Iterator[tuple[str, StreamAnswers]]:
         stream, (number, answer) = element
-        params = _params_of(self._params, stream)
+        params: SvtParams = _params_of(self._params, stream)  # type: ignore[assignment]  # the stage checks it
         data = saved.read()
         new = data is None
         state = begin(params, self._key, stream, self._first) if new else StreamState.from_bytes(data)

@@ -40,7 +40,12 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("threshold", 1): "discrete Laplace on every count, kept from a public threshold on",
         ("alp", 1): "random rounding and randomized response on the bits of an ALP projection",
         ("svt", 1): "sparse vector: which queries are above a threshold",
+        ("svt", 2): "sparse vector with one-sided noise: which queries are above a threshold",
         ("pmw", 1): "private multiplicative weights, all rounds of one stream",
+        (
+            "pmw",
+            2,
+        ): "private multiplicative weights, comparisons with one-sided noise, all rounds of one stream",
         ("laplace", 1): "discrete Laplace on a vector of bounded L1 sensitivity",
         ("rr", 1): "randomized response on one secret bit of each user",
         ("noisy_max", 1): "selection of the largest by permute-and-flip",

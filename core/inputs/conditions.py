@@ -38,7 +38,8 @@ from hushgram.contributions.keys import is_text, one_array
 from hushgram.errors import ParameterError
 
 __all__ = [
-    "Bound", "Condition", "bind", "kind_of", "kinds_together", "numbers_in", "parse", "text_bytes", "typed_value",
+    "Bound", "Condition", "bind", "equality", "kind_of", "kinds_together", "numbers_in", "parse", "text_bytes",
+    "typed_value",
 ]  # fmt: skip
 
 _MAX_TEXT, _MAX_DEPTH = 10_000, 50
@@ -384,6 +385,24 @@ def _compare(operator: str, value: Value, kind: pa.DataType, text: str, at: int)
         _fail(text, at, str(problem))
     function = _COMPARISONS[operator]
     return lambda column: function(column, scalar)
+
+
+def equality(condition: Condition, schema: pa.Schema) -> tuple[str, set[Any]] | None:
+    """Return column and values of a condition that is one test ``=`` or ``IN``, as they are compared; None otherwise.
+
+    Two such conditions on one column hold for a record together only if they share a value.
+
+    >>> equality(parse("status IN (404, 404.0, 500)"), pa.schema([("status", pa.float64())]))
+    ('status', {404.0, 500.0})
+    """
+    test = condition.tree
+    if not isinstance(test, _Test) or test.operator not in ("=", "in"):
+        return None
+    kind = schema.field(test.column).type
+    if pa.types.is_integer(kind):  # whole numbers are compared exactly
+        return test.column, set(test.values)
+    scalars = (typed_value(value, kind) for value in test.values)
+    return test.column, {one if pa.types.is_temporal(kind) else one.as_py() for one in scalars}
 
 
 # --- values in the type of the column that they are compared with, without rounding -------------------------

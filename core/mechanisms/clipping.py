@@ -11,7 +11,7 @@ All answers move the same way when a user is added, so the monotone split applie
 The threshold. Raising b by one removes a clipping bias of #{x > b} and widens the noise of the sum,
 C·b/ε_sum, by C/ε_sum: so the search should stop where about C/ε_sum records are left above. Where none is
 left, it must stop soon whatever the noise is: a search that runs on to the end of the grid ruins the sum.
-So four scales of the noisy threshold are added (the book stops at 0, and runs on in one of ten tries on the
+So 4.5 scales of the noisy threshold are added (the book stops at 0, and runs on in one of ten tries on the
 tests' data). Any public threshold is private.
 
     ε = ε_bound + ε_sum + ε_count;    sum: discrete Laplace of scale C·(b − lower)/ε_sum;    count: C/ε_count
@@ -63,7 +63,7 @@ _MAX_BOUNDS = 1 << 20
 _LOW = np.int64((1 << 20) - 1)
 _THIRD = Fraction(1, 3)
 # Scales of the noisy threshold that the search keeps away from 0: beyond them lies 1 % of its noise.
-_MARGIN = 4
+_MARGIN = Fraction(9, 2)
 
 I64 = NDArray[np.int64]
 

@@ -199,8 +199,9 @@ class AnswerJob(Job[AnswerConfig]):
         """Return the stream, and the total where it is not public."""
         epsilon, delta = self.params.guarantee()
         details = {"mode": self.config.pmw.mode, "cells": str(len(self.cells))}
+        version = 2 if self.config.pmw.mode == "online" else 1  # comparisons have one-sided noise
         events = [
-            Event("pmw", epsilon - self.params.total_epsilon, delta, details=details, relation=self.unit)
+            Event("pmw", epsilon - self.params.total_epsilon, delta, details, version, relation=self.unit)
         ]
         if self.params.total_epsilon:
             events.append(

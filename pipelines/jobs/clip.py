@@ -153,7 +153,7 @@ class ClipJob(Job[ClipConfig]):
         bound, total, count = self.params.epsilons
         sensitivity = {"sensitivity": str(self.params.max_contributions)}
         return [
-            Event("svt", bound, details=sensitivity, relation=self.unit),
+            Event("svt", bound, details=sensitivity, version=2, relation=self.unit),
             Event("laplace", total, relation=self.unit),
             Event("laplace", count, relation=self.unit),
         ]

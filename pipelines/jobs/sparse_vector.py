@@ -8,6 +8,8 @@ For one release key and one input the file has the same bytes on every runner.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +26,9 @@ from hushgram.errors import ParameterError
 from hushgram.inputs.conditions import kinds_together
 from hushgram.mechanisms.svt.accuracy import alpha, refine, theorem_alpha
 from hushgram.mechanisms.svt.exact_answers import QueryPlan
+from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.mechanism import ABOVE, HALTED
-from hushgram.mechanisms.svt.params import SvtParams
+from hushgram.mechanisms.svt.params import SvtParams, margin_for
 from hushgram.mechanisms.svt.queries import (
     Query,
     check_stream,
@@ -47,7 +50,7 @@ from hushgram.pipelines.jobs.job import (
     read_text,
     write_lines,
 )
-from hushgram.sensitivity import PrivacyUnit
+from hushgram.sensitivity import PrivacyUnit, Sensitivity
 
 if TYPE_CHECKING:
     from hushgram.transforms.sparse_vector import StreamAnswers
@@ -75,6 +78,11 @@ class SvtConfig(Model):
     threshold: int = Field(
         description="a query is above the threshold if its answer is at least this, such as 1000"
     )
+    method: Literal["auto", "sparse-vector", "histogram"] = Field(
+        default="auto",
+        description="sparse-vector pays for yes-answers; histogram adds noise to every answer; auto takes the one with "
+        "less noise",
+    )
     cutoff: int | None = Field(
         default=None,
         ge=1,
@@ -87,6 +95,12 @@ class SvtConfig(Model):
     variant: Literal["optimal", "dwork-roth"] = Field(
         default="optimal", description="how noise is split; dwork-roth is the textbook's"
     )
+    margin: int | None = Field(
+        default=None,
+        ge=0,
+        description="added to the threshold so that noise alone rarely reaches it, such as 50; left out, it follows "
+        "from the noise and the number of queries",
+    )
     value_share: Exact = Field(
         default=Fraction(1, 2), description="share of epsilon for the values, where answers is numeric"
     )
@@ -98,7 +112,11 @@ class SvtConfig(Model):
     def _check(self) -> Self:
         if self.mechanism == "above_threshold" and self.cutoff not in (None, 1):
             raise refuse(("cutoff",), "must be 1 or left out where mechanism is above_threshold")
-        if self.mechanism == "sparse" and self.cutoff is None:
+        if self.method == "histogram":
+            for name, plain in (("mechanism", "sparse"), ("variant", "optimal"), ("margin", None)):
+                if getattr(self, name) != plain:
+                    raise refuse((name,), "has no meaning where method is histogram; leave it out")
+        elif self.mechanism == "sparse" and self.cutoff is None:
             raise refuse(
                 ("cutoff",), "is missing; give the number of yes-answers after which to halt, such as 20"
             )
@@ -106,6 +124,8 @@ class SvtConfig(Model):
             raise refuse(("beta",), f"must be above 0 and below 1, got {self.beta}; 0.05 is common")
         if not 0 < self.value_share < 1:
             raise refuse(("value_share",), f"must be above 0 and below 1, got {self.value_share}")
+        if self.variant == "dwork-roth" and self.margin:
+            raise refuse(("margin",), "must be left out where variant is dwork-roth")
         return self
 
 
@@ -165,6 +185,10 @@ class SparseVectorConfig(JobConfig):
         return (self.stream,) if self.stream is not None else self.streams or ()
 
 
+#: the parameters of a stream, and why these
+Chosen = tuple[SvtParams | HistogramParams, str]
+
+
 @dataclass(frozen=True)
 class Stream:
     """A stream as its header describes it: small, since it travels to the worker that writes.
@@ -175,27 +199,43 @@ class Stream:
     name: str
     size: int
     ids: tuple[str, ...] | None
-    params: SvtParams
+    params: SvtParams | HistogramParams
     beta: Fraction
+    why: str  # this method
 
     @classmethod
-    def of(cls, name: str, queries: Sequence[Query], params: SvtParams, beta: Fraction) -> Stream:
+    def of(cls, name: str, queries: Sequence[Query], chosen: Chosen, beta: Fraction) -> Stream:
         """Return the stream of these queries."""
         named = any(query.id != default_id(query.sequence) for query in queries)
-        return cls(name, len(queries), tuple(q.id for q in queries) if named else None, params, beta)
+        return cls(
+            name, len(queries), tuple(q.id for q in queries) if named else None, chosen[0], beta, chosen[1]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the stream for the header of the output."""
         return {
             "stream": self.name,
             "queries": self.size,
-            "mechanism": "above_threshold" if self.params.cutoff == 1 else "sparse",
+            "mechanism": self.mechanism,
             **self.params.describe(),
             "accuracy": self.accuracy(),
         }
 
+    @property
+    def mechanism(self) -> str:
+        """The name of the mechanism in the header."""
+        if isinstance(self.params, HistogramParams):
+            return "histogram"
+        return "above_threshold" if self.params.cutoff == 1 else "sparse"
+
     def accuracy(self) -> dict[str, Any]:
         """Return α at this β: of the mechanism as it runs, and of the textbook's theorem for the same parameters."""
+        if isinstance(self.params, HistogramParams):
+            return {
+                "beta": show(self.beta),
+                "alpha": self.params.error(self.size, self.beta),
+                "words": "with probability 1 - beta, every value is within alpha of the exact count",
+            }
         return {
             "beta": show(self.beta),
             "alpha": alpha(self.params, self.size, self.beta),
@@ -206,19 +246,29 @@ class Stream:
 
     def events(self, unit: PrivacyUnit) -> Iterator[Event]:
         """Yield what the stream costs: the selection, and the values where they are released."""
-        p, share = self.params, self.params.value_share
-        details = {"stream": self.name, "sensitivity": str(p.sensitivity), "cutoff": str(p.cutoff)}
-        for kind, part in (("svt", 1 - share), ("laplace", share)):
-            if part:
-                yield Event(kind, p.epsilon * part, p.delta * part, details=details, relation=unit)
+        p, details = self.params, {"stream": self.name}
+        if isinstance(p, HistogramParams):
+            details |= {"of": "every answer", "l1": str(p.sensitivity.l1), "scale": show(p.scale)}
+            delta = p.delta if p.noise.name == "gaussian" else 0
+            yield Event(p.noise.name, p.epsilon, delta, details=details, relation=unit)
+            return
+        details |= {"sensitivity": str(p.sensitivity), "cutoff": str(p.cutoff), "variant": p.variant}
+        share, version = p.value_share, 2 if p.noise.one_sided else 1
+        yield Event("svt", p.epsilon * (1 - share), p.delta * (1 - share), details, version, relation=unit)
+        if share:
+            yield Event("laplace", p.epsilon * share, p.delta * share, details, relation=unit)
 
     def lines(self, released: StreamAnswers) -> Iterator[dict[str, Any]]:
         """Yield the lines of the output: one per answered query, and one where the stream halted."""
-        params = self.params
+        params, numbers = self.params, released.sequence.tolist()
+        ids = [default_id(number) for number in numbers] if self.ids is None else self.ids
+        if isinstance(params, HistogramParams):
+            columns = (ids, numbers, (released.outcome == ABOVE).tolist(), released.value.tolist())
+            for name, number, over, value in zip(*columns, strict=True):
+                yield {"stream": self.name, "id": name, "seq": number, "above": over, "value": value}
+            return
         answered = int(np.sum(released.outcome != HALTED))
         estimates = refine(params, released.gap, released.value) if params.answers == "numeric" else None
-        numbers = released.sequence.tolist()
-        ids = [default_id(number) for number in numbers] if self.ids is None else self.ids
         for i in range(answered):
             above = bool(released.outcome[i] == ABOVE)
             fields: dict[str, Any] = {"stream": self.name, "id": ids[i], "seq": numbers[i], "above": above}
@@ -249,21 +299,56 @@ class SparseVectorJob(Job[SparseVectorConfig]):
                 raise ParameterError("svt is missing")
             queries = _queries(stream, "stream" if config.streams is None else f"streams[{i}]")
             share = Fraction(1, len(streams)) if stream.share is None else stream.share
-            params = SvtParams(
-                epsilon=config.privacy.epsilon * share,
-                delta=config.privacy.delta * share,
+            name = stream.name or (self.name if len(streams) == 1 else f"stream-{i + 1}")
+            self.streams.append(Stream.of(name, queries, self._choose(svt, queries, share), svt.beta))
+            self.queries.append(queries)
+        self._all = list(chain.from_iterable(self.queries))
+
+    def _choose(self, svt: SvtConfig, queries: tuple[Query, ...], share: Fraction) -> Chosen:
+        """Return the parameters of a stream, and why these: the method with less noise, by public numbers alone."""
+        privacy = self.config.privacy
+        budget: dict[str, Any] = {"epsilon": privacy.epsilon * share, "delta": privacy.delta * share}
+        sparse: SvtParams | None = None
+        if svt.method != "histogram":
+            sparse = SvtParams(
+                **budget,
                 threshold=svt.threshold,
                 cutoff=1 if svt.cutoff is None else svt.cutoff,
-                sensitivity=sensitivity(queries, config.privacy.contributions, config.privacy.max_per_key),
+                sensitivity=sensitivity(queries, privacy.contributions, privacy.max_per_key),
                 monotone=True,  # counts under add/remove: see hushgram.mechanisms.svt.queries
                 variant=svt.variant,
                 answers=svt.answers,
                 value_share=svt.value_share,
             )
-            name = stream.name or (self.name if len(streams) == 1 else f"stream-{i + 1}")
-            self.streams.append(Stream.of(name, queries, params, svt.beta))
-            self.queries.append(queries)
-        self._all = list(chain.from_iterable(self.queries))
+            margin = margin_for(sparse, len(queries)) if svt.margin is None else svt.margin
+            sparse = dataclasses.replace(sparse, margin=margin) if margin else sparse
+            asked = svt.method == "sparse-vector" or svt.variant == "dwork-roth"
+            if asked or svt.mechanism == "above_threshold":
+                return sparse, "as the config asks for it"
+        moved = self._vector(queries)
+        every = HistogramParams(**budget, threshold=svt.threshold, sensitivity=moved)
+        if sparse is None:
+            return every, "as the config asks for it"
+        one, other = (math.sqrt(spread) for spread in (every.spread, sparse.noise.spread))
+        compared = (
+            f"standard deviation of the noise {one:,.1f} on every answer, {other:,.1f} by sparse vector"
+        )
+        return (every if one <= other else sparse), compared
+
+    def _vector(self, queries: tuple[Query, ...]) -> Sensitivity:
+        """Return the sensitivity of the vector of all answers, with the column types that the queries suggest.
+
+        The input may not be there yet; `check_schema` compares with its own types.
+        """
+        privacy, key = self.config.privacy, self.config.input.key
+        bounds = Sensitivity(privacy.contributions, privacy.max_per_key, self.unit)
+        types = kinds_together(query.kind.column_types for query in queries)
+        names = dict.fromkeys((key, *(name for query in queries for name in query.kind.columns)))
+        schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
+        try:
+            return QueryPlan(queries, schema, key).sensitivity(bounds)
+        except ParameterError:  # the input has other types, or refuses the query too
+            return bounds.added_up().times(len(queries))
 
     def columns(self) -> Iterable[str]:
         return dict.fromkeys(name for query in self._all for name in query.kind.columns)
@@ -273,6 +358,16 @@ class SparseVectorJob(Job[SparseVectorConfig]):
 
     def check_schema(self, schema: pa.Schema) -> None:
         self.plan = QueryPlan(self._all, schema, self.config.input.key)
+        privacy = self.config.privacy
+        bounds = Sensitivity(privacy.contributions, privacy.max_per_key, self.unit)
+        ends = np.cumsum([0, *map(len, self.queries)]).tolist()
+        for stream, low, high in zip(self.streams, ends, ends[1:], strict=False):
+            calibrated = stream.params.calibrated(self.unit)
+            if not self.plan.sensitivity(bounds, low, high).within(calibrated):
+                raise ParameterError(
+                    f"stream {stream.name}: queries overlap more in the types of these columns than as they are "
+                    "written; set svt.method to sparse-vector"
+                )
 
     def events(self) -> list[Event]:
         return [event for stream in self.streams for event in stream.events(self.unit)]
@@ -316,7 +411,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
         privacy = self.config.privacy
         bounds = {"max_contributions": privacy.contributions, "max_per_key": privacy.max_per_key}
         guarantee = {**self.guarantee().as_json(), **bounds}
-        return {"hushgram": self.kind, "version": 1, "name": self.name, "guarantee": guarantee}
+        return {"hushgram": self.kind, "version": 2, "name": self.name, "guarantee": guarantee}
 
     def check_lines(self) -> Iterator[Line]:
         for stream, queries in zip(self.streams, self.queries, strict=True):
@@ -329,7 +424,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             own = [row for row in rows if row["stream"] == stream.name]
             above = sum(row.get("above", False) for row in own)
             halted = next((row for row in own if row.get("halted")), None)
-            end = f"halted after {halted['after']}" if halted else "answered to the end"
+            end = f"halted after {halted['after']}" if halted else "all answered"
             yield stream.name, f"{above:,} of {stream.size:,} above {stream.params.threshold:,}; {end}"
 
     def released(self, path: str) -> pa.Table:
@@ -346,12 +441,26 @@ def _queries(stream: StreamConfig, label: str) -> tuple[Query, ...]:
 
 
 def _describe(stream: Stream, kinds: Mapping[str, int], max_per_key: int) -> Iterator[Line]:
-    p, noise, stated = stream.params, stream.params.noise, stream.accuracy()
+    p, stated = stream.params, stream.accuracy()
     counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    if isinstance(p, HistogramParams):
+        yield stream.name, f"{stream.size:,} queries ({counted}), {_cost(p)}"
+        yield "", f"method: histogram, noise on every answer; threshold {p.threshold:,}, no cutoff"
+        yield "", f"because: {stream.why}"
+        moved = p.sensitivity
+        yield "", f"one user moves all answers by at most {moved.l1:,} in L1 and {moved.max_per_key:,} each"
+        yield "", f"noise scale: {float(p.scale):,.1f} ({p.noise.name})"
+        yield (
+            "",
+            f"accuracy: with probability {1 - float(stream.beta):.0%} every value is within {stated['alpha']:,}",
+        )
+        return
+    noise = p.noise
     values = "" if noise.value is None else f", values {float(noise.value):,.1f}"
-    cost = f"epsilon {show(p.epsilon)}" + (f", delta {show(p.delta)}" if p.delta else "")
-    yield stream.name, f"{stream.size:,} queries ({counted}), {cost}"
-    yield "", f"threshold {p.threshold:,}, halts after {p.cutoff:,} yes-answers, answers: {p.answers}"
+    yield stream.name, f"{stream.size:,} queries ({counted}), {_cost(p)}"
+    yield "", f"method: sparse-vector; because: {stream.why}"
+    margin = f" with a margin of {p.margin:,}" if p.margin else ""
+    yield "", f"threshold {p.threshold:,}{margin}, halts after {p.cutoff:,} yes-answers, answers: {p.answers}"
     yield "", f"sensitivity {p.sensitivity}, monotone: derived from query kinds and bounds"
     if len(kinds) > 1 and kinds["key"] and p.sensitivity > max_per_key:
         yield "", "(key queries have a lower sensitivity: in a stream of their own they need less noise)"
@@ -365,11 +474,17 @@ def _describe(stream: Stream, kinds: Mapping[str, int], max_per_key: int) -> Ite
     )
 
 
+def _cost(params: SvtParams | HistogramParams) -> str:
+    delta = f", delta {show(params.delta)}" if params.delta else ""
+    return f"epsilon {show(params.epsilon)}{delta}"
+
+
 # The answers as JSON lines: a header, one line per query, one line for each stream that halted.
 #
-#     {"hushgram": "sparse-vector", "version": 1, "name": ..., "guarantee": {...}, "streams": [{...}]}
+#     {"hushgram": "sparse-vector", "version": 2, "name": ..., "guarantee": {...}, "streams": [{...}]}
 #     {"stream": "alerts", "id": "q1", "seq": 0, "above": false}
 #     {"stream": "alerts", "id": "q2", "seq": 1, "above": true, "gap": 41}
+#     {"stream": "pages", "id": "q3", "seq": 0, "above": true, "value": 1204}        with method histogram
 #     {"stream": "alerts", "halted": true, "after": "q2", "unanswered": 9998}
 #
 # Everything in it is public: parameters, and what the mechanism released.

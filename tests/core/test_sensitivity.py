@@ -490,8 +490,7 @@ NOT_ADMITTED = {
     "core/mechanisms/randomized_response/mechanism.py:randomize": "one secret bit per record, each with noise of its own",  # noqa: E501
     "core/mechanisms/selection.py:_coins": "a sampler: coins of stated probabilities",
     "core/mechanisms/svt/accuracy.py:measure": "a stream of answers: Δ is the caller's promise",
-    "core/mechanisms/svt/mechanism.py:NoiseStream.queries": "a stream of answers: Δ is the caller's promise; `run_batch` admits",  # noqa: E501
-    "core/mechanisms/svt/mechanism.py:NoiseStream.threshold": "a public threshold",
+    "core/mechanisms/svt/mechanism.py:NoiseStream._draw": "a stream of answers: Δ is the caller's promise; `run_batch` admits",  # noqa: E501
     "core/mechanisms/svt/mechanism.py:NoiseStream.values": "a stream of answers: Δ is the caller's promise; `run_batch` admits",  # noqa: E501
 }
 #: Steps of the mechanisms above, and all functions of the product that call them.
@@ -543,6 +542,7 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
         "core/key_selection/rounds.py:release_round",
         "core/mechanisms/clipping.py:release_clipped",
         "core/mechanisms/laplace.py:release_listed",
+        "core/mechanisms/svt/mechanism.py:run_batch",
         "core/sparse_histogram/contribution_bounds.py:release_totals",
         "core/sparse_histogram/sizing.py:release_sizes",
         "core/sparse_histogram/steps.py:count_public_keys",

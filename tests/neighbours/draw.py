@@ -125,6 +125,8 @@ CHOICES: dict[str, Any] = {
     "threshold": (0, 1, 5),
     "PmwConfig.threshold": (1, 10),
     "cutoff": (1, 2, 5),
+    "margin": (0, 7),
+    "method": ("auto", "sparse-vector", "histogram", "histogram"),
     "value_share": (Fraction(1, 3), Fraction(1, 2)),
     "beta": (Fraction(1, 20), Fraction(1, 5)),
     "start": (1, 2),

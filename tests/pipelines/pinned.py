@@ -60,8 +60,15 @@ CONFIGS = {
         "stream:\n"
         '  - {id: one, key: "/1"}\n  - {id: many, prefix: "/"}\n  - {id: old, where: "age >= 40"}\n'
         "  - {id: young, column: age, between: [18, 29]}\n"
-        "svt: {threshold: 300, cutoff: 3, answers: numeric}\n"
+        "svt: {method: sparse-vector, threshold: 300, cutoff: 3, answers: numeric}\n"
         "privacy: {epsilon: 1.0, max_contributions: 8}\noutput: {path: out/queries}\n",
+    ),
+    "every": (
+        "sparse-vector",
+        "sparse_vector: alerts\ninput: {path: in/*.parquet, user: user, key: url}\n"
+        'stream:\n  - {id: one, key: "/1"}\n  - {id: many, prefix: "/"}\n  - {id: old, where: "age >= 40"}\n'
+        "svt: {method: histogram, threshold: 300}\n"
+        "privacy: {epsilon: 1.0, delta: 1e-6, max_contributions: 8}\noutput: {path: out/every}\n",
     ),
     "clip": (
         "clip",

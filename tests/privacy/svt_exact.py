@@ -40,6 +40,39 @@ class Laplace:
         return np.where(z >= 1, high, low)
 
 
+class OneSided:
+    """Geometric noise on {0, 1, …} of a given scale, moved by a public number; ``down`` mirrors it: not private."""
+
+    def __init__(self, scale, shift=0, *, down=False):
+        self.rate, self.shift, self.down = 1 / float(scale), shift, down
+        self.window = int(np.ceil(45 / self.rate)) + 8 + abs(shift)
+
+    def pmf(self, z):
+        z = (z - self.shift) * (-1 if self.down else 1)
+        return np.where(z >= 0, -np.expm1(-self.rate) * np.exp(-self.rate * np.maximum(z, 0)), 0.0)
+
+    def at_least(self, z):
+        z = z - self.shift
+        if self.down:
+            return np.where(z > 0, 0.0, -np.expm1(-self.rate * (1 - np.minimum(z, 0))))
+        return np.exp(-self.rate * np.maximum(z, 0))
+
+    def below(self, z):
+        z = z - self.shift
+        if self.down:
+            return np.where(z > 0, 1.0, np.exp(-self.rate * (1 - np.minimum(z, 0))))
+        return -np.expm1(-self.rate * np.maximum(z, 0))
+
+
+def laws_of(noise, factor=1.0):
+    """The laws of threshold and query noise that the code draws from, at ``factor`` times their scales."""
+    scales = (float(scale) * factor for scale in (noise.threshold, noise.query))
+    if not noise.one_sided:
+        return tuple(Laplace(scale) for scale in scales)
+    threshold, query = scales
+    return OneSided(threshold, noise.shift), OneSided(query)
+
+
 class Finite:
     """Any law on −w..w, given by its probabilities: for comparing model and code by brute force."""
 

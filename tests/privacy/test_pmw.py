@@ -21,7 +21,7 @@ from hushgram.mechanisms.pmw import workload as workload_module
 from hushgram.mechanisms.pmw.hypothesis import Hypothesis
 from hushgram.noise.entropy import InteractiveKey
 from tests.exact_counts import exact_counts
-from tests.privacy.svt_exact import Finite, Laplace
+from tests.privacy.svt_exact import Finite, Laplace, laws_of
 
 QUERIES = np.array([[1, 0], [0, 1], [1, 0]], np.uint16)
 TOTAL = 4
@@ -170,7 +170,7 @@ def worst(model, values=(-1, 1, 3)):
 
 def real(params, **more):
     noise = params.svt.noise
-    laws = Laplace(noise.threshold), Laplace(noise.query), Laplace(noise.value)
+    laws = *laws_of(noise), Laplace(noise.value)
     return Model(params, *laws, noise.redraw, **more)
 
 
@@ -191,7 +191,7 @@ def test_broken_twin_the_noise_of_the_comparison_is_not_fresh():
 def test_broken_twin_noise_for_one_update_but_four_allowed(monkeypatch):
     monkeypatch.setitem(globals(), "QUERIES", np.array([[1, 0]] * 4, np.uint16))
     one, params = make("2", 1).svt.noise, make("2", 4)
-    laws = Laplace(one.threshold), Laplace(one.query), Laplace(one.value)
+    laws = *laws_of(one), Laplace(one.value)
     _LEARNT.clear()
     assert worst(Model(params, *laws, redraw=False), values=(-1, 3)) > 2.2
     assert worst(real(params), values=(-1, 3)) <= 2 + 1e-9  # and the sound one passes on the same queries

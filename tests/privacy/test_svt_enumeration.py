@@ -21,6 +21,8 @@ from tests.privacy.svt_exact import (
     Finite,
     Laplace,
     Model,
+    OneSided,
+    laws_of,
     worst_delta,
     worst_loss,
 )
@@ -33,8 +35,7 @@ ROUNDING = 1e-9
 def model_of(params: SvtParams, **more) -> Model:
     noise = params.noise
     value = None if noise.value is None else Laplace(noise.value)
-    laws = Laplace(noise.threshold), Laplace(noise.query)
-    return Model(*laws, params.cutoff, noise.redraw, SHOWS[params.answers], value, **more)
+    return Model(*laws_of(noise), params.cutoff, noise.redraw, SHOWS[params.answers], value, **more)
 
 
 @pytest.mark.parametrize("answers", ["none", "gap", "numeric"])
@@ -101,6 +102,36 @@ BROKEN = {
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_published_mistakes_exceed_epsilon(name, epsilon):
     assert max(worst_loss(BROKEN[name](epsilon), n, VALUES) for n in (1, 2, 3, 4)) > 1.2 * epsilon
+
+
+@pytest.mark.parametrize("answers", ["none", "gap"])
+@pytest.mark.parametrize("cutoff", [1, 2])
+@pytest.mark.parametrize("monotone", [False, True])
+def test_one_sided_noise_costs_all_of_epsilon_and_no_more(monotone, cutoff, answers):
+    """The worst loss reaches 98 % of the claim, on either side of 10 %: noise of 10 % less exceeds it."""
+    params = SvtParams(epsilon="2", threshold=0, cutoff=cutoff, monotone=monotone, answers=answers, margin=1)
+    model, moved = model_of(params, top_window=range(2)), params.noise.shift
+    values = range(moved - 3, moved + 4)
+    found = max(worst_loss(model, n, values, 1, monotone) for n in (2, 4))
+    assert 0.98 * 2 <= found <= 2 + ROUNDING
+    wrong = Model(*laws_of(params.noise, 0.9), cutoff, False, SHOWS[answers], top_window=range(2))
+    assert worst_loss(wrong, 4, values, 1, monotone) > 2.05
+
+
+@pytest.mark.parametrize("answers", ["none", "gap"])
+@pytest.mark.parametrize("monotone", [False, True])
+def test_threshold_noise_that_is_one_sided_downwards_is_rejected(monotone, answers):
+    """The broken twin: ⊥ is impossible where the answer reaches T."""
+    noise = SvtParams(epsilon="2", threshold=0, cutoff=1, monotone=monotone).noise
+    broken = Model(OneSided(noise.threshold, down=True), OneSided(noise.query), 1, False, SHOWS[answers])
+    assert worst_loss(broken, 3, VALUES, 1, monotone) == np.inf
+
+
+def test_query_noise_that_is_one_sided_downwards_is_rejected():
+    """⊤ is impossible where the answer is below all thresholds: the other mirror image is no better."""
+    noise = SvtParams(epsilon="2", threshold=0, cutoff=1).noise
+    broken = Model(OneSided(noise.threshold), OneSided(noise.query, down=True), 1, False)
+    assert worst_loss(broken, 3, VALUES) == np.inf
 
 
 def test_two_halves_of_the_budget_do_not_cover_general_queries():

@@ -253,7 +253,7 @@ class PmwParams(WeightsParams):
     """Parameters of a stream of queries; checked when built.
 
     Neighbours: one user added or removed, ‖x − x'‖₁ ≤ ``max_contributions``. ``threshold`` is in counts; left
-    out, it is such that noise alone calls for c/40 updates in k comparisons, which was best in trials.
+    out, it is such that noise alone calls for c/40 updates at most in k comparisons, which was best in trials.
     ``total`` is a public n; left out, it is released with one fiftieth of ε. ``replay`` steps follow each
     update; 0 is the plain update of the lecture, with rate ``eta``.
 
@@ -350,8 +350,10 @@ class PmwParams(WeightsParams):
         noise = self.svt.noise
         fail = float(rational(beta, "beta", "PmwParams")) / 3
         draws = self.max_updates if noise.redraw else 1
-        compared = float(noise.query) * math.log(self.queries / fail)
-        compared += float(noise.threshold) * math.log(draws / fail)
+        high = float(noise.query) * math.log(self.queries / fail)
+        low = float(noise.threshold) * math.log(draws / fail)
+        # one-sided noise is off by at most ν − shift upwards and by ρ + shift downwards
+        compared = max(high - noise.shift, low + noise.shift) if noise.one_sided else high + low
         measured = float(noise.value or 0) * math.log(self.max_updates / fail)
         return (compared + 2) / GRID, (measured + 1) / GRID
 

@@ -11,6 +11,7 @@ from hushgram.mechanisms.svt.accuracy import (
     theorem_4,
     theorem_alpha,
 )
+from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.mechanism import (
     ABOVE,
     BELOW,
@@ -22,10 +23,10 @@ from hushgram.mechanisms.svt.mechanism import (
     Sparse,
     run_batch,
 )
-from hushgram.mechanisms.svt.params import NoiseScales, SvtParams, privacy_map, run_loss
+from hushgram.mechanisms.svt.params import NoiseScales, SvtParams, margin_for, privacy_map, run_loss
 
 __all__ = [
-    "ABOVE", "BELOW", "HALTED", "AboveThreshold", "Answer", "AnswerArrays", "NoiseScales", "NumericSparse", "Sparse",
-    "SvtParams", "alpha", "error_ratio", "measure", "privacy_map", "refine", "run_batch", "run_loss", "theorem_2",
-    "theorem_4", "theorem_alpha",
+    "ABOVE", "BELOW", "HALTED", "AboveThreshold", "Answer", "AnswerArrays", "HistogramParams", "NoiseScales",
+    "NumericSparse", "Sparse", "SvtParams", "alpha", "error_ratio", "margin_for", "measure", "privacy_map", "refine",
+    "run_batch", "run_loss", "theorem_2", "theorem_4", "theorem_alpha",
 ]  # fmt: skip

@@ -68,6 +68,13 @@ def alpha(params: SvtParams, queries: int, beta: Number) -> int:
     A query can fail on one side only (it is too low for ⊤, or too high for ⊥), so with any a₁ + a₂ = α
 
         P[fail] ≤ r·P[|ρ| > a₁] + k·P[ν > a₂] + c·P[|Z| > α],    r thresholds, Z the fresh noise of values.
+
+    With one-sided noise and s = shift + margin, a wrong ⊤ has ν − ρ > α + s and a wrong ⊥ has ρ > ρ − ν > α − s:
+
+        P[fail] ≤ k·P[ν − ρ > α + s] + r·P[ρ > α − s + 1] + c·P[|Z| > α].
+
+    A threshold that some queries were compared with is larger than a fresh one, if anything, so this holds for
+    redrawn thresholds as well.
     """
     k, b = _sizes(queries, beta)
     low, high = -1, 1
@@ -91,6 +98,12 @@ def _failure(params: SvtParams, queries: int, width: int) -> float:
     noise = params.noise
     draws = params.cutoff if noise.redraw else 1
     value = 0.0 if noise.value is None else 2 * params.cutoff * _tail(noise.value, width + 1)
+    if noise.one_sided:
+        moved = noise.shift + params.margin
+        r1, r2 = (float(1 / scale) for scale in (noise.threshold, noise.query))
+        high = math.exp(-r2 * max(width + moved + 1, 0)) * math.expm1(-r1) / math.expm1(-r1 - r2)
+        low = math.exp(-r1 * max(width - moved + 2, 0))
+        return queries * high + draws * low + value
 
     def at(first: int) -> float:
         return 2 * draws * _tail(noise.threshold, first + 1) + queries * _tail(noise.query, width - first + 1)
@@ -113,18 +126,18 @@ def _tail(scale: Fraction, at: int) -> float:
 #
 # A gap g_i = f_i + ν_i − T̂ is free (Ding, Wang, Zhang, Kifer 2019), so T + g_i estimates f_i with the known
 # variance of ν − ρ. Together with a fresh measurement of f_i it gives a better one: weighted by inverse
-# variances, the error falls to (1 + s)³/((1 + s)³ + c²) of the measurement's when both halves of ε are equal
-# (s = c^(2/3) for monotone queries, a half for large c; s = (2c)^(2/3) otherwise, four fifths). That is
-# post-processing, and costs nothing.
+# variances, the error falls to (1 + s)³/((1 + s)³ + 2c²) of the measurement's when both halves of ε are equal
+# (s = c^(2/3) for monotone queries, a third for large c; s = (2c)^(2/3) otherwise, two thirds), with c² instead of
+# 2c² where noise is two-sided. That is post-processing, and costs nothing.
 #
 # Programming DP ("Application: Range Queries") first selects with Sparse, then measures the
 # selected: here `measure` does so, and divides its ε among the queries that were in fact selected.
 
 
-def _laplace_variance(scale: Fraction) -> float:
-    """Return the variance of discrete Laplace noise: 2q/(1 − q)², close to 2b² for large b."""
+def _variance(scale: Fraction, sides: int = 2) -> float:
+    """Return the variance of discrete Laplace noise, 2q/(1 − q)², close to 2b²; half of that for geometric noise."""
     q = float(np.exp(-1 / float(scale)))
-    return 2 * q / (1 - q) ** 2
+    return sides * q / (1 - q) ** 2
 
 
 def measure(
@@ -148,7 +161,7 @@ def refine(
 ) -> NDArray[np.float64]:
     """Combine gap and fresh value by inverse variances (Ding et al. 2019, §5.2); post-processing."""
     weight = error_ratio(params, value_scale)
-    by_gap = np.asarray(gaps, dtype=np.float64) + params.threshold
+    by_gap = np.asarray(gaps, dtype=np.float64) + params.threshold - _gap_bias(params)
     return weight * np.asarray(values, dtype=np.float64) + (1 - weight) * by_gap
 
 
@@ -157,5 +170,14 @@ def error_ratio(params: SvtParams, value_scale: Fraction | None = None) -> float
     noise, scale = params.noise, params.noise.value if value_scale is None else value_scale
     if scale is None:
         raise ParameterError("refine: values need a noise scale; take answers='numeric' or give value_scale")
-    of_gap = _laplace_variance(noise.threshold) + _laplace_variance(noise.query)
-    return of_gap / (of_gap + _laplace_variance(scale))
+    sides = 1 if noise.one_sided else 2
+    of_gap = _variance(noise.threshold, sides) + _variance(noise.query, sides)
+    return of_gap / (of_gap + _variance(scale))
+
+
+def _gap_bias(params: SvtParams) -> float:
+    """Return the mean of ν − ρ less the whole number that T̂ was shifted by."""
+    if not params.noise.one_sided:
+        return 0.0
+    threshold, query = (1 / math.expm1(float(1 / b)) for b in (params.noise.threshold, params.noise.query))
+    return query - threshold - params.noise.shift

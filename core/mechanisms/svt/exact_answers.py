@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +28,16 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.mechanisms.svt.queries import KINDS, Counters, DataShape, Query, QueryKind, storage_type
+from hushgram.mechanisms.svt.queries import (
+    KINDS,
+    Counters,
+    DataShape,
+    IntervalCounters,
+    KeyCounters,
+    Query,
+    QueryKind,
+    storage_type,
+)
 from hushgram.sensitivity import ExactVector, Sensitivity
 
 __all__ = ["QueryPlan", "pack_records", "queryable", "unpack_records"]
@@ -44,8 +52,6 @@ class QueryPlan:
 
     def __init__(self, queries: Sequence[Query], schema: pa.Schema, key: str) -> None:
         self.size = len(queries)
-        #: whether each query counts one key, which a user moves by at most L∞
-        self._single = np.array([query.kind.sensitivity(2, 1) == 1 for query in queries], np.bool_)
         self.key = key
         held: dict[type[QueryKind], list[tuple[int, QueryKind]]] = {kind: [] for kind in KINDS.values()}
         for i, query in enumerate(queries):
@@ -57,10 +63,20 @@ class QueryPlan:
         self.reads_records = any(kind.data == "records" for kind, _ in asked)
         self.record_schema = self._record_schema(schema)
         shape = DataShape(self.texts, self.record_schema)
-        self._counters: list[tuple[str, Counters]] = [
-            (kind.data, counters) for kind, some in asked for counters in kind.counters(some, shape)
-        ]
+        self._counters: list[tuple[str, Counters]] = []
+        self._single: list[
+            bool
+        ] = []  # whether their queries count one key each, which a user moves by at most L∞
+        for kind, some in asked:
+            made = kind.counters(some, shape)
+            self._counters += [(kind.data, counters) for counters in made]
+            self._single += [some[0][1].sensitivity(2, 1) == 1] * len(made)
         self._ends = np.cumsum([0, *(counters.size for _, counters in self._counters)])
+        of_keys = [counters for form, counters in self._counters if form == "keys"]
+        #: where key queries lie among prefixes, to know how many of both one key counts in; None for other mixtures
+        self._nested: Any = None
+        if [type(one) for one in of_keys] == [KeyCounters, IntervalCounters] and self.texts:
+            self._nested = of_keys[1].cells(of_keys[0].wanted)  # type: ignore[attr-defined]
 
     def _record_schema(self, schema: pa.Schema) -> pa.Schema:
         names = tuple(dict.fromkeys((self.key, *self.columns))) if self.columns else ()
@@ -92,14 +108,38 @@ class QueryPlan:
         out = np.zeros(self.size, dtype=np.int64)
         for (_, counters), part in zip(self._counters, self._parts(total.values), strict=True):
             counters.read(part, out)
-        ends = np.cumsum([0, *streams])
-        return [self._stream(out, total.sensitivity, low, high) for low, high in pairwise(ends.tolist())]
+        ends = np.cumsum([0, *streams]).tolist()
+        return [
+            ExactVector(out[low:high], self.sensitivity(total.sensitivity, low, high))
+            for low, high in pairwise(ends)
+        ]
 
-    def _stream(self, answers: I64, counted: Sensitivity, low: int, high: int) -> ExactVector:
-        single = self._single[low:high].all()
-        most = min(counted.max_per_key, counted.max_contributions) if single else counted.max_contributions
-        moved = replace(counted, max_contributions=most * (high - low), max_per_key=most, classes=0)
-        return ExactVector(answers[low:high], moved)
+    def sensitivity(self, counted: Sensitivity, low: int = 0, high: int | None = None) -> Sensitivity:
+        """Return the sensitivity of the answers at positions low ≤ i < high, from that of the counted contributions.
+
+        Counters whose queries overlap h times add C·h to the L1 norm and C²·h to the squared L2 norm, or h·‖u‖₂² where
+        each counts one key (see `hushgram.mechanisms.svt.histogram` for the proof).
+        """
+        high = self.size if high is None else high
+        overlaps = [counters.overlap(low, high) for _, counters in self._counters]
+        squares = most = 0
+        for h, single in zip(overlaps, self._single, strict=True):
+            each = counted.max_per_key if single else counted.max_contributions
+            squares += h * (counted.l2_squared if single else counted.max_contributions**2)
+            most = max(most, each * min(h, 1))
+        if self._nested is not None:
+            overlaps[:2] = [self._nesting(low, high)]
+        total = sum(overlaps) * counted.max_contributions
+        return Sensitivity(
+            min(total, most * (high - low)), most, counted.unit, counted.monotone,
+            l2_bound=squares, l0_bound=min(total, high - low),
+        )  # fmt: skip
+
+    def _nesting(self, low: int, high: int) -> int:
+        """Return in how many key and prefix queries one key counts, at most."""
+        keys, prefixes = (counters for form, counters in self._counters if form == "keys")
+        asked, depths = keys.asked(low, high), prefixes.depths(low, high)  # type: ignore[attr-defined]
+        return max(int(depths.max()), int((asked + depths[self._nested])[asked > 0].max(initial=0)))
 
     def counting(self) -> QueryPlan:
         """The same plan for those who only count: smaller to send."""

@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import ParameterError
 from hushgram.mechanisms.laplace import whole_numbers
+from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.params import NoiseScales, SvtParams
 from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
-from hushgram.noise.sampling import discrete_laplace
+from hushgram.noise.sampling import discrete_laplace, geometric
 from hushgram.numbers import Number
 from hushgram.sensitivity import ExactVector, PrivacyUnit
 
@@ -59,18 +60,24 @@ class AnswerArrays:
 
 
 class NoiseStream:
-    """The noise of one stream: exact discrete Laplace from a `BitSource`; privacy tests enumerate it instead."""
+    """The noise of one stream, drawn exactly from a `BitSource`; privacy tests enumerate it instead."""
 
     def __init__(self, scales: NoiseScales, source: BitSource) -> None:
         self._scales, self._source = scales, source
 
+    def _draw(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw noise of threshold or queries."""
+        if self._scales.one_sided:
+            return geometric(scale, size, self._source)
+        return discrete_laplace(scale, size, self._source)
+
     def threshold(self) -> int:
-        """Draw the noise ρ of a threshold."""
-        return int(discrete_laplace(self._scales.threshold, 1, self._source)[0])
+        """Draw the noise ρ of a threshold; add the public shift."""
+        return int(self._draw(self._scales.threshold, 1)[0]) + self._scales.shift
 
     def queries(self, size: int) -> NDArray[np.int64]:
         """Draw the noise ν of the next ``size`` queries."""
-        return discrete_laplace(self._scales.query, size, self._source)
+        return self._draw(self._scales.query, size)
 
     def values(self, size: int) -> NDArray[np.int64]:
         """Draw fresh noise for ``size`` values."""
@@ -84,7 +91,7 @@ class Sparse:
 
     Input: integer answers f_1, f_2, ..., each changed by at most ``sensitivity`` by one user.
     Guarantee: (``epsilon``, ``delta``)-DP for the whole stream, however long and however adaptively chosen.
-    Output: ⊤, ⊥ or "halted" for each, with gap or value where asked for.
+    Output: ⊤, ⊥ or "halted" for each, with gap (f_i − T with noise) or value where asked for.
 
     >>> from hushgram.noise.entropy import BitSource
     >>> svt = Sparse(epsilon="10", threshold=100, cutoff=2, source=BitSource(bytes(32)))
@@ -106,6 +113,7 @@ class Sparse:
         variant: str = "optimal",
         answers: str | None = None,
         value_share: Number = Fraction(1, 2),
+        margin: int = 0,
         source: BitSource | None = None,
     ) -> None:
         params = SvtParams(
@@ -118,6 +126,7 @@ class Sparse:
             variant=variant,
             answers=self._answers if answers is None else answers,
             value_share=value_share,
+            margin=margin,
         )
         self._begin(params, NoiseStream(params.noise, source or os_entropy()))
 
@@ -134,7 +143,11 @@ class Sparse:
     def _begin(self, params: SvtParams, noise: NoiseStream, bar: int | None = None, count: int = 0) -> None:
         self.params, self.count = params, count
         self._noise = noise
-        self._bar = params.threshold + noise.threshold() if bar is None else bar  # T̂
+        self._bar = self._new_bar() if bar is None else bar
+
+    def _new_bar(self) -> int:
+        """Draw T̂."""
+        return self.params.threshold + self.params.margin + self._noise.threshold()
 
     @property
     def bar(self) -> int:
@@ -179,7 +192,7 @@ class Sparse:
         out.outcome[start : start + end] = BELOW
         out.outcome[start + hits] = ABOVE
         if self.params.answers != "none":
-            out.gap[start + hits] = gaps
+            out.gap[start + hits] = gaps + self.params.margin  # from T, not from T + margin
         if self.params.answers == "numeric" and len(hits):
             out.value[start + hits] = exact[hits] + self._noise.values(len(hits))
 
@@ -203,7 +216,7 @@ class Sparse:
             self.count += 1
             at = found + 1
             if not self.halted:
-                self._bar = self.params.threshold + self._noise.threshold()
+                self._bar = self._new_bar()
         return np.array(hits, dtype=np.intp), np.array(gaps, dtype=np.int64)
 
 
@@ -248,7 +261,7 @@ class NumericSparse(Sparse):
 
 def run_batch(
     answers: ExactVector,
-    params: SvtParams,
+    params: SvtParams | HistogramParams,
     key: ReleaseKey,
     stream: str,
     *,
@@ -258,6 +271,8 @@ def run_batch(
 ) -> AnswerArrays:
     """Answer a whole stream at once, with noise that follows from the release key and the exact answers.
 
+    With `HistogramParams` every query has a value and nothing halts.
+
     Computed again on the same answers, it gives the same noise. ``sequence`` are the queries' sequence numbers
     (0, 1, … if left out), and ``release`` is a digest of all exact data of the release where that is more than
     these answers: any change of either, or of an answer, gives independent noise to all of them.
@@ -266,4 +281,8 @@ def run_batch(
     exact = whole_numbers(admitted.values, "run_batch")
     numbers = np.arange(len(exact)) if sequence is None else np.asarray(sequence)
     context = digest(stream, params.fingerprint, release, numbers.astype(np.int64), exact)
+    if isinstance(params, HistogramParams):
+        source = key.source("svt-histogram", 0, context)
+        value = exact + params.noise.sample(params.scale, len(exact), source)
+        return AnswerArrays((value >= params.threshold).astype(np.int8), value - params.threshold, value)
     return Sparse.from_params(params, key.source("svt", 0, context)).ask_many(exact)

@@ -4,9 +4,8 @@ What is released: for a stream of queries f_1, f_2, ... with integer answers, ea
 by at most Δ, one bit per query, "is f_i at least T?", until ``cutoff`` of them were answered yes (⊤); then
 the stream halts. Each ⊤ may carry its gap f_i + ν_i − T̂, and f_i with fresh noise.
 
-The guarantee, for discrete Laplace noise of scales b₁ (threshold), b₂ (query) and b₃ (value), with m = 1
-for monotone queries (all answers move the same way between neighbours, as counts do under add/remove) and 2
-otherwise:
+The guarantee, for noise of scales b₁ (threshold), b₂ (query) and b₃ (value), with m = 1 for monotone queries (all
+answers move the same way between neighbours, as counts do under add/remove) and 2 otherwise:
 
     one threshold:        ε = Δ/b₁ + c·mΔ/b₂ + c·Δ/b₃                (Lyu, Su, Li 2017, Theorems 2 and 4)
     redrawn threshold:    c runs, each ε' = Δ/b₁ + mΔ/b₂ (+ Δ/b₃)    (Kamath, Lecture 9, Theorems 1 and 3)
@@ -15,18 +14,29 @@ The c runs compose to c·ε' (δ = 0), or by the exact composition of pure mecha
 2015, Theorem 3) for δ > 0. Gaps cost nothing in either form (Ding, Wang, Zhang, Kifer 2019, Theorem 2): the
 shift of ν_i that keeps a ⊤ also keeps its gap.
 
+**One-sided noise** (variant optimal; Liu et al. 2024, PVLDB 18(2)). ρ and ν are geometric on {0, 1, …} instead of
+discrete Laplace: half the variance at the same scales and the same ε. *Proof.* Let f, f' be the answers on neighbours
+D, D', and map the noise of an output on D to noise of the same output on D': ρ' = ρ + Δ, and for each ⊤
+ν' = ν + Δ + f_i − f'_i. Every ⊥ stays one, as f'_i ≤ f_i + Δ, and so do every ⊤ and its gap. All noise moves *up*, by Δ
+in ρ and by s from 0 to 2Δ in ν, so it stays in the support, where P[ρ] = e^(Δ/b₁)·P[ρ + Δ], P[ν] = e^(s/b₂)·P[ν + s]
+and, for x below 0 as well, P[ν ≥ x] ≤ e^(s/b₂)·P[ν ≥ x + s]. Monotone queries: where all f' ≥ f, ν moves by at most Δ;
+where all f' ≤ f, take ρ' = ρ and ν' = ν + f_i − f'_i ≤ ν + Δ. Fresh noise of values is two-sided. Threshold noise that
+is one-sided *downwards* is not private: its ⊥ is impossible for f_i ≥ T. The means of ρ and ν are public: T̂ is shifted
+by their difference, and by a ``margin``, which may be any public number.
+
 | symbol | here                  | meaning                                                       |
 |--------|-----------------------|---------------------------------------------------------------|
 | T      | ``threshold``         | public threshold                                              |
 | c      | ``cutoff``            | yes-answers after which the stream halts                      |
 | Δ      | ``sensitivity``       | most that one user changes one answer                         |
-| ρ, b₁  | ``NoiseScales.threshold``   | noise of the threshold, T̂ = T + ρ                             |
+| ρ, b₁  | ``NoiseScales.threshold``   | noise of the threshold, T̂ = T + margin + shift + ρ            |
 | ν, b₂  | ``NoiseScales.query``       | noise of a query                                              |
 | b₃     | ``NoiseScales.value``       | fresh noise of a released value                               |
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -39,7 +49,16 @@ from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import Number, boolean, choice, integer, rational, rational_delta, show
 from hushgram.sensitivity import ANY, PrivacyUnit, Sensitivity
 
-__all__ = ["ANSWERS", "VARIANTS", "NoiseScales", "SvtParams", "noise_for", "privacy_map", "run_loss"]
+__all__ = [
+    "ANSWERS",
+    "VARIANTS",
+    "NoiseScales",
+    "SvtParams",
+    "margin_for",
+    "noise_for",
+    "privacy_map",
+    "run_loss",
+]
 
 ANSWERS = ("none", "gap", "numeric")
 VARIANTS = ("optimal", "dwork-roth")
@@ -69,6 +88,7 @@ class SvtParams:
     variant: str
     answers: str
     value_share: Fraction
+    margin: int
 
     def __init__(
         self,
@@ -82,6 +102,7 @@ class SvtParams:
         variant: str = "optimal",
         answers: str = "none",
         value_share: Number = Fraction(1, 2),
+        margin: int = 0,
     ) -> None:
         owner = "SvtParams"
         put = object.__setattr__
@@ -95,6 +116,7 @@ class SvtParams:
         put(self, "answers", choice(answers, "answers", owner, ANSWERS))
         share = value_share if answers == "numeric" else 0
         put(self, "value_share", rational(share, "value_share", owner))
+        put(self, "margin", integer(margin, "margin", owner, low=0, high=MAX_ANSWER))
         self._check()
 
     def _check(self) -> None:
@@ -106,6 +128,8 @@ class SvtParams:
             raise ParameterError(
                 f"SvtParams: value_share must be above 0 and below 1, got {show(self.value_share)}"
             )
+        if self.margin and self.variant == "dwork-roth":
+            raise ParameterError("SvtParams: variant dwork-roth has no margin; take variant optimal")
         noise = noise_for(self)  # a δ outside the validity of its constant shows here
         for scale in (noise.threshold, noise.query, noise.value or Fraction(1)):
             check_scale(scale, "SvtParams")
@@ -136,8 +160,11 @@ class SvtParams:
             "monotone": self.monotone,
             "variant": self.variant,
             "answers": self.answers,
+            "margin": self.margin,
             "noise": {
                 "form": noise.form,
+                "sides": 1 if noise.one_sided else 2,
+                "shift": noise.shift,
                 "threshold_redrawn": noise.redraw,
                 "threshold_scale": show(noise.threshold),
                 "query_scale": show(noise.query),
@@ -148,9 +175,10 @@ class SvtParams:
 
 @dataclass(frozen=True)
 class NoiseScales:
-    """Scales of discrete Laplace noise, and whether T̂ is drawn again after each ⊤.
+    """Scales of noise, and whether T̂ is drawn again after each ⊤.
 
-    ``form`` names how they were found: "notes", "split" (one threshold) or "restarts" (calibrated runs).
+    ``form`` names how they were found: "notes", "split" (one threshold) or "restarts" (calibrated runs). Noise of
+    threshold and queries is geometric where ``one_sided``, else discrete Laplace; that of values is discrete Laplace.
     """
 
     form: str
@@ -158,11 +186,37 @@ class NoiseScales:
     query: Fraction
     value: Fraction | None
     redraw: bool
+    one_sided: bool = False
+
+    @property
+    def shift(self) -> int:
+        """The mean of ν − ρ, about, by which T̂ is moved: public."""
+        return round(self.query - self.threshold) if self.one_sided else 0
 
     @property
     def spread(self) -> Fraction:
-        """b₁² + b₂²: half the variance of ν − ρ, least at the optimal split (Lyu, Su, Li 2017, §4.2)."""
-        return self.threshold**2 + self.query**2
+        """The variance of ν − ρ, about: b₁² + b₂², or twice that where noise is two-sided.
+
+        It is least at the optimal split (Lyu, Su, Li 2017, §4.2).
+        """
+        return (self.threshold**2 + self.query**2) * (1 if self.one_sided else 2)
+
+
+def margin_for(params: SvtParams, queries: int) -> int:
+    """Return a margin with which noise alone causes at most c/10 answers ⊤ among ``queries`` whose exact answer is 0.
+
+    Without it a stream of many small counts would be halted by noise. k·P[ν − ρ ≥ T + shift + margin] = c/10 with
+    P[ν − ρ ≥ t] = e^(−t/b₂)·b₂/(b₁ + b₂), about.
+
+    >>> margin_for(SvtParams(epsilon=1, threshold=200, cutoff=50, monotone=True), 10_000)
+    157
+    """
+    noise = params.noise
+    if not noise.one_sided:
+        return 0
+    false = float(10 * max(queries, 1) * noise.query / (params.cutoff * (noise.threshold + noise.query)))
+    reach = math.ceil(float(noise.query) * math.log(max(false, 1.0)))
+    return max(reach - params.threshold - noise.shift, 0) if params.threshold >= 0 else 0
 
 
 def _moves(monotone: bool) -> int:
@@ -245,9 +299,8 @@ def _split(form: str, params: SvtParams, epsilon: Fraction, runs: int, value: Fr
     moves = _moves(params.monotone) * runs
     first = Fraction(max(1, round(_SPLIT_GRID / (1 + moves ** (2 / 3)))), _SPLIT_GRID) * epsilon
     scale = Fraction(params.sensitivity)
-    return NoiseScales(
-        form, scale / first, moves * scale / (epsilon - first), value, redraw=form == "restarts"
-    )
+    query = moves * scale / (epsilon - first)
+    return NoiseScales(form, scale / first, query, value, redraw=form == "restarts", one_sided=True)
 
 
 def _restarts(params: SvtParams, epsilon: Fraction, delta: Fraction, value: Fraction | None) -> NoiseScales:

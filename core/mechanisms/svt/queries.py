@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -36,11 +37,12 @@ from numpy.typing import NDArray
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import fingerprints
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.conditions import Condition, bind, kind_of, parse, typed_value
+from hushgram.inputs.conditions import Condition, bind, equality, kind_of, parse, typed_value
 
 __all__ = [
-    "KINDS", "Counters", "DataShape", "KeyQuery", "PrefixQuery", "Query", "QueryKind", "RangeQuery", "WhereQuery",
-    "check_stream", "compact", "default_id", "parse_query", "read_queries", "read_text", "sensitivity", "storage_type",
+    "KINDS", "Counters", "DataShape", "IntervalCounters", "KeyCounters", "KeyQuery", "PrefixQuery", "Query",
+    "QueryKind", "RangeQuery", "WhereQuery", "check_stream", "compact", "default_id", "parse_query", "read_queries",
+    "read_text", "sensitivity", "storage_type",
 ]  # fmt: skip
 
 I64 = NDArray[np.int64]
@@ -107,6 +109,10 @@ class Counters(ABC):
     def read(self, totals: I64, out: I64) -> None:
         """Write the exact answers to their positions in ``out``."""
 
+    def overlap(self, low: int, high: int) -> int:
+        """Bound in how many of the queries at positions low ≤ i < high one row of the data can count."""
+        return high - low
+
     def counting(self) -> Self:
         """Return a smaller copy that can only count, to send to workers."""
         return self
@@ -144,7 +150,7 @@ class KeyQuery(QueryKind):
 
     @classmethod
     def counters(cls, queries: Sequence[tuple[int, KeyQuery]], shape: DataShape) -> Sequence[Counters]:
-        return [_KeyCounters(queries, shape.texts)]
+        return [KeyCounters(queries, shape.texts)]
 
 
 def compact(numbers: Sequence[int]) -> range | I64:
@@ -154,7 +160,12 @@ def compact(numbers: Sequence[int]) -> range | I64:
     return np.array(numbers, dtype=np.int64)
 
 
-class _KeyCounters(Counters):
+def _among(positions: Any, low: int, high: int) -> NDArray[np.bool_]:
+    at = np.asarray(positions, dtype=np.intp)
+    return (low <= at) & (at < high)
+
+
+class KeyCounters(Counters):
     """One counter per distinct key, found by text where texts are available, else by fingerprint."""
 
     def __init__(self, queries: Sequence[tuple[int, KeyQuery]], texts: bool) -> None:
@@ -182,6 +193,19 @@ class _KeyCounters(Counters):
     def read(self, totals: I64, out: I64) -> None:
         out[np.asarray(self._queries, dtype=np.intp)] = totals[self._slot]
 
+    def overlap(self, low: int, high: int) -> int:
+        """Return how often one key is asked for; exact."""
+        return int(self.asked(low, high).max(initial=0))
+
+    def asked(self, low: int, high: int) -> NDArray[np.intp]:
+        """Return how many of these queries ask for each key."""
+        return np.bincount(self._slot[_among(self._queries, low, high)], minlength=self.size)
+
+    @property
+    def wanted(self) -> Any:
+        """The keys, as text where texts are available."""
+        return self._wanted
+
     def counting(self) -> Self:
         out = copy(self)
         out._queries, out._slot = range(0), np.zeros(0, dtype=np.uint32)
@@ -193,7 +217,7 @@ class _KeyCounters(Counters):
         return out
 
 
-class _IntervalCounters(Counters):
+class IntervalCounters(Counters):
     """Counters between the sorted ends of half-open intervals (query, low, high); high None is "no end".
 
     All ends, sorted, divide an ordered set into cells; a part adds its counts by cell, and an answer is the difference
@@ -220,9 +244,9 @@ class _IntervalCounters(Counters):
         if values.null_count:  # nulls count nowhere
             valid = values.is_valid()
             values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
-        np.add.at(into, self._cell(values), counts)
+        np.add.at(into, self.cells(values), counts)
 
-    def _cell(self, values: Any) -> NDArray[np.intp]:
+    def cells(self, values: Any) -> NDArray[np.intp]:
         """Count how many ends are at most each value."""
         if self._ordered != pa.large_binary():
             stored = values.cast(storage_type(values.type)) if pa.types.is_temporal(values.type) else values
@@ -238,6 +262,17 @@ class _IntervalCounters(Counters):
     def read(self, totals: I64, out: I64) -> None:
         sums = np.concatenate([[0], np.cumsum(totals)])
         out[self._queries] = sums[self._high] - sums[self._low]
+
+    def overlap(self, low: int, high: int) -> int:
+        """Return the most intervals that share a cell: the nesting of prefixes, the overlap of ranges; exact."""
+        return int(self.depths(low, high).max())
+
+    def depths(self, low: int, high: int) -> I64:
+        """Return how many of these queries count each cell."""
+        among, edges = _among(self._queries, low, high), np.zeros(self.size + 1, dtype=np.int64)
+        np.add.at(edges, self._low[among], 1)
+        np.add.at(edges, self._high[among], -1)
+        return np.cumsum(edges)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
@@ -264,7 +299,7 @@ class PrefixQuery(QueryKind):
     def counters(cls, queries: Sequence[tuple[int, PrefixQuery]], shape: DataShape) -> Sequence[Counters]:
         """Count intervals of texts: from the prefix to the first text that does not begin with it."""
         texts = [(i, query.prefix.encode()) for i, query in queries]
-        return [_IntervalCounters([(i, text, _after(text)) for i, text in texts], pa.large_binary(), None)]
+        return [IntervalCounters([(i, text, _after(text)) for i, text in texts], pa.large_binary(), None)]
 
 
 def _after(prefix: bytes) -> bytes | None:
@@ -312,7 +347,7 @@ class RangeQuery(QueryKind):
         found: dict[str, list[tuple[int, Any, Any]]] = {name: [] for name in types}
         for i, query in queries:
             found[query.column].append((i, *_half_open(query, types[query.column])))
-        return [_IntervalCounters(found[name], _ordered_type(types[name]), name) for name in found]
+        return [IntervalCounters(found[name], _ordered_type(types[name]), name) for name in found]
 
 
 def _bound(value: Any, where: str) -> Fraction | str:
@@ -412,6 +447,15 @@ class _WhereCounters(Counters):
 
     def read(self, totals: I64, out: I64) -> None:
         out[[i for i, _ in self._where]] = totals
+
+    def overlap(self, low: int, high: int) -> int:
+        """Return the number of conditions, but of tests for equality on one column only those for one value."""
+        found: dict[str | int, Counter[Any]] = {}
+        for i, condition in self._where:
+            if low <= i < high:
+                column, values = equality(condition, self._schema) or (i, {None})
+                found.setdefault(column, Counter()).update(values)
+        return sum(max(counts.values()) for counts in found.values())
 
 
 #: Every kind of query, by the field that tells it from the others.

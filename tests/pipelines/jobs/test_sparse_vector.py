@@ -26,7 +26,7 @@ CONFIG = """
 sparse_vector: alerts
 input: {path: data/*.parquet, user: user_id, key: url}
 stream: {path: queries.jsonl}
-svt: {mechanism: sparse, threshold: 200, cutoff: 20, answers: gap}
+svt: {mechanism: sparse, method: sparse-vector, threshold: 200, cutoff: 20, answers: gap}
 privacy: {epsilon: 1000, delta: 0, max_contributions: 4}
 output: {path: out/answers.jsonl}
 """
@@ -104,12 +104,68 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
     assert header["guarantee"]["epsilon"] == "1000"
 
 
-def test_the_same_key_gives_the_same_bytes(job_dir):
-    job = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300")
+@pytest.mark.parametrize("method", ["sparse-vector", "histogram"])
+def test_the_same_key_gives_the_same_bytes(job_dir, method):
+    asked = ["privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300", f"svt.method={method}"]
+    job = load(*asked)
     run_stages(job, path="one.jsonl", release_key=KEY)
-    again = load("privacy.epsilon=1", "svt.answers=numeric", "svt.threshold=300", "shards=3")
+    again = load(*asked, "shards=3")
     run_stages(again, path="two.jsonl", release_key=KEY)
     assert Path("one.jsonl").read_bytes() == Path("two.jsonl").read_bytes()
+
+
+def test_histogram_form_gives_every_query_a_value(job_dir):
+    """h = 2 for keys (a key within a prefix) and 2 for records (a range and a condition): L1 = 4·(2 + 2)."""
+    job = load("svt.method=histogram", "svt.cutoff=null")
+    moved = job.streams[0].params.sensitivity
+    assert (moved.l1, moved.max_per_key, moved.l2_squared) == (16, 4, 4 + 3 * 16)
+    run_stages(job, path="answers.jsonl", release_key=KEY)
+    header, rows = read("answers.jsonl")
+    found, exact = [row["value"] for row in rows], expected_answers(job)
+    assert max(abs(a - b) for a, b in zip(found, exact, strict=True)) <= 2
+    assert [row["above"] for row in rows] == [value >= 200 for value in found]
+    (stream,) = header["streams"]
+    assert stream["mechanism"] == "histogram"
+    assert stream["noise"] == {"form": "histogram", "law": "laplace", "scale": "0.016"}
+    assert stream["sensitivity"] == {"l1": 16, "l_infinity": 4, "l2_squared": 52}
+    (event,) = job.events()
+    assert (event.kind, event.epsilon, event.delta) == ("laplace", 1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "method"),
+    [
+        ([], "histogram"),  # 16 against the noise of 20 answers of sensitivity 4
+        (["svt.cutoff=1"], "sparse"),
+        (["svt.cutoff=null", "svt.mechanism=above_threshold"], "above_threshold"),
+        (["svt.variant=dwork-roth"], "sparse"),
+        (["privacy.delta=1e-6"], "histogram"),
+        (["stream=[{key: a}]", "privacy.max_contributions=100", "svt.cutoff=3"], "histogram"),
+        (["stream=[{key: a}, {key: b}, {key: c}, {key: d}]", "svt.cutoff=2"], "sparse"),
+        (["stream=[{where: status = 200}, {where: status = 404}]", "svt.cutoff=2"], "histogram"),
+        (["stream=[{where: status = 200}, {where: age > 4}, {prefix: h}]", "svt.cutoff=2"], "sparse"),
+    ],
+)
+def test_auto_takes_the_method_with_less_noise_and_says_why(job_dir, overrides, method):
+    job = load("svt.method=auto", "privacy.epsilon=1", *overrides)
+    expected = "above_threshold" if method == "sparse" and "svt.cutoff=1" in overrides else method
+    assert job.streams[0].mechanism == expected
+    said = " ".join(text for _, text in job.check_lines())
+    assert f"method: {'histogram' if method == 'histogram' else 'sparse-vector'}" in said
+    assert "because: " in said
+
+
+def test_overlap_in_the_types_of_the_input_is_checked(job_dir):
+    """As numbers the ranges are apart; in single precision they meet."""
+    pq.write_table(
+        pa.table({"user_id": [1], "url": ["a"], "age": pa.array([1.0], pa.float32())}), "data/a.parquet"
+    )
+    Path("data/b.parquet").unlink()
+    ranges = "stream=[{column: age, between: [0, 0.1]}, {column: age, between: [0.10000000001, 1]}]"
+    assert load("svt.method=histogram", ranges).streams[0].params.sensitivity.l1 == 4
+    result = command("--set", "svt.method=histogram", "--set", ranges)
+    assert "set svt.method to sparse-vector" in str(result.exception)
+    assert not Path("out").exists()
 
 
 def test_header_states_guarantee_mechanism_and_accuracy(job_dir):
@@ -243,6 +299,14 @@ def test_the_ledger_charges_every_stream(job_dir):
         (["stream=null"], "stream or streams is needed"),
         (["svt=null"], "svt is missing"),
         (["svt.answers=all"], "svt.answers"),
+        (["svt.method=laplace"], "svt.method"),
+        (["svt.method=histogram", "svt.margin=5"], "svt.margin has no meaning where method is histogram"),
+        (["svt.method=histogram", "svt.variant=dwork-roth"], "svt.variant has no meaning"),
+        (["svt.margin=-1"], "svt.margin"),
+        (
+            ["svt.margin=5", "svt.variant=dwork-roth"],
+            "svt.margin must be left out where variant is dwork-roth",
+        ),
         (["svt.beta=0"], "svt.beta must be above 0"),
         (["input.path=none/*.parquet"], "matches no file"),
         (["privacy.max_contributions=null"], "privacy.max_contributions is missing"),

@@ -27,7 +27,7 @@ from hushgram.mechanisms.svt import (
 )
 from hushgram.noise.entropy import BitSource, ReleaseKey
 from tests.exact_counts import exact_counts
-from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
+from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Model, laws_of
 
 KEY = ReleaseKey(bytes(range(32)))
 
@@ -152,8 +152,7 @@ def test_outcomes_have_the_exact_distribution(variant):
     runs = outcomes_of_runs(exact, params)
 
     def model(factor: float) -> Model:
-        laws = Laplace(float(noise.threshold) * factor), Laplace(float(noise.query) * factor)
-        return Model(*laws, 2, noise.redraw)
+        return Model(*laws_of(noise, factor), 2, noise.redraw)
 
     assert statistic(exact, runs, model(1.0)) < REJECT_AT
     assert statistic(exact, runs, model(0.7)) > REJECT_AT
@@ -222,14 +221,16 @@ def test_alpha_is_below_the_theorem(cutoff):
 
 
 def test_error_ratio_is_the_formula_of_the_paper():
-    """(1 + s)³/((1 + s)³ + c²): tends to a half for monotone queries, to four fifths for others."""
+    """(1 + s)³/((1 + s)³ + 2c²): tends to a third for monotone queries, to two thirds for others."""
     for cutoff in (1, 10, 1000):
         for monotone in (True, False):
             params = SvtParams(
                 epsilon="1/20", threshold=0, cutoff=cutoff, monotone=monotone, answers="numeric"
             )
             s = (cutoff if monotone else 2 * cutoff) ** (2 / 3)
-            assert error_ratio(params) == pytest.approx((1 + s) ** 3 / ((1 + s) ** 3 + cutoff**2), rel=0.01)
+            assert error_ratio(params) == pytest.approx(
+                (1 + s) ** 3 / ((1 + s) ** 3 + 2 * cutoff**2), rel=0.01
+            )
 
 
 def test_refined_values_have_less_error():

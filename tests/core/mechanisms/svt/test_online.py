@@ -12,7 +12,7 @@ from hushgram.errors import FormatError, ParameterError
 from hushgram.mechanisms.svt import ABOVE, BELOW, HALTED, SvtParams
 from hushgram.mechanisms.svt.online import StreamState, advance, begin, recall
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey
-from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Laplace, Model
+from tests.privacy.svt_exact import BOTTOM, HALT, TOP, Model, laws_of
 
 SECRET = bytes(range(32))
 KEY = InteractiveKey(SECRET).take("tests")
@@ -118,8 +118,7 @@ def test_online_outcomes_have_the_exact_distribution():
     mark = {BOTTOM: BELOW, TOP: ABOVE, HALT: HALTED}
 
     def statistic(factor):
-        laws = (Laplace(float(scale) * factor) for scale in (params.noise.threshold, params.noise.query))
-        model = Model(*laws, 1, False)
+        model = Model(*laws_of(params.noise, factor), 1, False)
         total = 0.0
         for output in model.outputs(3):
             expected = RUNS * float(model.probabilities(output, values)[0, 3, 0])
