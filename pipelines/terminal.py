@@ -233,8 +233,13 @@ def print_records(records: Any, style: str, output: str | None = None) -> None:
     print_table(pa.Table.from_pylist(rows), style, output)
 
 
-def print_lines(lines: Iterable[tuple[str, str]], style: str = "table", output: str | None = None) -> None:
-    """Print (name, text) pairs: wrapped to the terminal for people, as rows for programs."""
+def print_lines(
+    lines: Iterable[tuple[str, str]],
+    style: str = "table",
+    output: str | None = None,
+    table: pa.Table | None = None,
+) -> None:
+    """Print (name, text) pairs: wrapped to the terminal for people, as rows for programs; for people, a table below."""
     import shutil
     import textwrap
 
@@ -252,6 +257,8 @@ def print_lines(lines: Iterable[tuple[str, str]], style: str = "table", output: 
     for name, text in rows:
         wrapper.initial_indent = printable(name).ljust(indent)
         filled.append((wrapper.fill(printable(text)) or wrapper.initial_indent).rstrip() + "\n")
+    if table is not None:
+        filled += ["\n", *(line + "\n" for line in _aligned(table, 1))]
     write_output("".join(filled), output)
 
 

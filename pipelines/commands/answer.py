@@ -20,7 +20,7 @@ __all__ = ["command"]
     type=click.Path(),
     help="With a DIRECTORY: a file of queries to ask, one JSON object per line.",
 )
-@click.option("--key", "keys", multiple=True, help="With a DIRECTORY: ask for the sum over these keys.")
+@click.option("--key", "keys", multiple=True, help="With a DIRECTORY: ask for this key; repeat for more.")
 def command(config: str, queries: str | None, keys: tuple[str, ...], **options: Any) -> None:
     """Answer the linear queries of CONFIG privately.
 
@@ -36,8 +36,6 @@ def command(config: str, queries: str | None, keys: tuple[str, ...], **options: 
 
 def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str, output: str | None) -> None:
     """Answer from a released hypothesis: post-processing, without data, budget or Beam."""
-    import pyarrow as pa
-
     from hushgram.errors import InputError
     from hushgram.mechanisms.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
 
@@ -45,11 +43,10 @@ def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str,
     if queries is None and not keys:
         print_table(synthetic.histogram(), style, output)
         return
-    asked = [LinearQuery(",".join(keys), {"keys": list(keys)})] if keys else []
+    asked = [LinearQuery(key, {"keys": [key]}) for key in keys]
     if queries is not None:
         try:
             asked += read_queries(Path(queries).read_bytes().splitlines(), queries)
         except OSError as error:
             raise InputError(f"--queries {queries}: {error.strerror}") from None
-    answers = synthetic.answer(asked)
-    print_table(pa.table({"id": [query.id for query in asked], "answer": answers}), style, output)
+    print_table(synthetic.lookup(asked), style, output)

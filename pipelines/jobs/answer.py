@@ -293,7 +293,10 @@ class AnswerJob(Job[AnswerConfig]):
             )
 
     def released(self, path: str) -> pa.Table:
-        return pa.Table.from_pylist(read_lines(f"{path}/{ANSWERS}"))
+        return pa.Table.from_pylist(read_lines(f"{path}/{ANSWERS}")).drop_columns("row")
+
+    def closing_table(self, path: str) -> pa.Table:
+        return self.released(path)
 
 
 def _domain(config: AnswerDomain) -> tuple[FiniteDomain, NDArray[np.int64] | None]:

@@ -208,12 +208,21 @@ class ClipJob(Job[ClipConfig]):
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         result = _result(path)
-        found = "" if result["bound_found"] else " (the end of the grid: the search did not stop before)"
-        yield "bound", f"{result['bound']:,g}{found}"
-        yield "sum", f"{result['sum']:,.2f}  (noise ±{result['sum_noise']:,.2f} at 95 %)"
-        yield "count", f"{result['count']:,}  (noise ±{result['count_noise']:,.1f} at 95 %)"
-        if result["average"] is not None:
-            yield "average", f"{result['average']:,.4f}"
+        if not result["bound_found"]:
+            yield "warning", "the bound is the end of the grid: the search did not stop before"
+
+    def closing_table(self, path: str) -> pa.Table:
+        result = _result(path)
+        names = ("bound", "sum", "count", "average")
+        noise = [result.get(f"{name}_noise") for name in names]
+        numbers = [None if result[name] is None else float(result[name]) for name in names]
+        return pa.table(
+            {
+                "figure": names,
+                "value": pa.array(numbers, pa.float64()),
+                "noise at 95 %, ±": pa.array(noise, pa.float64()),
+            }
+        )
 
     def released(self, path: str) -> pa.Table:
         return pa.Table.from_pylist([_result(path)])

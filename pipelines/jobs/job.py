@@ -133,6 +133,10 @@ class Job(ABC, Generic[C]):
         """Yield (name, text) of what was released."""
         yield from ()
 
+    def closing_table(self, path: str) -> pa.Table | None:
+        """Return the released rows that people look for first, to be shown after `closing_lines`."""
+        return None
+
     def released(self, path: str) -> pa.Table:
         """Return what was released, as rows."""
         return pa.table({"path": [path]})

@@ -427,6 +427,14 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             end = f"halted after {halted['after']}" if halted else "all answered"
             yield stream.name, f"{above:,} of {stream.size:,} above {stream.params.threshold:,}; {end}"
 
+    def closing_table(self, path: str) -> pa.Table:
+        """Return the queries above the threshold, with what was released of each."""
+        found = self.released(path)
+        found = found.filter(found.column("above")).drop_columns(["above", "seq"])
+        alone = ["stream"] if len(self.streams) == 1 else []
+        empty = [name for name in found.column_names if found.column(name).null_count == len(found)]
+        return found.drop_columns(list(dict.fromkeys([*alone, *empty])) if len(found) else alone)
+
     def released(self, path: str) -> pa.Table:
         return pa.Table.from_pylist([row for row in read_lines(path) if "id" in row], pa.schema(_COLUMNS))
 

@@ -141,9 +141,8 @@ class TopJob(Job[TopConfig]):
             f"with probability 95 %, each chosen key is within {bound:,.0f} records of the best one left",
         )
 
-    def closing_lines(self, path: str) -> Iterator[Line]:
-        for row in read_lines(path)[1:]:
-            yield str(row["rank"]), row["key"]
+    def closing_table(self, path: str) -> pa.Table:
+        return self.released(path)
 
     def released(self, path: str) -> pa.Table:
         return pa.Table.from_pylist(read_lines(path)[1:], pa.schema({"rank": pa.int64(), "key": pa.string()}))

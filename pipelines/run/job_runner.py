@@ -28,6 +28,7 @@ from hushgram.pipelines.terminal import EXACT, file_size, print_line, print_line
 from hushgram.publishing import temporary_files_of_a_run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from hushgram.pipelines.run.budget import Run
@@ -36,6 +37,9 @@ __all__ = [
     "KEY_FILE", "JobResult", "check_job", "import_beam", "key_from_environment", "load_job", "open_job_budget",
     "run_built", "run_job", "run_stages",
 ]  # fmt: skip
+
+# Released rows that the terminal shows.
+_CLOSING_ROWS = 20
 
 #: Environment variable with the path of a file that contains a release key, for tests and recovery only.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
@@ -138,7 +142,11 @@ def run_job(
         if style != "table":
             print_table(job.released(config.output.path), style, output)
         elif not quiet and log == "text":
-            print_lines(_closing_lines(job, result), output=output)
+            lines, table = list(_closing_lines(job, result)), _closing_table(job)
+            if table is not None and len(table) > _CLOSING_ROWS:
+                lines.append(("shown", f"the first {_CLOSING_ROWS} of {len(table):,} rows"))
+                table = table.slice(0, _CLOSING_ROWS)
+            print_lines(lines, output=output, table=table)
     return True
 
 
@@ -280,6 +288,16 @@ def _input_lines(job: Job[Any]) -> Iterator[Line]:
     rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
     yield "input", f"{files}, {file_size(plan.bytes)}{rows}"
     yield "columns", ", ".join(f"{f.name} {getattr(f.type, 'value_type', f.type)}" for f in plan.schema)
+
+
+def _closing_table(job: Job[Any]) -> pa.Table | None:
+    """Return the released rows for the terminal; None where there are none, or none that can be read here."""
+    path = job.config.output.path
+    try:
+        table = None if "://" in path else job.closing_table(path)
+    except HushgramError:  # which `_closing_lines` has told
+        return None
+    return table if table is not None and len(table) else None
 
 
 def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
     answers/
       manifest.json        last: guarantee, parameters, domain, what was released, files with sizes and SHA-256
-      answers.jsonl        id, answer and where it came from: measured, hypothesis, or hypothesis alone
+      answers.jsonl        id, answer, its interval and where it came from: measured, hypothesis, or hypothesis alone
       hypothesis.parquet   the synthetic histogram: label, fingerprint where there is one, units
 
 Everything in it is public.
@@ -39,6 +39,7 @@ from hushgram.mechanisms.pmw.mechanism import (
 )
 from hushgram.mechanisms.pmw.workload import GRID, Workload
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.sensitivity import ExactVector, PrivacyUnit
 
 __all__ = [
@@ -49,6 +50,8 @@ __all__ = [
 ANSWERS, HYPOTHESIS, MANIFEST = "answers.jsonl", "hypothesis.parquet", "manifest.json"
 _FORMAT, _VERSION = "hushgram answers", 1
 _ORIGINS = {FROM_HYPOTHESIS: "hypothesis", MEASURED: "measured", HALTED: "hypothesis alone"}
+# Level of the intervals of answers.
+_LEVEL = 0.95
 # Queries become rows of weights in batches of about this many weights.
 _BATCH = 1 << 24
 
@@ -122,7 +125,7 @@ class ReleasedAnswers:
         guarantee: Guarantee,
     ) -> dict[str, bytes]:
         """Return the files of the directory; the manifest comes last."""
-        out = {ANSWERS: self._answer_lines(queries), HYPOTHESIS: self._histogram(domain)}
+        out = {ANSWERS: self._answer_lines(queries, domain, params), HYPOTHESIS: self._histogram(domain)}
         manifest = {
             "format": _FORMAT,
             "version": _VERSION,
@@ -142,12 +145,26 @@ class ReleasedAnswers:
         out[MANIFEST] = (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode()
         return out
 
-    def _answer_lines(self, queries: Sequence[LinearQuery]) -> bytes:
-        rows = zip(queries, self.answers.values.tolist(), self.answers.origin.tolist(), strict=True)
-        fields = (
-            {"id": q.id, "answer": round(value, 4), "from": _ORIGINS[origin]} for q, value, origin in rows
-        )
-        return "".join(json.dumps(line) + "\n" for line in fields).encode()
+    def _answer_lines(
+        self, queries: Sequence[LinearQuery], domain: FiniteDomain, params: PmwParams | OfflineParams
+    ) -> bytes:
+        """Return the answers with intervals, of the noise or of the comparison; what nothing bounds has none."""
+        widths = {
+            MEASURED: LaplaceLaw(float(params.scale)).radius(_LEVEL) / GRID,
+            FROM_HYPOTHESIS: params.describe(len(queries))["accuracy"]["hypothesis"],
+        }
+        asked = (_row_digest(row) for work in workloads(queries, domain) for row in work.grid)
+        rows = zip(queries, asked, self.answers.values.tolist(), self.answers.origin.tolist(), strict=True)
+        lines = []
+        for query, row, value, origin in rows:
+            width = widths.get(origin)
+            low, high = (None, None) if width is None else (max(value - width, 0.0), max(value + width, 0.0))
+            shown = {
+                name: None if one is None else round(one, 4) for name, one in (("low", low), ("high", high))
+            }
+            line = {"id": query.id, "answer": round(value, 4), **shown, "from": _ORIGINS[origin], "row": row}
+            lines.append(json.dumps(line) + "\n")
+        return "".join(lines).encode()
 
     def _histogram(self, domain: FiniteDomain) -> bytes:
         columns: dict[str, Any] = {"label": pa.array(domain.labels, pa.string()), "units": self.units}
@@ -156,6 +173,11 @@ class ReleasedAnswers:
         sink = io.BytesIO()
         pq.write_table(pa.table(columns), sink)
         return sink.getvalue()
+
+
+def _row_digest(row: NDArray[np.uint16]) -> str:
+    """Return a short name of the weights of a query: equal queries have the same."""
+    return hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:16]
 
 
 def _domain_fields(domain: FiniteDomain) -> dict[str, Any]:
@@ -181,9 +203,15 @@ class SyntheticHistogram:
     """
 
     def __init__(
-        self, domain: FiniteDomain, units: NDArray[np.int64], shift: int, manifest: Mapping[str, Any]
+        self,
+        domain: FiniteDomain,
+        units: NDArray[np.int64],
+        shift: int,
+        manifest: Mapping[str, Any],
+        lines: bytes,
     ) -> None:
         self.domain, self.units, self.shift, self.manifest = domain, units, shift, manifest
+        self._lines = lines
 
     @classmethod
     def open(cls, path: str | Path) -> SyntheticHistogram:
@@ -210,16 +238,20 @@ class SyntheticHistogram:
 
     @classmethod
     def _read(cls, directory: Path, manifest: Mapping[str, Any]) -> SyntheticHistogram:
-        stated, path = manifest["files"][HYPOTHESIS], directory / HYPOTHESIS
-        try:
-            body = path.read_bytes()
-        except OSError:
-            raise FormatError(f"answers: {path} is missing") from None
-        if len(body) != stated["bytes"] or hashlib.sha256(body).hexdigest() != stated["sha256"]:
-            raise FormatError(f"answers: {path} differs from what the manifest states")
-        table = pq.read_table(io.BytesIO(body))
+        bodies = {}
+        for name in (HYPOTHESIS, ANSWERS):
+            stated, path = manifest["files"][name], directory / name
+            try:
+                bodies[name] = path.read_bytes()
+            except OSError:
+                raise FormatError(f"answers: {path} is missing") from None
+            found = len(bodies[name]), hashlib.sha256(bodies[name]).hexdigest()
+            if found != (stated["bytes"], stated["sha256"]):
+                raise FormatError(f"answers: {path} differs from what the manifest states")
+        table = pq.read_table(io.BytesIO(bodies[HYPOTHESIS]))
         domain = _read_domain(manifest["domain"], table)
-        return cls(domain, table.column("units").to_numpy(), int(manifest["shift"]), manifest)
+        units = table.column("units").to_numpy()
+        return cls(domain, units, int(manifest["shift"]), manifest, bodies[ANSWERS])
 
     def answer(self, queries: Sequence[LinearQuery]) -> NDArray[np.float64]:
         """Return the answers, in counts."""
@@ -227,6 +259,23 @@ class SyntheticHistogram:
             work.exact(self.units) / float(GRID << self.shift) for work in workloads(queries, self.domain)
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
+
+    def lookup(self, queries: Sequence[LinearQuery]) -> pa.Table:
+        """Return answers with intervals at 95 % and where they came from.
+
+        A query that the release answered has its released answer. Any other has that of the hypothesis, which nothing
+        bounds: its interval is null.
+        """
+        told = {line.get("row"): line for line in map(json.loads, self._lines.splitlines())}
+        rows = [_row_digest(row) for work in workloads(queries, self.domain) for row in work.grid]
+        out = []
+        for query, row, estimate in zip(queries, rows, self.answer(queries).tolist(), strict=True):
+            line = told.get(row) or {"answer": estimate, "from": _ORIGINS[HALTED]}
+            out.append(
+                {"id": query.id, **{name: line.get(name) for name in ("answer", "low", "high", "from")}}
+            )
+        numbers = [(name, pa.float64()) for name in ("answer", "low", "high")]
+        return pa.Table.from_pylist(out, pa.schema([("id", pa.string()), *numbers, ("from", pa.string())]))
 
     def histogram(self) -> pa.Table:
         """Return label and count of every cell."""

@@ -73,10 +73,16 @@ def test_answers_are_near_the_truth_and_the_hypothesis_can_be_asked_again(home):
     assert "one user added or removed" in manifest["guarantee"]["words"]
     assert manifest["updates"] <= 10
     again = call("out/answers", "--key", "/0", "--key", "/1", "--format", "json")
-    assert abs(json.loads(again.output)["answer"] - exact({0, 1})) < 1500
+    asked, other = map(json.loads, again.output.splitlines())
+    assert (asked["id"], asked["answer"], asked["from"]) == (
+        "/0",
+        *(told["home"][name] for name in ("answer", "from")),
+    )
+    assert asked["low"] <= exact({0}) <= asked["high"]
+    assert (other["id"], other["low"], other["high"], other["from"]) == ("/1", None, None, "hypothesis alone")
     (home / "more.jsonl").write_text('{"id": "x", "keys": ["/0"]}\n{"cells": [0, 1, 2]}\n')
     asked = call("out/answers", "--queries", "more.jsonl", "--format", "csv").output
-    assert asked.splitlines()[0] == '"id","answer"'
+    assert asked.splitlines()[0] == '"id","answer","low","high","from"'
     assert len(asked.splitlines()) == 3
     assert len(call("out/answers").output.splitlines()) == 26  # the synthetic histogram itself
 

@@ -254,6 +254,16 @@ def test_command_writes_once_and_check_spends_nothing(job_dir):
     assert "exists already" in str(command("--check").exception)
 
 
+@pytest.mark.parametrize("method", ["sparse-vector", "histogram"])
+def test_the_terminal_shows_what_was_found(job_dir, method):
+    done = command("--set", f"svt.method={method}")
+    assert done.exit_code == 0, done.output
+    _, rows = read("out/answers.jsonl")
+    shown = [line.split() for line in done.output.split("\n\n")[1].splitlines()]
+    name = "gap" if method == "sparse-vector" else "value"
+    assert shown == [["id", name], *([r["id"], f"{r[name]:,}"] for r in rows if r["above"])]
+
+
 def test_the_ledger_charges_every_stream(job_dir):
     from hushgram.ledger import Ledger, summarise
 
