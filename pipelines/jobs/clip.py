@@ -213,16 +213,15 @@ class ClipJob(Job[ClipConfig]):
 
     def closing_table(self, path: str) -> pa.Table:
         result = _result(path)
-        names = ("bound", "sum", "count", "average")
-        noise = [result.get(f"{name}_noise") for name in names]
-        numbers = [None if result[name] is None else float(result[name]) for name in names]
-        return pa.table(
-            {
-                "figure": names,
-                "value": pa.array(numbers, pa.float64()),
-                "noise at 95 %, ±": pa.array(noise, pa.float64()),
-            }
-        )
+        shown = {
+            "bound": f"{result['bound']:,g}",
+            "sum": f"{result['sum']:,.2f}",
+            "count": f"{result['count']:,}",
+        }
+        if result["average"] is not None:
+            shown["average"] = f"{result['average']:,.4f}"
+        noise = [f"{result[f'{name}_noise']:,.1f}" if name in ("sum", "count") else "" for name in shown]
+        return pa.table({"figure": list(shown), "value": list(shown.values()), "± at 95 %": noise})
 
     def released(self, path: str) -> pa.Table:
         return pa.Table.from_pylist([_result(path)])
