@@ -258,7 +258,7 @@ def print_lines(
         wrapper.initial_indent = printable(name).ljust(indent)
         filled.append((wrapper.fill(printable(text)) or wrapper.initial_indent).rstrip() + "\n")
     if table is not None:
-        filled += ["\n", *(line + "\n" for line in _aligned(table, 1))]
+        filled += ["\n", *(line + "\n" for line in _aligned(table, 1, ()))]
     write_output("".join(filled), output)
 
 
