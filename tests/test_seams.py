@@ -131,6 +131,7 @@ def module_of(path: Path) -> str:
 
 def test_every_folder_is_packaged() -> None:
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
+    stated.remove("hushgram.configs")  # YAML files alone
     assert sorted(stated) == sorted({module_of(path.parent / "__init__.py") for path in FILES})
     for path in FILES:
         assert (path.parent / "__init__.py").is_file()

@@ -118,9 +118,9 @@ def run(text: str, folder: Path) -> str:
     return done.stdout
 
 
-#: needs an engine elsewhere, or ends only when it is told to
+#: needs an engine, a cloud or a config that is not here, or runs until it is interrupted
 ELSEWHERE = re.compile(
-    r"--runner=(Flink|Prism|Dataflow)Runner|configs/(flink|dataflow)\.yaml|hushgram explore|…"
+    r"--runner=(Flink|Prism|Dataflow)Runner|configs/(flink|dataflow)\.yaml|hushgram explore|\bCONFIG\b|…"
 )
 #: what a config's own comments take for granted
 BEFORE = {
