@@ -55,7 +55,7 @@ def encode(numbers: NDArray[np.int64]) -> U8:
 
 
 def encode_unsigned(numbers: U64) -> U8:
-    """The bytes of these numbers, none of which is negative.
+    """Return the bytes of these numbers, none of which is negative.
 
     >>> decode_unsigned(encode_unsigned(np.array([3, 0, 1000], np.uint64)), 3)
     array([   3,    0, 1000], dtype=uint64)
@@ -95,7 +95,7 @@ def decode(content: U8, count: int) -> NDArray[np.int64]:
 
 
 def decode_unsigned(content: U8, count: int) -> U64:
-    """The ``count`` numbers that `encode_unsigned` wrote; FormatError where there are none."""
+    """Return the ``count`` numbers that `encode_unsigned` wrote; FormatError where there are none."""
     if len(content) < _SHORT_HEADER:
         raise FormatError(f"a run of numbers has {len(content)} bytes, its header alone has {_SHORT_HEADER}")
     length = int.from_bytes(content[1:_SHORT_HEADER].tobytes(), "little")
