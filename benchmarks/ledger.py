@@ -32,6 +32,7 @@ def main() -> None:
         _show(report, Path(folder))
         _reserve(report, Path(folder))
         _storm(report, Path(folder), kills)
+        _backfill(report, Path(folder))
     sys.exit(report.exit_code())
 
 
@@ -132,12 +133,21 @@ def _reserve(report: Report, folder: Path) -> None:
 
 
 def _storm(report: Report, folder: Path, kills: int) -> None:
+    faults = _faults(str(folder / "storm"), str(kills))
+    report.bar(f"faults in {kills} releases killed with SIGKILL and rerun", faults, 0, at_most=True)
+
+
+def _backfill(report: Report, folder: Path) -> None:
+    faults = _faults(str(folder / "backfill"), "backfill", "30", "20")
+    report.bar("faults in a backfill of 30 days that is killed 20 times", faults, 0, at_most=True)
+
+
+def _faults(*arguments: str) -> int:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-m", "tests.pipelines.storm", str(folder / "storm"), str(kills)]
+    command = [sys.executable, "-m", "tests.pipelines.storm", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     print("\n".join(f"    {line}" for line in done.stdout.splitlines()))
-    faults = done.stdout.count("fault:") if done.stdout.count("bar (") else 1
-    report.bar(f"faults in {kills} releases killed with SIGKILL and rerun", faults, 0, at_most=True)
+    return done.stdout.count("fault:") if done.stdout.count("bar (") else 1
 
 
 if __name__ == "__main__":

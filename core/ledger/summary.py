@@ -12,13 +12,14 @@ import dataclasses
 import json
 import math
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Spending, further, spending, total
+from hushgram.accounting import CONDITIONS, RELATIONS, Budget, Event, Spending, further, spending, total
 from hushgram.accounting.composition import TotalLoss, basic
 from hushgram.errors import LedgerError
 from hushgram.ledger.hash_chain import Account
@@ -27,7 +28,7 @@ from hushgram.ledger.records import ReleaseRecord, Spent
 from hushgram.ledger.store import totals
 from hushgram.numbers import show
 
-__all__ = ["FORECAST_LIMIT", "Forecast", "Summary", "brief", "forecast", "summarise"]
+__all__ = ["FORECAST_LIMIT", "Forecast", "Summary", "brief", "forecast", "more_releases", "summarise"]
 
 FORECAST_LIMIT = 100_000
 """Daily releases for 270 years: a forecast counts no further."""
@@ -153,8 +154,8 @@ def _compute(account: Account) -> Summary:
         other_relations=_other_relations(spends, history, budget),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
-        more=None if last is None else _more(spends, last, budget),
-        more_basic=None if last is None else _more(spends, last, sums_only),
+        more=None if last is None else _more(spends, last.events, last.users, budget),
+        more_basic=None if last is None else _more(spends, last.events, last.users, sums_only),
     )
 
 
@@ -198,16 +199,28 @@ def forecast(ledger: Ledger, dataset: str, like: str | None = None) -> Forecast:
         )
     one, budget = charged[-1], account.dataset.budget
     limit = 1000 if budget.rule == "best" else FORECAST_LIMIT  # a distribution per step of the search
-    return Forecast(one.name, one.epsilon, one.delta, _more(account.spent(), one, budget, limit))
+    count = _more(account.spent(), one.events, one.users, budget, limit)
+    return Forecast(one.name, one.epsilon, one.delta, count)
 
 
-def _more(spends: dict[str, Spent], like: ReleaseRecord, budget: Budget, limit: int = 1000) -> int:
-    """Return how many more releases like this one fit, for the users and the relation with the least left."""
+def more_releases(
+    ledger: Ledger, dataset: str, events: Sequence[Event], users: str | None, limit: int
+) -> int:
+    """Return how many releases of these events fit beside what is spent, counted to ``limit`` at most."""
+    with ledger.store.read() as connection:
+        account = ledger.chain.read(connection, dataset)
+    return _more(account.spent(), events, users, account.dataset.budget, limit)
+
+
+def _more(
+    spends: dict[str, Spent], release: Sequence[Event], users: str | None, budget: Budget, limit: int = 1000
+) -> int:
+    """Return how many more such releases fit, for the users and the relation with the least left."""
     return min(
         further(one, events, budget, limit)
         for relation, spent in spends.items()
-        if (events := [event for event in like.events if event.relation == relation])
-        for one in spent.affected(like.users).values()
+        if (events := [event for event in release if event.relation == relation])
+        for one in spent.affected(users).values()
     )
 
 

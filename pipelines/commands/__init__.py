@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "release": (
         "configs/urls.yaml --check",
         "configs/urls.yaml --date yesterday --set privacy.epsilon=0.5",
+        "configs/urls-daily.yaml --from 2026-11-01 --to 2026-11-15 --check",
         "configs/urls.yaml -- --runner=FlinkRunner --flink_master=host:8081",
     ),
     "sparse-vector": ("configs/alerts.yaml --check", "configs/alerts.yaml"),

@@ -27,6 +27,13 @@ def job_options(command: C) -> C:
             "--date", metavar="DATE", help="Date for {date} in CONFIG: YYYY-MM-DD, today or yesterday (UTC)."
         ),
         click.option(
+            "--to", "last", metavar="DATE", help="With --from: the last date. Default: yesterday."
+        ),
+        click.option(
+            "--from", "first", metavar="DATE",
+            help="Backfill: release each date from this one on that is not released yet. With --check, show the cost.",
+        ),
+        click.option(
             "--set", "overrides", multiple=True, metavar="FIELD=VALUE",
             help="Override a field of CONFIG, such as privacy.epsilon=0.5.",
         ),
@@ -56,12 +63,21 @@ def start(
     beam_options: tuple[str, ...],
     overrides: tuple[str, ...],
     date: str | None,
+    first: str | None,
+    last: str | None,
     check: bool,
     **how: Any,
 ) -> None:
-    """Load a job from a config, then check or run it."""
+    """Load a job from a config, then check or run it, for one date or for many."""
     from hushgram.pipelines.run.job_runner import check_job, load_job, run_job
 
+    if first is not None or last is not None:
+        from hushgram.pipelines.run.backfill import backfill
+
+        if date is not None:
+            raise click.UsageError("give --date for one release, or --from and --to for several")
+        backfill(job, config, overrides, first, last, beam_options, check=check, **how)
+        return
     loaded = load_job(job, config, overrides, date)
     if check:
         check_job(loaded, beam_options, style=how["style"], output=how["output"], metrics=how["metrics"])

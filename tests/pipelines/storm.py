@@ -97,7 +97,11 @@ def _release(folder: Path, name: str, kill_after: float | None = None) -> int:
     """One run of the command in a child; its exit code, or -9."""
     config = folder / "config.yaml"
     config.write_text(CONFIG.format(name=name, folder=folder))
-    child = FORK.Process(target=_command, args=(["release", str(config), "--quiet"], folder / "stderr"))
+    return _run(["release", str(config), "--quiet"], folder / "stderr", kill_after)
+
+
+def _run(arguments: list[str], errors: Path, kill_after: float | None) -> int:
+    child = FORK.Process(target=_command, args=(arguments, errors))
     child.start()
     assert child.pid is not None
     child.join(LIMIT if kill_after is None else kill_after)
@@ -170,8 +174,86 @@ def _left(folder: Path, name: str) -> list[Path]:
     return [path for path in beside.iterdir() if path.name != "daily.sketch"] if beside.exists() else []
 
 
+# --- a backfill that is killed again and again -----------------------------------------------------------------------
+
+BACKFILL = """\
+release: day-{{date}}
+dataset: views
+ledger: sqlite:///{folder}/ledger.db
+input: {{path: "{folder}/views-{{date}}.parquet", user: user_id, key: url}}
+privacy: {{epsilon: 0.01, max_contributions: 8}}
+sizes: {{records: 2000, keys: 300}}
+output: {{path: "{folder}/out/day-{{date}}.sketch"}}
+shards: 1
+"""
+
+
+def backfill_storm(folder: Path, days: int, kills: int, seed: int = 0) -> Report:
+    """Kills a backfill of so many days again and again, then runs it to its end; compares with an uninterrupted one."""
+    from hushgram.pipelines.jobs import release  # noqa: F401 (Beam, once for all children)
+
+    began, chance, report = time.monotonic(), random.Random(seed), Report(kills)
+    calm, torn = folder / "calm", folder / "torn"
+    for place in (calm, torn):
+        _prepare_days(place, days)
+    started = time.monotonic()
+    if _backfill(calm, days) != 0:
+        report.faults.append("the uninterrupted backfill failed")
+    length = time.monotonic() - started
+    for _ in range(kills):
+        code = _backfill(torn, days, chance.uniform(0, 1.5 * length / kills))
+        report.killed_in["killed" if code == -signal.SIGKILL else "ended"] += 1
+    if _backfill(torn, days) != 0:
+        report.faults.append(f"the last run failed: {(torn / 'stderr').read_text()[-200:]}")
+    with Ledger(f"sqlite:///{torn}/ledger.db") as ledger:
+        rows, spent = ledger.history("views"), ledger.spent("views").shared
+    if sorted(row.status for row in rows if row.charged) != ["committed"] * days:
+        report.faults.append(f"{[row.status for row in rows]} instead of {days} committed releases")
+    if basic(spent) != (Fraction(days, 100), 0):
+        report.faults.append(f"{basic(spent)} was charged instead of ε = {days}/100")
+    if _tree(torn) != _tree(calm):
+        report.faults.append("sketches differ from those of the uninterrupted backfill")
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _prepare_days(folder: Path, days: int) -> None:
+    folder.mkdir(parents=True)
+    for day in range(1, days + 1):
+        draws = np.random.default_rng(day)
+        users, keys = draws.integers(0, 300, 2000), draws.zipf(1.3, 2000) % 300
+        table = pa.table({"user_id": users, "url": [f"https://example.org/{key}" for key in keys]})
+        pq.write_table(table, folder / f"views-2026-11-{day:02d}.parquet")
+    (folder / "config.yaml").write_text(BACKFILL.format(folder=folder))
+    with Ledger.create(f"sqlite:///{folder}/ledger.db") as ledger:
+        ledger.add_dataset("views", Budget(1))
+
+
+def _backfill(folder: Path, days: int, kill_after: float | None = None) -> int:
+    dates = ["--from", "2026-11-01", "--to", f"2026-11-{days:02d}"]
+    return _run(["release", str(folder / "config.yaml"), *dates, "--quiet"], folder / "stderr", kill_after)
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in (folder / "out").rglob("*")
+        if path.is_file()
+    }
+
+
 def main() -> None:
-    """FOLDER RUNS"""
+    """FOLDER RUNS, or FOLDER backfill DAYS KILLS"""
+    if sys.argv[2] == "backfill":
+        found = backfill_storm(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[4]))
+        print(
+            f"a backfill of {sys.argv[3]} days killed {found.runs} times in {found.seconds:.0f} s"
+            f": {dict(found.killed_in)}"
+        )
+        for fault in found.faults:
+            print(f"  fault: {fault}")
+        print(f"bar (one charge per day, equal bytes): {'PASS' if not found.faults else 'short'}")
+        sys.exit(1 if found.faults else 0)
     folder, runs = Path(sys.argv[1]), int(sys.argv[2])
     folder.mkdir(parents=True)
     report = storm(folder, runs, say=lambda text: print(text, flush=True))

@@ -34,3 +34,9 @@ def test_the_storm_sees_what_is_wrong(tmp_path: Path) -> None:
     ]
     shutil.rmtree(sketch)
     assert len(storm._check(tmp_path, "b", 0, calm)) == 2
+
+
+def test_a_killed_backfill_charges_each_day_once(tmp_path: Path) -> None:
+    """The bar is 30 days and 20 kills: ``python -m tests.pipelines.storm FOLDER backfill 30 20``."""
+    report = storm.backfill_storm(tmp_path, days=3, kills=4, seed=5)
+    assert report.faults == []

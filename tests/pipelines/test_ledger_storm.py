@@ -10,7 +10,12 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "name", ["test_killed_releases_resume_to_the_same_bytes", "test_the_storm_sees_what_is_wrong"]
+    "name",
+    [
+        "test_killed_releases_resume_to_the_same_bytes",
+        "test_a_killed_backfill_charges_each_day_once",
+        "test_the_storm_sees_what_is_wrong",
+    ],
 )
 def test_storm(name: str) -> None:
     checks = Path(__file__).with_name("storm_checks.py")
