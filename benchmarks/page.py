@@ -52,6 +52,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     "answers": ((), "Linear queries, selection and randomized response; see also answers.md."),
     "inputs": ((), "Reading: each format compared with Parquet and with pyarrow's own parsers."),
     "pages": ((), "The report and the explore page of a sketch of 20 MB."),
+    "over_time": ((), "Series and changes: error, coverage and false discoveries."),
     "ledger": ((), "The ledger: composition, time, and releases that are killed."),
     "engines": ((), "The same release on Flink, Prism and the local runner."),
 }

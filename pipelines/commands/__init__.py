@@ -15,6 +15,8 @@ COMMANDS = {
     "total": "Estimate the sum over many keys of a sketch.",
     "heavy": "List the heavy keys of a sketch.",
     "others": "Estimate the total of the keys that a sketch does not list.",
+    "series": "Estimate keys by date, from one sketch per date.",
+    "compare": "Show which keys rose or fell between two sketches.",
     "inspect": "Show guarantee, sizes and parameters of a sketch.",
     "report": "Write a report about a sketch as an HTML page.",
     "explore": "Query sketches in a browser, on this machine.",
@@ -51,6 +53,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "total": ("out/urls.sketch --keys-file pages.txt",),
     "heavy": ("out/urls.sketch --limit 50", "out/urls.sketch --keys-file candidates.txt"),
     "others": ("out/urls.sketch", "out/urls.sketch --limit 20"),
+    "series": (
+        "'out/urls-{date}.sketch' --keys-file pages.txt",
+        "'out/urls-{date}.sketch' --key https://example.org/a --plot series.svg",
+    ),
+    "compare": (
+        "out/urls-2026-11-14.sketch out/urls-2026-11-15.sketch",
+        "out/monday.sketch out/tuesday.sketch --keys-file pages.txt --rate 0.1 --all --format csv",
+    ),
     "inspect": ("out/urls.sketch", "out/urls.sketch --format json"),
     "verify": ("out/urls.sketch",),
     "report": ("out/urls.sketch -o urls.html", "out/urls.sketch --ledger sqlite:///ledger.db"),
