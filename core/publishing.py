@@ -16,20 +16,23 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from hushgram.errors import OutputError
 from hushgram.noise.entropy import os_entropy
 from hushgram.processes import Owner
 
 __all__ = [
-    "PREFIX", "PrivateDirectory", "active_directory", "check_free", "is_dead_work", "make_private",
+    "PREFIX", "PrivateDirectory", "active_directory", "check_free", "digest_files", "digest_of", "is_dead_work",
+    "make_private",
     "nearest_directory", "new_directory", "output_errors", "process_is_one_run", "publish", "put_file",
     "remove_dead_work", "rename_new", "run_directory", "temporary_files_of_a_run", "work_name",
 ]  # fmt: skip
@@ -110,6 +113,30 @@ def publish(source: str | Path, target: str | Path) -> None:
         _sync(source)
         rename_new(source, target)
         _sync(target.parent)
+
+
+def digest_of(path: str) -> str:
+    """Return a SHA-256 over the names and bytes of a file, or of all files below a directory, in order of names."""
+    top, inside = (
+        (Path(path), Path(path).rglob("*")) if os.path.isdir(path) else (Path(path).parent, [Path(path)])
+    )
+    files = {file.relative_to(top).as_posix(): file for file in inside if file.is_file()}
+    if not files and not os.path.exists(path):
+        raise OutputError(f"nothing was written to {path}")
+    return digest_files({name: lambda file=file: open(file, "rb") for name, file in files.items()})  # type: ignore[misc]
+
+
+def digest_files(files: Mapping[str, Callable[[], IO[bytes]]]) -> str:
+    """Return a SHA-256 over the names and bytes of files, in order of names."""
+    state = hashlib.sha256()
+    for name, opened in sorted(files.items(), key=lambda pair: pair[0]):
+        inner, size = hashlib.sha256(), 0
+        with opened() as stream:
+            while piece := stream.read(1 << 20):
+                inner.update(piece)
+                size += len(piece)
+        state.update(f"{len(name.encode())} {name} {size} {inner.hexdigest()}\n".encode())
+    return state.hexdigest()
 
 
 def put_file(path: str | Path, content: bytes | None, *, private: bool = False) -> None:

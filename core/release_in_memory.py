@@ -9,6 +9,7 @@ Everything left of a mechanism is exact and private and stays in these functions
 
 from __future__ import annotations
 
+import shutil
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -28,13 +29,13 @@ from hushgram.inputs.columns import UNSTATED, columns_by_name, is_frame
 from hushgram.key_selection.rounds import SELECTED, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.publishing import PrivateDirectory, check_free
+from hushgram.publishing import PrivateDirectory, check_free, remove_dead_work, work_name
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
 from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, make_public_plan
+from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, checked_params, metric_specs
 from hushgram.sparse_histogram.steps import (
@@ -68,6 +69,8 @@ def release(
     values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
+    dataset: str | None = None,
+    ledger: str | None = None,
 ) -> Sketch:
     """Release the histogram of keys with user-level privacy.
 
@@ -84,7 +87,11 @@ def release(
         key: the name of the frame's column of keys.
         values: a column of numbers from 0 on, or the name of one, whose sums are released in place of counts.
         release_key: reproduces an earlier release of the same data to the byte; whoever has it can subtract the noise.
-        name: the name of the release.
+        name: the name of the release; with ``dataset`` its id in the ledger.
+        dataset: the data set of the ledger whose budget is spent. The release is reserved, published and committed as a
+            job is: charged once, resumed after a crash, and returned as it is where it was released before. It
+            needs ``name`` and ``path``.
+        ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
 
     Returns:
         The sketch.
@@ -96,7 +103,8 @@ def release(
     """
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
         users, keys, values = _columns("release", users, keys, user, key, values)
-    return _release_columns("release", users, keys, values, params, path, None, release_key, name)
+    tracked = (dataset, ledger)
+    return _release_columns("release", users, keys, values, params, path, None, release_key, name, tracked)
 
 
 def release_public(
@@ -111,6 +119,8 @@ def release_public(
     values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
+    dataset: str | None = None,
+    ledger: str | None = None,
 ) -> Sketch:
     """Release the counts of public keys: noise on every one, also those with count 0.
 
@@ -125,7 +135,9 @@ def release_public(
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
         users, keys, values = _columns("release_public", users, keys, user, key, values)
     listed = () if public_keys is None else public_keys
-    return _release_columns("release_public", users, keys, values, params, path, listed, release_key, name)
+    return _release_columns(
+        "release_public", users, keys, values, params, path, listed, release_key, name, (dataset, ledger)
+    )
 
 
 def _release_columns(
@@ -138,6 +150,7 @@ def _release_columns(
     public_keys: Any,
     release_key: ReleaseKey | None,
     name: str,
+    tracked: tuple[str | None, str | None],
 ) -> Sketch:
     spec = ReleaseSpec.of(
         params,
@@ -148,13 +161,57 @@ def _release_columns(
         release_key=release_key,
         caller=caller,
     )
+    if tracked != (None, None):
+        return _release_tracked(caller, spec, users, keys, values, path, *tracked)
     if path is not None:
         check_free(path)
+    return _release_spec(spec, users, keys, values, path)
+
+
+def _release_spec(spec: ReleaseSpec, users: Any, keys: Any, values: Any, path: str | Path | None) -> Sketch:
     columns = [] if values is None else [checked_values(values, len(keys))]
     if users is None:
         return _release(_counted(spec, keys, columns), spec, path)
     rows = spec.bounding.contributions(users, keys, columns)
     return _release_rows(rows, spec, path)
+
+
+def _release_tracked(
+    caller: str,
+    spec: ReleaseSpec,
+    users: Any,
+    keys: Any,
+    values: Any,
+    path: str | Path | None,
+    dataset: str | None,
+    ledger: str | None,
+) -> Sketch:
+    """Release under the ledger: reserve, write beside the path, prepare, rename, commit."""
+    from hushgram.ledger.tracking import TrackedRelease
+
+    tracked = TrackedRelease.open(
+        caller,
+        ledger=ledger,
+        dataset=dataset,
+        release=spec.name,
+        path=path,
+        events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+        parameters=spec.stated(),
+    )
+    assert tracked is not None
+    target = Path(tracked.target)
+    if tracked.done:
+        return Sketch.open(target)
+    remove_dead_work(target.parent)
+    work = target.with_name(work_name(target.name))
+    try:
+        with tracked.undone_on_error():
+            check_free(target)
+            _release_spec(spec.with_key(tracked.key()), users, keys, values, work)
+            tracked.publish(work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return Sketch.open(target)
 
 
 def release_histogram(

@@ -32,7 +32,7 @@ from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, make_public_plan
+from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
 from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
@@ -71,6 +71,11 @@ class ReleaseSparseHistogram(beam.PTransform):
             noise. It travels in the pipeline's code to the workers, and is not in options, names, display data or logs.
         shards: shards of the shuffles; without an effect on the result.
         local: what the job may use where all workers share one machine; without an effect on the result.
+        dataset: the data set of the ledger whose budget is spent, under the id ``name``. Constructing the transform
+            reserves the budget; the stage that publishes the sketch commits it, so the worker that runs it must reach
+            the ledger. A pipeline that failed is run again with the same arguments and resumes; one whose release was
+            committed before reads nothing and yields its path. ``path`` must be local.
+        ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
 
     >>> import apache_beam as beam, tempfile
     >>> from hushgram import ReleaseParams, Sketch
@@ -98,6 +103,8 @@ class ReleaseSparseHistogram(beam.PTransform):
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: LocalResources | None = None,
+        dataset: str | None = None,
+        ledger: str | None = None,
     ) -> None:
         super().__init__()
         #: a collection that is waited for before anything is published, such as `ReadRecords.checked`
@@ -115,9 +122,37 @@ class ReleaseSparseHistogram(beam.PTransform):
         )
         self._check = _check(max_rejected_share)
         self._shards, self._local = shards or shards_for(None), local
-        self._target = path if isinstance(path, Target) else Target.of(os.fspath(path))
+        self._released: str | None = None
+        if dataset is not None or ledger is not None:
+            self._track(path, dataset, ledger)
+        else:
+            self._target = path if isinstance(path, Target) else Target.of(os.fspath(path))
+
+    def _track(self, path: Any, dataset: str | None, ledger: str | None) -> None:
+        """Reserve the budget and take the key of the reservation; find out whether it was released before."""
+        from hushgram.ledger.tracking import TrackedRelease
+
+        spec = self._spec
+        tracked = TrackedRelease.open(
+            "ReleaseSparseHistogram",
+            ledger=ledger,
+            dataset=dataset,
+            release=spec.name,
+            path=path,
+            events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+            parameters=spec.stated(),
+        )
+        assert tracked is not None
+        if tracked.done:
+            self._released, self._target = tracked.target, Target(tracked.target, tracked.target)
+            return
+        with tracked.undone_on_error():
+            self._target = Target.under_ledger(tracked)
+            self._spec = spec.with_key(tracked.key())
 
     def expand(self, records: Any) -> Any:
+        if self._released is not None:
+            return records.pipeline | "Released" >> beam.Create([self._released]).with_output_types(str)
         keep = self._spec.params.choose_contributions or self._spec.params.weighted
         bound = BoundContributions(self._spec.bounding, self._shards.users, self._local, keep=keep)
         bounded = (

@@ -17,7 +17,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
@@ -43,6 +43,9 @@ from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import seeds_of
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 
+if TYPE_CHECKING:
+    from hushgram.ledger.tracking import TrackedRelease
+
 __all__ = ["Target", "WriteSketch", "discard_work"]
 
 
@@ -52,6 +55,15 @@ class Target:
 
     path: str
     work: str
+    #: the reservation of the ledger that is committed with the rename
+    tracked: TrackedRelease | None = None
+
+    @classmethod
+    def under_ledger(cls, tracked: TrackedRelease) -> Target:
+        """Return the target of a reservation."""
+        free = check_free(tracked.target)
+        remove_dead_work(free.parent)
+        return cls(str(free), str(free.with_name(work_name(free.name))), tracked)
 
     @classmethod
     def of(cls, path: str) -> Target:
@@ -168,8 +180,12 @@ class _Publish(beam.DoFn):
             self._check(entries)
             _sweep(self._target.work)
             _put(self._target.work, MANIFEST_NAME, content)
-            if self._target.local:
+            if self._target.tracked is not None:
+                self._target.tracked.publish(self._target.work)
+            elif self._target.local:
                 publish(self._target.work, self._target.path)
+        elif self._target.tracked is not None:
+            self._target.tracked.commit()
         yield self._target.path
 
     def _check(self, entries: list[FileEntry]) -> None:

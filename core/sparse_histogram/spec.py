@@ -17,7 +17,7 @@ from hushgram.contributions.histogram import KeyTable
 from hushgram.contributions.keys import draw_seeds, encode
 from hushgram.errors import InputError, ParameterError
 from hushgram.names import check_name
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, ReleaseParams
@@ -94,6 +94,20 @@ class ReleaseSpec:
         derived = (release_key or ReleaseKey.generate()).for_parameters("release", _stated(params))
         check_name(name, "the name of a release")
         return cls(params, key, user, value, table, name, key_expression, derived)
+
+    def with_key(self, release_key: ReleaseKey) -> ReleaseSpec:
+        """Return the same under this release key."""
+        return replace(self, release_key=release_key.for_parameters("release", _stated(self.params)))
+
+    def stated(self) -> dict[str, Any]:
+        """Return all public choices that can change the output, for the ledger to compare."""
+        listed = None if self.public_keys is None else digest(*self.public_keys.texts.to_pylist()).hex()
+        names = ("key", "user", "value", "key_expression")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "params": self.params.to_dict(),
+            "public_keys": listed,
+        }
 
     @property
     def unit(self) -> PrivacyUnit:

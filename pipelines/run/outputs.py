@@ -12,6 +12,7 @@ sketch. A second upload writes the same bytes to the same names.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from hushgram import publishing
 from hushgram.errors import OutputError
 from hushgram.publishing import (
     PrivateDirectory,
@@ -173,24 +175,10 @@ Output: TypeAlias = LocalOutput | StoreOutput
 
 def digest_of(path: str) -> str:
     """Return a SHA-256 over the names and bytes of a file, or of all files below a directory, in order of names."""
-    if "://" in path:
-        files = {name.rpartition("/")[2]: name for name in _listed(f"{path}/*") or _listed(path)}
-    else:
-        top, inside = (
-            (Path(path), Path(path).rglob("*")) if os.path.isdir(path) else (Path(path).parent, [Path(path)])
-        )
-        files = {file.relative_to(top).as_posix(): str(file) for file in inside if file.is_file()}
-    if not files and not os.path.exists(path):
-        raise OutputError(f"nothing was written to {path}")
-    state = hashlib.sha256()
-    for name, file in sorted(files.items()):
-        inner, size = hashlib.sha256(), 0
-        with _open(file) as stream:
-            while piece := stream.read(_CHUNK):
-                inner.update(piece)
-                size += len(piece)
-        state.update(f"{len(name.encode())} {name} {size} {inner.hexdigest()}\n".encode())
-    return state.hexdigest()
+    if "://" not in path:
+        return publishing.digest_of(path)
+    files = {name.rpartition("/")[2]: name for name in _listed(f"{path}/*") or _listed(path)}
+    return publishing.digest_files({name: functools.partial(_open, file) for name, file in files.items()})
 
 
 def _systems() -> Any:
@@ -206,7 +194,7 @@ def _uncompressed() -> dict[str, Any]:
 
 
 def _open(path: str) -> Any:
-    return _systems().open(path, **_uncompressed()) if "://" in path else open(path, "rb")
+    return _systems().open(path, **_uncompressed())
 
 
 def _listed(pattern: str) -> list[str]:
