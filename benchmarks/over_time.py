@@ -81,7 +81,11 @@ def _series(report: Report, change: float) -> None:
         rows = [row for row in series(made, _NAMES).table.to_pylist() if row["of"] == "key"]
     flat = true.ravel()
     error = {
-        name: math.sqrt(np.mean([(row[name] - x) ** 2 for row, x in zip(rows, flat, strict=True)]))
+        name: math.sqrt(
+            np.mean(
+                [(row[name] - x) ** 2 for row, x in zip(rows, flat, strict=True) if row[name] is not None]
+            )
+        )
         for name in ("estimate", "smoothed")
     }
     held = np.mean(

@@ -404,7 +404,7 @@ def _ratio(first: Sketch, second: Sketch, keys: Any, level: float) -> tuple[Floa
 
 
 def _interval(sketch: Sketch, keys: Any, level: float) -> tuple[Floats, Floats, Floats]:
-    table = sketch.estimate(keys, level=min(level, 1.0 - 1e-12))
+    table = sketch.estimate(keys, "confidence", level=min(level, 1.0 - 1e-12))
     values = [
         table[name].to_numpy(zero_copy_only=False).astype(float) for name in ("estimate", "low", "high")
     ]
