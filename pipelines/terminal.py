@@ -17,8 +17,9 @@ import io
 import json
 import logging
 import math
+import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
-    "keys_options", "odd_keys",
-    "print_line", "print_lines", "print_note", "print_records", "print_table", "read_keys",
-    "replace_file", "round_columns", "rounded",
-    "warn_about_keys", "write_output",
+    "keys_options", "odd_keys", "print_line", "print_lines", "print_note", "print_records", "print_result",
+    "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "warn_about_keys",
+    "write_output",
 ]  # fmt: skip
 
 #: Marks numbers on the operator's terminal that are not differentially private.
@@ -104,15 +104,21 @@ class EscapingFormatter(logging.Formatter):
 
 
 def format_options(function: C) -> C:
-    """Add ``--format``, ``--safe-csv`` and ``--output``, passed as `style` and `output`."""
+    """Add ``--format``, ``--safe-csv``, ``--output`` and ``--force``, passed as `style` and `output`.
+
+    A file that exists is refused before the command runs, unless ``--force`` is given.
+    """
 
     @functools.wraps(function)
-    def run(*arguments: Any, style: str, safe_csv: bool, **options: Any) -> Any:
+    def run(*arguments: Any, style: str, safe_csv: bool, force: bool, **options: Any) -> Any:
         if safe_csv and style != "csv":
             raise click.UsageError("--safe-csv needs --format csv")
+        if not force:
+            refuse_existing(options["output"])
         return function(*arguments, style=_SAFE_CSV if safe_csv else style, **options)
 
     for add in (
+        click.option("--force", is_flag=True, help="Replace a file that exists."),
         click.option(
             "-o", "--output", metavar="FILE", type=click.Path(), help="Write to FILE, not to standard output."
         ),
@@ -128,6 +134,12 @@ def format_options(function: C) -> C:
     ):  # fmt: skip
         run = add(run)
     return cast(C, run)
+
+
+def refuse_existing(path: str | None) -> None:
+    """Raise OutputError if a file to be written exists; pipes and devices are written to."""
+    if path is not None and (os.path.isfile(path) or os.path.islink(path)):
+        raise OutputError(f"{path} already exists; choose another name, or replace it with --force")
 
 
 def keys_options(function: C) -> C:
@@ -220,10 +232,10 @@ def csv_bytes(table: pa.Table, *, safe: bool) -> bytes:
     return sink.getvalue()
 
 
-def print_records(records: Any, style: str, output: str | None = None) -> None:
-    """Print nested records: unchanged in JSON; in a table, nested values become JSON text."""
+def print_records(records: Iterable[Mapping[str, Any]], style: str, output: str | None = None) -> None:
+    """Print nested records: as they are in JSON lines; elsewhere, nested values become JSON text."""
     if style == "json":
-        write_output(json_text(records, indent=2) + "\n", output)
+        write_output("".join(json_text(record) + "\n" for record in records), output)
         return
 
     def flat(value: Any) -> Any:
@@ -260,6 +272,14 @@ def print_lines(
     if table is not None:
         filled += ["\n", *(line + "\n" for line in _aligned(table, 1, ()))]
     write_output("".join(filled), output)
+
+
+def print_result(row: Mapping[str, Any], lines: Iterable[str], style: str, output: str | None) -> None:
+    """Print what a command did: as lines for people, as one row for programs."""
+    if style != "table":
+        print_records([row], style, output)
+    else:
+        write_output("".join(printable(line) + "\n" for line in lines), output)
 
 
 def print_note(text: str, style: str) -> None:

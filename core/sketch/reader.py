@@ -243,15 +243,16 @@ class Sketch:
             level: The probability with which all intervals hold.
 
         Returns:
-            A table with fingerprint, value, low, high, real (the probability that the key is in the data), among (the
-            number of listed keys) and, where its text is known, key.
+            A table with fingerprint (as hexadecimal text), value, low, high, real (the probability that the key is in
+            the data), among (the number of listed keys) and, where its text is known, key.
         """
         listed = self._storage.heavy
         prints, values, texts = listed.fingerprints, listed.values, listed.texts
         low, high, real = self._judge_heavy(level)
         value, low, high = self._in_values(values, low, high)
         among = np.full(len(prints), len(prints), np.int64)
-        columns = [pa.array(column) for column in (prints, value, low, high, real, among)]
+        shown = [f"{fingerprint:016x}" for fingerprint in prints.tolist()]
+        columns = [pa.array(shown, pa.string()), *map(pa.array, (value, low, high, real, among))]
         table = pa.table(columns, names=["fingerprint", "value", "low", "high", "real", "among"])
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
         if names is not None:

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -26,7 +27,7 @@ from hushgram.contributions.keys import fingerprints
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.synthetic import PageViews, write_page_views
-from hushgram.pipelines.terminal import print_line, print_table, round_columns
+from hushgram.pipelines.terminal import format_options, print_line, print_table, round_columns
 from hushgram.publishing import PrivateDirectory
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -59,13 +60,26 @@ _MAX_BOUNDED_ROWS = 5_000_000
     "--seed", type=int, default=1, show_default=True, help="Seed of the generated data (not of the noise)."
 )
 @click.option("--keep", type=click.Path(), help="Keep data and sketch in this directory.")
+@format_options
 def command(
-    rows: int, epsilon: str, delta: str, max_contributions: int, workers: int, seed: int, keep: str | None
+    rows: int,
+    epsilon: str,
+    delta: str,
+    max_contributions: int,
+    workers: int,
+    seed: int,
+    keep: str | None,
+    style: str,
+    output: str | None,
 ) -> None:
     """Generate page views, release them, and compare estimates with the true counts. Takes about a minute."""
     views = PageViews(rows=rows, seed=seed)
     params = ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=max_contributions)
     with contextlib.nullcontext(Path(keep)) if keep else PrivateDirectory() as folder:
+        if style != "table" or output is not None:
+            result = run_demo(views, params, folder, workers=workers, report=partial(print_line, err=True))
+            print_table(result.lookups, style, output)
+            return
         result = run_demo(views, params, folder, workers=workers)
         print_line()
         numbers = ("estimate", "low", "high")

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import click
+import pyarrow as pa
 
 from hushgram.errors import HushgramError, naming_extras
-from hushgram.pipelines.terminal import print_line
+from hushgram.pipelines.terminal import format_options, print_table
 
 __all__ = ["Finding", "command", "findings"]
 
@@ -46,16 +47,18 @@ class Finding(NamedTuple):
 
 
 @click.command("doctor")
-def command() -> None:
+@format_options
+def command(style: str, output: str | None) -> None:
     """Check packages, Java for Flink, PostgreSQL, write access and disk space on this machine.
 
     Exits with 1 if something is missing that every command needs.
     """
     found = list(findings())
-    width = max(len(finding.name) for finding in found)
-    for finding in found:
-        mark = "ok     " if finding.good else "MISSING" if finding.needed else "no     "
-        print_line(f"{mark}  {finding.name.ljust(width)}  {finding.message}")
+    rows = [
+        {"status": "ok" if f.good else "MISSING" if f.needed else "no", "name": f.name, "message": f.message}
+        for f in found
+    ]
+    print_table(pa.Table.from_pylist(rows), style, output)
     if any(finding.needed and not finding.good for finding in found):
         raise click.exceptions.Exit(1)
 

@@ -19,7 +19,7 @@ from hushgram.pipelines.synthetic import (
     write_page_views,
     write_survey,
 )
-from hushgram.pipelines.terminal import print_line
+from hushgram.pipelines.terminal import format_options, print_result
 from hushgram.publishing import output_errors, put_file
 
 __all__ = ["EXAMPLES", "command"]
@@ -76,7 +76,8 @@ EXAMPLES: dict[str, tuple[str, Callable[[Path, int, Day], None], str]] = {
     help="Number of records to generate.",
 )  # fmt: skip
 @click.option("--config", "with_config", is_flag=True, help="Write configs/NAME.yaml too.")
-def command(name: str, rows: int, with_config: bool) -> None:
+@format_options
+def command(name: str, rows: int, with_config: bool, style: str, output: str | None) -> None:
     path, write, then = EXAMPLES[name]
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     target = Path(path.format(yesterday))
@@ -84,24 +85,32 @@ def command(name: str, rows: int, with_config: bool) -> None:
     content = (importlib.resources.files("hushgram.configs") / config.name).read_bytes()
     if with_config and config.exists() and config.read_bytes() != content:
         raise OutputError(f"{config} already exists with other content; remove it or leave --config out")
+    lines: list[str] = []
     with output_errors("data"):
         if with_config:
             config.parent.mkdir(exist_ok=True)
             put_file(config, content)
-            print_line(f"config   {config}")
-        if target.exists():
-            print_line(f"kept     {target}: already exists; remove it to generate new data")
+            lines.append(f"config   {config}")
+        kept = target.exists()
+        if kept:
+            lines.append(f"kept     {target}: already exists; remove it to generate new data")
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as folder:
                 write(Path(folder) / target.name, rows, yesterday)
                 (Path(folder) / target.name).rename(target)
-            print_line(f"created  {target}: {rows:,} synthetic records")
+            lines.append(f"created  {target}: {rows:,} synthetic records")
         if path == _PAGE_VIEWS and not Path("pages.txt").exists():
             urls = PageViews(rows=rows).url_texts(np.arange(_LISTED)).to_pylist()
             put_file("pages.txt", "".join(f"{url}\n" for url in urls).encode())
-            print_line(f"created  pages.txt: {_LISTED} keys, one per line")
-    print_line(f"next     {then}")
+            lines.append(f"created  pages.txt: {_LISTED} keys, one per line")
+    row = {
+        "path": str(target),
+        "created": not kept,
+        "config": str(config) if with_config else None,
+        "next": then,
+    }
+    print_result(row, [*lines, f"next     {then}"], style, output)
 
 
 command.help = f"""Generate the data that configs/NAME.yaml reads, in the working directory. Existing data are kept.

@@ -59,7 +59,7 @@ def command(
     warn_about_keys(names or [], opened, keys_file)
     table = opened.heavy(all=every, keys=names)
     order = [("value", "descending"), ("fingerprint", "ascending")]
-    shown_table = _with_hex(table.sort_by(order).slice(0, limit))
+    shown_table = table.sort_by(order).slice(0, limit)
     shown_table = _with_others(shown_table, opened, limit, every)
     if style == "table":
         shown_table = round_columns(
@@ -101,9 +101,3 @@ def _with_others(table: pa.Table, sketch: Sketch, limit: int, every: bool) -> pa
         for field in marked.schema
     ]
     return pa.table(columns, schema=marked.schema)
-
-
-def _with_hex(table: pa.Table) -> pa.Table:
-    """Return the table with fingerprints as hexadecimal text, which cannot be mistaken for counts."""
-    shown = pa.array([f"{value:016x}" for value in table["fingerprint"].to_pylist()], pa.string())
-    return table.set_column(0, "fingerprint", shown)

@@ -18,7 +18,7 @@ from hushgram.ledger import Ledger, ReleaseRecord, Summary, add_key, backup, rec
 from hushgram.ledger.summary import FORECAST_LIMIT, brief, forecast
 from hushgram.names import printable
 from hushgram.numbers import show
-from hushgram.pipelines.terminal import format_options, print_line, print_records
+from hushgram.pipelines.terminal import format_options, print_line, print_records, print_result
 
 __all__ = ["command"]
 
@@ -50,17 +50,28 @@ def command() -> None:
     "valid only if ε, δ and the number of releases do not depend on earlier outputs.",
 )
 @_LEDGER
-def init(dataset: str, epsilon: str, delta: str, composition: Rule, url: str | None) -> None:
+@format_options
+def init(
+    dataset: str,
+    epsilon: str,
+    delta: str,
+    composition: Rule,
+    url: str | None,
+    style: str,
+    output: str | None,
+) -> None:
     """Set the budget of a data set, which never changes; create the ledger if there is none."""
     budget = Budget(epsilon, delta, composition)
     with Ledger.create(url) as ledger:
         added = ledger.add_dataset(dataset, budget)
         where = ledger.where
     state = "has" if added else "already had"
-    print_line(
-        f"{dataset} {state} a budget of ε = {show(budget.epsilon)}, δ = {show(budget.delta)} in {where}"
-    )
-    print_line(f"now name it in a config:  dataset: {dataset}   ledger: {where}   release: NAME-{{date}}")
+    row = {"dataset": dataset, "epsilon": show(budget.epsilon), "delta": show(budget.delta), "ledger": where}
+    lines = [
+        f"{dataset} {state} a budget of ε = {show(budget.epsilon)}, δ = {show(budget.delta)} in {where}",
+        f"now name it in a config:  dataset: {dataset}   ledger: {where}   release: NAME-{{date}}",
+    ]
+    print_result({**row, "created": added}, lines, style, output)
 
 
 @command.command(name="show")
@@ -74,7 +85,7 @@ def show_budget(dataset: str | None, url: str | None, style: str, output: str | 
         summaries = [summarise(ledger, name) for name in names]
     if style != "table":
         out = [{**dataclasses.asdict(one), "explanation": one.explain()} for one in summaries]
-        print_records(out[0] if dataset and style == "json" else out, style, output)
+        print_records(out, style, output)
         return
     if not summaries:
         print_line("this ledger has no data set yet; hushgram ledger init --dataset NAME --epsilon …")
@@ -141,7 +152,7 @@ def forecast_schedule(
             "first": None if last is None else first.isoformat(),
             "last": None if last is None else last.isoformat(),
         }
-        print_records(record if style == "json" else [record], style, output)
+        print_records([record], style, output)
         return
     cost = f"ε = {brief(show(found.epsilon))}" + (f", δ = {brief(show(found.delta))}" if found.delta else "")
     if last is None:
@@ -158,29 +169,36 @@ def forecast_schedule(
 @click.argument("release")
 @click.option("--dataset", help="Needed if two data sets have a release of this id.")
 @_LEDGER
-def abandon(release: str, dataset: str | None, url: str | None) -> None:
+@format_options
+def abandon(release: str, dataset: str | None, url: str | None, style: str, output: str | None) -> None:
     """Give up a release that will not be finished. Its charge stays if noise may have been drawn."""
     with Ledger(url) as ledger:
         gone = ledger.abandon(release, dataset)
     if _remove_leftovers(gone):
         print_line(
-            f"WARNING: {gone.target} is the output of {release} and is visible; it stays published and charged"
+            f"WARNING: {gone.target} is the output of {release} and is visible; it stays published and charged",
+            err=style != "table",
         )
     cost = f"ε = {show(gone.epsilon)}"
-    print_line(
-        f"{release} of {gone.dataset} is abandoned; "
-        + (
-            f"its charge of {cost} stays, because its noise may have been drawn"
-            if gone.charged
-            else f"no noise was drawn, and {cost} is refunded"
-        )
+    told = (
+        f"its charge of {cost} stays, because its noise may have been drawn"
+        if gone.charged
+        else f"no noise was drawn, and {cost} is refunded"
     )
+    row = {
+        "release": release,
+        "dataset": gone.dataset,
+        "epsilon": show(gone.epsilon),
+        "charged": gone.charged,
+    }
+    print_result(row, [f"{release} of {gone.dataset} is abandoned; {told}"], style, output)
 
 
 @command.command(name="backup")
 @click.argument("target")
 @_LEDGER
-def back_up(target: str, url: str | None) -> None:
+@format_options
+def back_up(target: str, url: str | None, style: str, output: str | None) -> None:
     """Copy the ledger to TARGET, a new file or the URL of an empty database, while jobs may continue.
 
     The copy is a ledger and holds no release keys. To restore, replace the ledger with it, or copy it back with this
@@ -189,34 +207,39 @@ def back_up(target: str, url: str | None) -> None:
     with Ledger(url) as ledger:
         counts = backup(ledger, target)
     what = ", ".join(f"{count} {table}" for table, count in counts.items())
-    print_line(f"copied {what} to {target.rpartition('@')[2]}")
+    target = target.rpartition("@")[2]
+    print_result({"target": target, **counts}, [f"copied {what} to {target}"], style, output)
 
 
 @command.command(name="recover")
 @click.argument("dataset")
 @_LEDGER
-def recover_lost(dataset: str, url: str | None) -> None:
+@format_options
+def recover_lost(dataset: str, url: str | None, style: str, output: str | None) -> None:
     """Charge what the rollback anchor recorded and a restored backup lacks."""
     with Ledger(url) as ledger:
         charged = recover(ledger, dataset)
-    if charged is None:
-        print_line(f"nothing of {dataset} is missing")
-        return
+    events = () if charged is None else charged.events
     costs = " and ".join(
         f"ε = {show(event.epsilon)}"
         + (f", δ = {show(event.delta)}" if event.delta else "")
         + ("" if event.relation == "user" else f" (for one {event.relation})")
-        for event in charged.events
+        for event in events
     )
-    print_line(f"{dataset} was charged {costs} for lost spending; releases can continue")
+    line = f"{dataset} was charged {costs} for lost spending; releases can continue"
+    lost = [{"epsilon": show(e.epsilon), "delta": show(e.delta), "relation": e.relation} for e in events]
+    lines = [f"nothing of {dataset} is missing" if charged is None else line]
+    print_result({"dataset": dataset, "charged": lost}, lines, style, output)
 
 
 @command.command(name="add-key")
 @_LEDGER
-def protect_with_key(url: str | None) -> None:
+@format_options
+def protect_with_key(url: str | None, style: str, output: str | None) -> None:
     """Protect a ledger with the wrapping key that is set now, once, after checking all of its rows."""
     done = add_key(url)
-    print_line(f"its MACs are {'now ' if done else 'already '}under this wrapping key")
+    lines = [f"its MACs are {'now ' if done else 'already '}under this wrapping key"]
+    print_result({"added": done}, lines, style, output)
 
 
 @command.command(name="seal", hidden=True)

@@ -13,7 +13,14 @@ import pyarrow as pa
 from hushgram.errors import ParameterError
 from hushgram.numbers import rational
 from hushgram.pipelines.planning import prediction_lines, rows_of
-from hushgram.pipelines.terminal import format_options, print_line, print_lines, print_note, print_table
+from hushgram.pipelines.terminal import (
+    format_options,
+    print_line,
+    print_lines,
+    print_note,
+    print_table,
+    refuse_existing,
+)
 
 if TYPE_CHECKING:
     from hushgram.planner import Population, Prediction
@@ -73,7 +80,6 @@ class _Size(click.ParamType[int]):
 )
 @click.option("--target", help='Solve for epsilon: --target "error 20 at count 200".')
 @click.option("--write", "written", help="Write a config with the recommended parameters.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
 @format_options
 def command(
     config: str | None,
@@ -86,7 +92,6 @@ def command(
     contributions: tuple[int, ...],
     target: str | None,
     written: str | None,
-    force: bool,
     style: str,
     output: str | None,
 ) -> None:
@@ -101,6 +106,8 @@ def command(
     from hushgram.planner import bound_of, settings, solve_epsilon
     from hushgram.sparse_histogram.params import ReleaseParams
 
+    if not click.get_current_context().params["force"]:
+        refuse_existing(written)
     wanted = None if target is None else _parsed(target)
     ending = Path(output or "").suffix.lower()
     if ending in (".png", ".pdf", ".jpg", ".jpeg"):
@@ -139,7 +146,7 @@ def command(
     if ending in (".html", ".svg"):
         assert output is not None
         made = make_plan_page if ending == ".html" else make_plan_chart
-        size = write_page(output, made(population, found, best, why), replace=force)
+        size = write_page(output, made(population, found, best, why), replace=True)
         _show(population, found, best, why)
         print_line(f"{'page' if ending == '.html' else 'picture'}       {output}, {size:,} bytes")
     elif style != "table" or output is not None:
@@ -154,7 +161,7 @@ def command(
     if written is not None:
         from hushgram.pipelines.planning import config_text
 
-        write_page(written, config_text(config, best.params), replace=force)
+        write_page(written, config_text(config, best.params), replace=True)
         print_note(f"config      {written}", style)
 
 

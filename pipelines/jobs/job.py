@@ -31,6 +31,7 @@ from hushgram.accounting import Event, Guarantee
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan, check_first_blocks
 from hushgram.inputs.key_lists import read_text_keys
+from hushgram.numbers import show
 from hushgram.pipelines.config.models import JobConfig
 from hushgram.sensitivity import PrivacyUnit
 
@@ -138,8 +139,18 @@ class Job(ABC, Generic[C]):
         return None
 
     def released(self, path: str) -> pa.Table:
-        """Return what was released, as rows."""
-        return pa.table({"path": [path]})
+        """Return what was released, as rows; by default path, size, guarantee and digest (as in the ledger)."""
+        return pa.Table.from_pylist([self.released_row(path)])
+
+    def released_row(self, path: str) -> dict[str, Any]:
+        """Return path, size, guarantee and digest of a released file or directory."""
+        from hushgram.pipelines.run.outputs import digest_of, size_of
+
+        loss = self.guarantee()
+        return {
+            "release": self.name, "path": path, "bytes": size_of(path), "epsilon": show(loss.epsilon),
+            "delta": show(loss.delta), "digest": digest_of(path),
+        }  # fmt: skip
 
     # Stages that jobs begin with
 
@@ -336,5 +347,5 @@ def heavy_domain(path: str, field: str) -> tuple[KeyDomain, NDArray[np.int64]]:
     values: NDArray[np.int64] = heavy.column("value").to_numpy()
     if "key" in heavy.column_names:
         return KeyDomain.of([str(key) for key in heavy.column("key").to_pylist()]), values
-    prints = heavy.column("fingerprint").to_numpy()
+    prints = np.array([int(text, 16) for text in heavy.column("fingerprint").to_pylist()], np.uint64)
     return KeyDomain.of_heavy(prints, sketch.plan.domain_bits or 64), values

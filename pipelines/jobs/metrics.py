@@ -174,9 +174,11 @@ class Metrics(Job[MetricsConfig]):
         yield "next", f"hushgram query {shlex.quote(f'{path}/{next(iter(self.metrics))}.sketch')} KEY"
 
     def released(self, path: str) -> pa.Table:
-        """Return where each metric is."""
-        names = list(self.metrics)
-        return pa.table({"metric": names, "path": [f"{path}/{name}.sketch" for name in names]})
+        """Return path, size and digest of each metric."""
+        rows = [{"metric": name, **self.released_row(f"{path}/{name}.sketch")} for name in self.metrics]
+        return pa.Table.from_pylist(rows).drop_columns(
+            ["epsilon", "delta"]
+        )  # which are of all metrics together
 
 
 def _listed_noise(params: ReleaseParams) -> str:

@@ -217,7 +217,7 @@ class RandomizedResponseJob(Job[ResponseConfig]):
     def closing_lines(self, path: str) -> Iterator[Line]:
         for row in self.released(path).to_pylist():
             low, high = row["low"], row["high"]
-            yield row["secret"], f"about {row['value']:,.0f} records ({low:,.0f} to {high:,.0f})"
+            yield row["secret"], f"about {row['estimate']:,.0f} records ({low:,.0f} to {high:,.0f})"
 
     def released(self, path: str) -> pa.Table:
         return ResponseTable.open(path).ask_all()

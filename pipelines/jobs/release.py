@@ -24,7 +24,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import pyarrow as pa
 from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 
 from hushgram.accounting import Event, Guarantee
@@ -406,12 +405,6 @@ class Release(Job[ReleaseConfig]):
         yield "next", f"hushgram query {quoted} KEY"
         yield "", f"hushgram heavy {quoted}"
         yield "", f"hushgram inspect {quoted}"
-
-    def released(self, path: str) -> pa.Table:
-        """Return the heavy keys."""
-        from hushgram.sketch.reader import Sketch
-
-        return Sketch.open(path).heavy()
 
 
 def named_line(sketch: Sketch) -> Line:

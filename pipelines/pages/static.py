@@ -80,7 +80,7 @@ def _heavy(sketch: Sketch) -> dict[str, Any]:
     table = table.slice(0, MAX_ROWS)
     values = table["value"].to_numpy().astype(np.float64)
     low, high = (table[name].to_numpy() if name in table.column_names else values for name in ("low", "high"))
-    keys = table["key"].to_pylist() if names else [f"{v:016x}" for v in table["fingerprint"].to_pylist()]
+    keys = table["key"].to_pylist() if names else table["fingerprint"].to_pylist()
     top = float(high.max()) if len(high) else 1.0
     shown = f"The {len(values):,} largest of {total:,}" if total > len(values) else f"All {total:,}"
     false = sketch.expected_false()

@@ -137,11 +137,11 @@ def run_job(
             if run.outcome is not None:
                 job_log.write("budget", run.outcome, level="warning")
             raise
-        if result is None:
-            return False
         if style != "table":
             print_table(job.released(config.output.path), style, output)
-        elif not quiet and log == "text":
+        if result is None:
+            return False
+        if style == "table" and not quiet and log == "text":
             lines, table = list(_closing_lines(job, result)), _closing_table(job)
             if table is not None and len(table) > _CLOSING_ROWS:
                 lines.append(("shown", f"the first {_CLOSING_ROWS} of {len(table):,} rows"))

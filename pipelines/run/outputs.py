@@ -181,6 +181,15 @@ def digest_of(path: str) -> str:
     return publishing.digest_files({name: functools.partial(_open, file) for name, file in files.items()})
 
 
+def size_of(path: str) -> int:
+    """Return the bytes of a file, or of all files of a directory."""
+    if "://" in path:
+        found = _systems().match([f"{path}/*", path])
+        return sum(file.size_in_bytes for match in found for file in match.metadata_list)
+    inside = Path(path).rglob("*") if os.path.isdir(path) else [Path(path)]
+    return sum(file.stat().st_size for file in inside if file.is_file())
+
+
 def _systems() -> Any:
     from apache_beam.io.filesystems import FileSystems
 

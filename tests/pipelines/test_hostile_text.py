@@ -285,7 +285,21 @@ def test_safe_csv_keeps_texts_from_being_formulas(start: str, sketch: Path, tmp_
     key, target = f"{start}cmd|' /C calc'!A0", tmp_path / "a.csv"
     for options, shown in (((), key), (("--safe-csv",), f"'{key}")):
         with pytest.raises(SystemExit) as ended:
-            main(["query", "-o", str(target), "--format", "csv", *options, str(sketch), "--", key, "/a-b"])
+            main(
+                [
+                    "query",
+                    "-o",
+                    str(target),
+                    "--force",
+                    "--format",
+                    "csv",
+                    *options,
+                    str(sketch),
+                    "--",
+                    key,
+                    "/a-b",
+                ]
+            )
         assert ended.value.code == 0
         found = pa.csv.read_csv(target, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
         assert found["key"].to_pylist() == [shown, "/a-b"]

@@ -78,7 +78,7 @@ def test_init_show_history(tmp_path: Path) -> None:
 def test_json_for_programs() -> None:
     call("init", "--dataset", "pageviews", "--epsilon", "3", "--delta", "1e-6", "--composition", "best")
     release("monday", *[Event("laplace", "0.1", details={"queries": "prefix"})] * 29)
-    [one] = json.loads(call("show", "--format", "json").output)
+    one = json.loads(call("show", "--format", "json").output)
     assert one == json.loads(call("show", "pageviews", "--format", "json").output)
     assert (one["basic_epsilon"], one["proof"], one["budget_epsilon"]) == ("2.9", "distributions", "3")
     assert 2.2 < float(one["spent_epsilon"]) < 2.4
@@ -86,7 +86,7 @@ def test_json_for_programs() -> None:
     assert one["kinds"] == {"laplace": {"events": 29, "epsilon": "2.9", "delta": "0"}}
     assert "people" not in call("show", "--format", "csv").output
     assert call("history", "pageviews", "--format", "csv").output.startswith('"release","attempt","job"')
-    [found] = json.loads(call("history", "pageviews", "--format", "json").output)
+    found = json.loads(call("history", "pageviews", "--format", "json").output)
     assert found["events"][0]["details"] == {"queries": "prefix"}
     assert found["events"][0]["meaning"] == "discrete Laplace on a vector of bounded L1 sensitivity"
     assert "secret" not in json.dumps(found)
@@ -264,7 +264,7 @@ def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None
     shown = call("show", "pageviews").output
     assert re.search(r"spent\s+0\s+0\s", shown)
     assert "separately, for one secret bit: ε = 2" in shown
-    [row] = json.loads(call("history", "pageviews", "--format", "json").output)
+    row = json.loads(call("history", "pageviews", "--format", "json").output)
     assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
         ("secret bit", "2"),
     ]

@@ -142,7 +142,7 @@ def test_total_heavy_inspect_verify(run):
     shown = run("inspect", PURE)[1]
     assert "4-differentially private" in shown
     assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 2
-    assert "complete and unaltered" in run("verify", TEXT)[1]
+    assert "complete and unaltered" in run("verify", TEXT)[2]
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def randomize(
 class ResponseEstimate:
     """An unbiased answer and an interval that holds with the stated confidence, whatever the secrets are."""
 
-    value: float
+    estimate: float
     low: float
     high: float
     confidence: float
@@ -174,7 +174,7 @@ def answer(
         queries: for how many queries it holds at once.
 
     >>> yes = np.ones(1000, dtype=bool)
-    >>> answer(yes, None, RandomizedResponseParams(30)).value.__round__(6)
+    >>> answer(yes, None, RandomizedResponseParams(30)).estimate.__round__(6)
     1000.0
     """
     bits = np.asarray(released, dtype=np.bool_)

@@ -158,7 +158,7 @@ class ResponseTable:
         """Ask for several secret bits (all by default), with the arguments of `ask`; return one row for each."""
         names = list(secrets or self.secrets)
         told = [self.ask(name, **how) for name in names]
-        columns = {field: [getattr(one, field) for one in told] for field in ("value", "low", "high")}
+        columns = {field: [getattr(one, field) for one in told] for field in ("estimate", "low", "high")}
         return pa.table({"secret": names, **columns})
 
     def _check_names(self, secret: str, columns: Sequence[str]) -> None:

@@ -76,7 +76,7 @@ def test_bits_are_where_the_format_says():
     sketch = hg.Sketch.open(home)
     body = json.loads((home / "manifest.json").read_text())
     raw = (home / "blocks-00000.bin").read_bytes()
-    f = int(sketch.heavy(all=True)["fingerprint"][0].as_py())
+    f = int(sketch.heavy(all=True)["fingerprint"][0].as_py(), 16)
     columns = list(zip(body["plan"]["layout"]["column_sizes"], body["seeds"], strict=True))
     index = (home / "blocks.index").read_bytes()
     assert len(index) == 40 * len(columns)  # each column is one block here

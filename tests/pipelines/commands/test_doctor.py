@@ -12,7 +12,7 @@ def test_this_machine_can_run_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HUSHGRAM_LEDGER", raising=False)
     result = CliRunner().invoke(doctor.command)
     assert result.exit_code == 0, result.output
-    assert "ok       apache-beam" in result.output
+    assert "ok      apache-beam" in result.output
     assert "HUSHGRAM_LEDGER is not set" in result.output
 
 

@@ -115,7 +115,7 @@ def test_tables_that_are_torn_or_foreign(table, tmp_path_factory):
 def test_array_answers_and_their_errors():
     params = RandomizedResponseParams(2)
     bits = np.array([True, False, True])
-    assert answer(bits, [0, 0, 0], params).value == 0
+    assert answer(bits, [0, 0, 0], params).estimate == 0
     told = answer(bits, None, params)
     assert (told.low, told.high) == (0.0, 3.0)  # cut to what is possible
     with pytest.raises(ParameterError, match="3 records but 2 weights"):
