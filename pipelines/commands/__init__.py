@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "EXAMPLES", "JOBS_WITH_MODULE"]
 
 #: command → its line in `hushgram --help`
 COMMANDS = {
+    "init": "Write a config for your files: four questions.",
     "query": "Estimate the counts of keys in a sketch.",
     "total": "Estimate the sum over many keys of a sketch.",
     "heavy": "List the heavy keys of a sketch.",
@@ -46,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "randomized-response ask": ('out/survey --secret smoker --where "age >= 30"',),
     "top": ("configs/top.yaml",),
     "metrics": ("configs/traffic.yaml --date yesterday --check", "configs/traffic.yaml --date yesterday"),
+    "init": ("data/pageviews/*.parquet", "access.log --yes --user ip --key path --every day --no-names"),
     "query": (
         "out/urls.sketch https://example.org/news/0 https://example.org/sport/1",
         "out/urls.sketch --keys-file pages.txt --format csv -o counts.csv",
