@@ -7,6 +7,7 @@ with a traceback.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import os
 import signal
@@ -43,6 +44,16 @@ class LazyGroup(click.Group):
         module = import_module(f"hushgram.pipelines.commands.{cmd_name.replace('-', '_')}")
         assert isinstance(module.command, click.Command)
         return _with_examples(module.command, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the command that was probably meant."""
+        known, name = self.list_commands(ctx), args[0] if args else ""
+        close = difflib.get_close_matches(name, known, n=1) if not name.startswith("-") else []
+        if close and name not in known:
+            ctx.fail(f"No such command {name!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them: help must not import Beam either."""

@@ -213,6 +213,17 @@ def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dic
 
 def _id_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.DataType:
     if pa.types.is_timestamp(kind) and name not in source.ids:
+        whole = [
+            e.text
+            for e in source.key_expressions.values()
+            for p in e.parts
+            if p.column == name and not p.steps
+        ]
+        if whole:
+            raise InputError(
+                f"{path}: column {name!r} is {kind}, and {whole[0]} would make nearly every record a key of its own; "
+                f"write {name} | truncate hour (or day, week)"
+            )
         return pa.string()  # truncated to an hour, a day or a week
     found = id_type(kind)
     if found is None:

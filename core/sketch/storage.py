@@ -148,12 +148,23 @@ class Storage:
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
-            raise FormatError(f"{path}: no such sketch directory")
+            raise FormatError(
+                f"{path}: is a file; give the directory of a sketch"
+                if path.exists()
+                else f"{path}: no such sketch directory"
+            )
         self.path = path
         try:
             self.manifest_content = _read(path / MANIFEST_NAME, most=LARGEST_MANIFEST)
         except FileNotFoundError:
-            raise FormatError(f"{path}: there is no {MANIFEST_NAME}; this is not a finished sketch") from None
+            inside = sorted(p.name for p in path.glob("*/") if (p / MANIFEST_NAME).is_file())
+            shown = f"{', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}"
+            hint = (
+                f"it holds sketches ({shown}): name one of them"
+                if inside
+                else "this is not a finished sketch"
+            )
+            raise FormatError(f"{path}: there is no {MANIFEST_NAME}; {hint}") from None
         self.manifest = Manifest.from_bytes(self.manifest_content, str(path / MANIFEST_NAME))
         for entry in self.manifest.files:
             os.close(self._open(entry))

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from hushgram.pipelines.commands.job import job_options, start
+from hushgram.pipelines.commands.job import JobCommand, job_options, start
 from hushgram.pipelines.terminal import print_table
 
 __all__ = ["command"]
 
 
-@click.command("answer")
+@click.command("answer", cls=JobCommand)
 @job_options
 @click.option(
     "--queries",

@@ -11,7 +11,7 @@ from hushgram.pipelines.jobs import JOBS
 from hushgram.pipelines.run.logs import log_options
 from hushgram.pipelines.terminal import format_options
 
-__all__ = ["job_command", "job_options", "start"]
+__all__ = ["JobCommand", "job_command", "job_options", "start"]
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -44,11 +44,28 @@ def job_options(command: C) -> C:
     return command
 
 
+class JobCommand(click.Command):
+    """A command with options of Beam, which come after ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say where the options of Beam belong."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as problem:
+            if problem.possibilities:
+                raise
+            problem.message = (  # type: ignore[misc]  # click declares it final
+                f"No such option {problem.option_name!r}. Options of Beam come last, after --, such as:"
+                f" hushgram {self.name} CONFIG -- {problem.option_name}=…"
+            )
+            raise
+
+
 def job_command(job: str, name: str | None = None) -> click.Command:
     """Return the command that runs a job, called `name` (by default as the job)."""
     text = f"{JOBS[job][1]}\n\nOptions after -- go to Beam, such as --runner=FlinkRunner --flink_master=host:8081."
 
-    @click.command(name or job, help=text)
+    @click.command(name or job, cls=JobCommand, help=text)
     @job_options
     def command(**options: Any) -> None:
         start(job, **options)

@@ -384,6 +384,11 @@ class JobConfig(Model):
         made = parse_key_expression(self.input.key)
         return self.input.user is None and made is not None and made.several
 
+    @property
+    def bounds_records(self) -> bool:
+        """Whether bounds on contributions concern single records too, since a record counts by a value."""
+        return getattr(self.input, "value", None) is not None
+
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.privacy.max_contributions is None and (self.input.user is not None or self.several_keys):
@@ -391,6 +396,18 @@ class JobConfig(Model):
             raise refuse(
                 ("privacy", "max_contributions"),
                 f"is missing; say how many {counted} may count, such as 8 (the noise grows with it)",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_someone(self) -> Self:
+        most = self.privacy.max_contributions
+        bounds = isinstance(most, int) and most > 1
+        if bounds and self.input.user is None and not self.several_keys and not self.bounds_records:
+            raise refuse(
+                ("privacy", "max_contributions"),
+                f"is {most}, but input.user names no column: add it to protect users, or leave max_contributions out "
+                "to protect each record by itself",
             )
         return self
 

@@ -61,6 +61,10 @@ class MetricsConfig(JobConfig):
     privacy: ReleasePrivacy
     each: dict[str, MetricConfig] = Field(description="the metrics by name, such as visits and bytes")
 
+    @property
+    def bounds_records(self) -> bool:
+        return any(metric.value is not None for metric in self.each.values())
+
     @cached_property
     def chosen(self) -> dict[str, Metric]:
         """Return every metric with its parameters; a mistake is placed where it was made."""

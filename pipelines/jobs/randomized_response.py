@@ -118,6 +118,10 @@ class ResponseConfig(JobConfig):
             return value
         return {name: {"column": held} if isinstance(held, str) else held for name, held in value.items()}
 
+    @property
+    def bounds_records(self) -> bool:
+        return True  # refused below, in its own words
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.privacy.delta:

@@ -338,6 +338,12 @@ class Release(Job[ReleaseConfig]):
         from hushgram.pipelines.planning import expected_lines
 
         yield from _choices(self.params)
+        if self.config.input.value is not None:
+            yield (
+                "values",
+                "from 0 on; records with a negative one, such as a refund, are rejected: release their amounts by a"
+                " second config, as positive numbers",
+            )
         yield from expected_lines(self.config, self.params, self.source.rows or None)
 
     def measure(self, options: PipelineOptions) -> Mapping[str, int]:
@@ -395,7 +401,17 @@ class Release(Job[ReleaseConfig]):
             yield named_line(sketch)
             if sketch.plan.layout is not None or sketch.plan.sizes.scale:
                 yield "released sizes", f"{sketch.sizes_in_words()} (may be published)"
-            yield "detection limit", sketch.detection_limit().sentence()
+            limit = sketch.detection_limit()
+            yield "detection limit", limit.sentence()
+            few = limit.keys is not None and limit.keys + limit.error < 1
+            if few or (
+                sketch.plan.sizes.scale and limit.count > sketch.plan.sizes.records * sketch.per_count
+            ):
+                yield (
+                    "warning",
+                    "the noise hides nearly every count of so little data: raise epsilon, lower max_contributions, or"
+                    " release more records together; hushgram plan CONFIG compares settings",
+                )
             if sketch.plan.totals is not None:
                 yield (
                     "contributions",

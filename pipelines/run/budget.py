@@ -202,8 +202,9 @@ class Run:
     def _refuse_existing(self) -> None:
         if self._output.exists():
             raise OutputError(
-                f"output {self._target} exists already and is not of this release; a release is never overwritten, "
-                "choose another output.path"
+                f"output {self._target} exists already and is not of this release; a release is never overwritten: "
+                "query it, remove it, or choose another output.path (with {date} for one per day); each run without a "
+                "ledger is a new release and costs its epsilon again"
             )
 
     def _begin(self) -> bool:

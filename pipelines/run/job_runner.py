@@ -15,13 +15,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
-from hushgram.pipelines.jobs import job_class
+from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.run.logs import JobLog, check_writable
 from hushgram.pipelines.terminal import EXACT, file_size, print_line, print_lines, print_table
@@ -41,6 +42,8 @@ __all__ = [
 # Released rows that the terminal shows.
 _CLOSING_ROWS = 20
 
+#: δ from which on a job warns: there are more users than its inverse nearly always
+LARGE_DELTA = Fraction(1, 10_000)
 #: Environment variable with the path of a file that contains a release key, for tests and recovery only.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
 
@@ -61,12 +64,28 @@ def load_job(
     name: str, config: str | Path, overrides: Iterable[str] = (), date: str | None = None
 ) -> Job[Any]:
     """Return the job `name` of a config file, after reading and checking all files that the config names."""
+    from hushgram.pipelines.config.document import ConfigError
     from hushgram.pipelines.config.models import load_config
 
     kind = job_class(name)
-    loaded = load_config(config, overrides, kind.Config, date)
+    try:
+        loaded = load_config(config, overrides, kind.Config, date)
+    except ConfigError as problem:
+        _name_other_job(name, kind.Config.NAME, config)
+        raise problem from None
     import_beam()
     return kind(loaded)
+
+
+def _name_other_job(name: str, field: str, config: str | Path) -> None:
+    """Raise ParameterError if a config that is not valid is one of another job: it has that job's name field."""
+    from hushgram.pipelines.config.document import read_document
+
+    data = read_document(config).data
+    other = next((job for job in JOBS if job != name and job.replace("-", "_") in data), None)
+    if field not in data and other is not None:
+        command = f"{other} randomize" if other == "randomized-response" else other
+        raise ParameterError(f"{config} is a config of another job; run hushgram {command} {config}")
 
 
 def import_beam() -> None:
@@ -278,6 +297,12 @@ def _job_lines(job: Job[Any]) -> Iterator[Line]:
     yield job.config.NAME.replace("_", " "), job.name
     yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"
     yield "budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)
+    if guarantee.delta > LARGE_DELTA:
+        yield (
+            "warning",
+            f"delta {show(guarantee.delta)} is large: a mechanism that publishes all records of one user in"
+            f" {float(1 / guarantee.delta):,.0f} satisfies it; choose it far below 1 / number of users, such as 1e-6",
+        )
     yield "output", job.config.output.path
     yield "workers", str(job.config.workers)
 
@@ -311,7 +336,10 @@ def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:
         kept = f"; see {job.config.input.rejected_records}" if job.config.input.rejected_records else ""
         yield "rejected", f"{exact['rejected']:,} records ({EXACT}): {listed}{kept}"
     yield from job.exact_lines(exact)
-    yield "guarantee", job.guarantee().sentence()
+    guarantee = job.guarantee()
+    yield "guarantee", guarantee.sentence()
+    if guarantee.delta > LARGE_DELTA:
+        yield "warning", f"delta {show(guarantee.delta)} is large; choose it far below 1 / number of users"
     yield "output", path
     if "://" in path:  # a remote result is copied before it is read
         return

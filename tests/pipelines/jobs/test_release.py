@@ -258,12 +258,11 @@ BUCKETS = ("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: 20, en
 def test_records_of_one_key_have_gaussian_buckets(home: Path, value: bool) -> None:
     """One key meets no other of its record in a bucket, so that nothing has to be kept apart."""
     pq.write_table(pa.table({"url": KEYS, "n": list(range(400))}), home / "in/a.parquet")
-    sums = (", noise: gaussian, max_value: 10, granularity: 1", "value: n") if value else ("", "")
-    result = call(
-        "urls.yaml",
-        *("--set", f"input={{path: in/*.parquet, key: url, {sums[1]}}}"),
-        *(BUCKETS[0], BUCKETS[1] % sums[0]),
-    )
+    more, column = (", max_value: 10, granularity: 1", "value: n") if value else ("", "")
+    privacy = BUCKETS[1] % f", noise: gaussian{more}"
+    if not value:  # where a record counts once
+        privacy = privacy.replace("max_contributions: 20, ", "")
+    result = call("urls.yaml", "--set", f"input={{path: in/*.parquet, key: url, {column}}}", "--set", privacy)
     assert result.exit_code == 0, result.exception
     sketch = Sketch.open("out/urls.sketch")
     assert sketch.guarantee.unit == "record"
