@@ -404,9 +404,8 @@ class Release(Job[ReleaseConfig]):
             limit = sketch.detection_limit()
             yield "detection limit", limit.sentence()
             few = limit.keys is not None and limit.keys + limit.error < 1
-            if few or (
-                sketch.plan.sizes.scale and limit.count > sketch.plan.sizes.records * sketch.per_count
-            ):
+            sizes, stated = sketch.plan.sizes, sketch.plan.params.expected_keys is not None
+            if few or ((sizes.scale or stated) and limit.count > sizes.records * sketch.per_count):
                 yield (
                     "warning",
                     "the noise hides nearly every count of so little data: raise epsilon, lower max_contributions, or"
