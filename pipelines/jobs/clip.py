@@ -102,24 +102,16 @@ class ClipConfig(JobConfig):
 
     def params(self, whole: bool) -> ClipParams:
         """Return the mechanism's parameters; `whole` says whether the column holds whole numbers."""
-        grid, split = self.grid, self.privacy.split
-        shares = {} if split is None else {"split": (split.bound, split.sum, split.count)}
-        granularity = (
-            (Fraction(1) if whole else Fraction(1, 100)) if grid.granularity is None else grid.granularity
-        )
+        granularity = self.grid.granularity
+        if granularity is None:
+            granularity = Fraction(1) if whole else Fraction(1, 100)
+        rest: dict[str, Any] = self.grid.model_dump(exclude={"kind", "granularity"})
+        if (split := self.privacy.split) is not None:
+            rest["split"] = (split.bound, split.sum, split.count)
         return ClipParams(
-            epsilon=self.privacy.epsilon,
-            max_contributions=self.privacy.contributions,
-            grid=grid.kind,
-            start=grid.start,
-            stop=grid.stop,
-            ratio=grid.ratio,
-            step=grid.step,
-            lower=grid.lower,
-            granularity=granularity,
-            threshold=grid.threshold,
-            **shares,
-        )
+            epsilon=self.privacy.epsilon, max_contributions=self.privacy.contributions, grid=self.grid.kind,
+            granularity=granularity, **rest,
+        )  # fmt: skip
 
 
 class ClipJob(Job[ClipConfig]):
