@@ -249,7 +249,7 @@ def release_histogram(
     if is_frame(keys) or key is not UNSTATED or count is not UNSTATED:
         keys, counts = columns_by_name("release_histogram", keys, counts, key=key, count=count)
     checked_params(params, "release_histogram")
-    if encoding_named(params.encoding).classes(params.noise, params.max_contributions) is not None:
+    if encoding_named(params.encoding).classes(params.cells_noise, params.max_contributions) is not None:
         raise ParameterError(
             f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
             " use release, or noise laplace"

@@ -52,6 +52,10 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ("exponential", 1): "selection of the largest by the exponential mechanism",
         ("laplace_noisy_max", 1): "selection of the largest after Laplace noise on every score",
         ("gaussian", 1): "discrete Gaussian on a vector of bounded L2 sensitivity",
+        (
+            "truncated_geometric",
+            1,
+        ): "truncated geometric on every count, kept from the optimal threshold on; one key per privacy unit",
         ("contributions", 1): "discrete Laplace on the number of users by what they contribute",
         (
             "weighted-selection",

@@ -16,7 +16,9 @@ column, and E ẑ_b = P(y ≥ b | x), so w·Σ_b ẑ_b has mean min(x, threshold
 the threshold: with v = x + Z and discrete Laplace Z, a function h of x has the unbiased estimate h(v) −
 κ·(h(v+1) − 2h(v) + h(v−1)), κ = t/(1 − t)². For h(x) = max(x − threshold, 0) that is v − threshold above the
 threshold, −κ at v = threshold, and 0 below, so it needs listed values only. The sum of both is exactly
-unbiased, the selection by the threshold included. Values at least SURE noise scales above the threshold
+unbiased, the selection by the threshold included. (For noise with mean μ and variance σ² of another law, v −
+threshold − μ above the threshold and −(σ² − μ² + μ)/2 at it are unbiased far above the threshold, and near it on
+average over x.) Values at least SURE noise scales above the threshold
 leave the bits out, since x is then above the threshold except with probability below e^−SURE: the bias that this
 adds is below 0.001 noise scales.
 
@@ -206,9 +208,10 @@ class AlpLikelihood(Likelihood):
         over = np.where(listed, values - threshold, 0).astype(np.float64)
         sure = listed & (over >= SURE * noise.scale)
         edge = listed & (over <= 0)
-        estimate += np.where(edge, -noise.variance / 2.0, over)
-        variance += np.where(listed, noise.variance + np.where(edge, noise.variance**2 / 4.0, 0.0), 0.0)
-        estimate = np.where(sure, np.where(listed, values, 0), estimate)
+        at_edge = (noise.variance - noise.mean**2 + noise.mean) / 2.0
+        estimate += np.where(edge, -at_edge, over - noise.mean * listed)
+        variance += np.where(listed, noise.variance + np.where(edge, at_edge**2, 0.0), 0.0)
+        estimate = np.where(sure, values - noise.mean, estimate)
         return estimate, np.where(sure, noise.variance, variance)
 
     # The columns as a whole -------------------------------------------------------------------------------

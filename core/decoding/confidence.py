@@ -72,7 +72,7 @@ class OutcomeTable:
         """Return (X, outcomes) probabilities for (X,) counts."""
         released, cuts = self.released, self.cuts.astype(np.float64)
         at = np.ceil(cuts - counts[:, None])
-        over, under = released.noise.tail(at), released.noise.tail(1.0 - at)  # P(Z ≥ at), P(Z < at)
+        over, under = released.noise.tail(at), released.noise.below(at)
         ranges = np.where(
             at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0)
         )  # (X, V)
@@ -123,7 +123,7 @@ class Confidence:
         low, high = edges[:-1], edges[1:] - 1
         if np.any(high > low):  # ranges of counts are judged by their middle, half a range away
             away = self.radius + np.array([0.0, noise.scale / (2.0 * FINE)])
-            miss *= min(1.0 - RANGES, float(np.divide(*noise.tail(away)[::-1])))
+            miss *= min(1.0 - RANGES, float(np.divide(*np.maximum(noise.tail(away)[::-1], 1e-300))))
         if zero:
             low, high = np.append(0, low), np.append(0, high)
         self.counts = counts = (low + high) / 2.0

@@ -87,9 +87,7 @@ class ReleasedNumbers:
 
     def hidden(self, counts: Floats) -> Floats:
         """Return P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
-        chance = self.noise.tail(
-            1.0 - np.ceil(self.threshold - counts)
-        )  # P(Z < c) = P(Z ≥ 1 − c), to all digits
+        chance = self.noise.below(np.ceil(self.threshold - counts))
         return chance if self.domain_size is not None else np.where(counts > 0, chance, 1.0)
 
     def value(self, values: Floats, counts: Floats) -> Floats:
@@ -173,7 +171,8 @@ class Likelihood(ABC):
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
         """Return unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
-        return values.astype(np.float64), np.full(len(values), self.released.noise.variance)
+        noise = self.released.noise
+        return values.astype(np.float64) - noise.mean, np.full(len(values), noise.variance)
 
     def far_symbol(self, values: Ints) -> Ints:
         """Return a usual symbol of keys with counts far above the threshold."""

@@ -199,7 +199,10 @@ class Listing:
         tally = np.bincount(np.clip(place[inside], 0, len(cuts) - 1), minlength=len(cuts))
         far = released.listed[~inside]
         return cls(
-            np.append(cuts, top + 1), tally.astype(np.int64), len(far), float(far.sum(dtype=np.float64))
+            np.append(cuts, top + 1),
+            tally.astype(np.int64),
+            len(far),
+            float((far - released.noise.mean).sum()),
         )
 
 

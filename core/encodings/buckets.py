@@ -260,6 +260,8 @@ class Buckets(Encoding):
 
     def read_layout(self, text: Mapping[str, Any]) -> BucketsLayout:
         noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsLayout")
+        if noise.cells:
+            raise ParameterError(f"BucketsLayout: noise {noise.name} is not one of buckets")
         if not noise.in_range(scale):
             raise ParameterError(
                 f"BucketsLayout: scale must be from {noise.min_scale} to {noise.max_scale}, got {show(scale)[:60]}"

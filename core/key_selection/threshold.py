@@ -14,6 +14,9 @@ and in every formula below.
   An absent key costs nothing, so eight keys of 1 can be worse than one key of 8. With g(c) = −ln(1 − P[Z ≥ τ − c]),
   which is convex (the distribution is log-concave), Σ g(c_j) is largest at one of three splits: all parts 1; as many
   L∞ as fit and the rest as one part; as many L∞ as fit and the rest as ones. A test enumerates all splits.
+* **δ > 0, C = 1.** The one key of a user is new or shared, and costs δ(τ) or δ of the noise, whichever is larger. Other
+  vectors with pure noise add their ε: with μ for them, a new key gives P(S) ≤ δ(τ) + e^μ·P'(S), and P'(S) ≤
+  e^μ/(1 − δ(τ))·P(S), so that P'(S) − e^ε·P(S) ≤ 1 − e^(ε−μ)·(1 − δ(τ)) ≤ δ(τ).
 * **δ > 0, Gaussian noise, L∞ = 1.** δ of the noise and δ(τ) need not be added: a key of a user is new or shared
   (`hushgram.key_selection.joint`, with p = P[Z < τ − 1]). Fewer keys are never worse, so of C keys each number of new
   ones is looked at. `joint_holds` is that privacy map; `calibrate` takes the lower τ of both.
@@ -138,15 +141,18 @@ def joint_holds(
 
     Args:
         threshold: τ.
-        noise: Gaussian noise; for any other one, and for L∞ above 1, the answer is no.
+        noise: any noise where C = 1 and other vectors have pure noise; else the answer is no but for Gaussian noise
+            and L∞ = 1.
         scales: of the noise on listed counts, and on other vectors of the same counts.
         epsilon: ε of all of them.
         delta: δ of all of them and of the threshold.
         sensitivity: of the counts.
     """
-    if noise.name != "gaussian" or sensitivity.max_per_key != 1 or min(scales) < 1:
-        return False
     if noise.privacy_map(scales, epsilon, sensitivity) > delta:  # no new key
+        return False
+    if sensitivity.l1 == 1 and (len(scales) == 1 or noise.cells == "laplace"):
+        return privacy_map(threshold, noise, scales[0], sensitivity) <= delta
+    if noise.name != "gaussian" or sensitivity.max_per_key != 1 or min(scales) < 1:
         return False
     most, passes = sensitivity.max_contributions, noise.tail(scales[0], threshold - 1)
     others = tuple(NoisyVector(scale, most, most) for scale in scales[1:])
@@ -175,7 +181,7 @@ def calibrate(
     of_noise, of_threshold = noise.split_delta(delta)
     scales = noise.scales(epsilons, of_noise, sensitivity)
     added = text_threshold(of_threshold, noise, scales[0], sensitivity)
-    if noise.name != "gaussian" or sensitivity.max_per_key != 1:
+    if noise.name == "laplace" or sensitivity.max_per_key != 1:
         return scales, added
     joint = noise.scales(epsilons, delta * _JOINT_NOISE, sensitivity)
     epsilon = sum(epsilons, Fraction(0))

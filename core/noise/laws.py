@@ -3,6 +3,7 @@
 ===========  =====================================================================================
 Laplace      P(Z = z) = (1 − t)/(1 + t)·t^|z|, t = e^(−1/scale)
 Gaussian     P(Z = z) ∝ exp(−z²/(2·scale²)) on the integers (Canonne, Kamath, Steinke 2020)
+table        P(Z = z) as listed, on finitely many integers; it need not be symmetric
 ===========  =====================================================================================
 
 A `Noise` gives its own (`Noise.law`). Nothing here is on the way to a release: there are the exact samplers and tails.
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 
-__all__ = ["GaussianLaw", "LaplaceLaw", "NoiseLaw"]
+__all__ = ["GaussianLaw", "LaplaceLaw", "NoiseLaw", "TableLaw"]
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +31,10 @@ _REACH = 38.0  # where a Gaussian's table ends, in scales: e^(−38²/2) is the 
 
 
 class NoiseLaw(ABC):
-    """Symmetric integer noise Z. Methods take arrays of whole numbers, as floats."""
+    """Integer noise Z, symmetric unless a law says otherwise. Methods take arrays of whole numbers, as floats."""
+
+    #: E Z
+    mean = 0.0
 
     def __init__(self, scale: float) -> None:
         if not 0.0 < scale < np.inf:
@@ -44,6 +48,10 @@ class NoiseLaw(ABC):
     @abstractmethod
     def tail(self, at: Floats) -> Floats:
         """Return P(Z ≥ at)."""
+
+    def below(self, at: Floats) -> Floats:
+        """Return P(Z < at), with all digits where it is small."""
+        return self.tail(1.0 - at)
 
     @property
     @abstractmethod
@@ -67,7 +75,9 @@ class NoiseLaw(ABC):
         """Return c(v) with E[c(x + Z)] = E[Z; x + Z ≥ cut] for every x: the mean bias of selecting by v ≥ cut."""
 
     def interval(self, level: float, terms: int = 1) -> float:
-        """Return the half-width of an interval that covers the sum of ``terms`` noises at ``level``, or more."""
+        """Return the half-width of an interval around its mean that covers the sum of ``terms`` noises at ``level``, or
+        more.
+        """
         if terms == 1:
             return float(self.radius(level))
         if terms >= _MANY:
@@ -182,3 +192,59 @@ class GaussianLaw(NoiseLaw):
 
     def log_moment(self, at: float) -> float:
         return 0.5 * (at * self.scale) ** 2  # at most that of the continuous Gaussian
+
+
+class TableLaw(NoiseLaw):
+    """Noise on the integers from ``first`` on, by tables of P(Z = z), P(Z ≥ z) and P(Z < z)."""
+
+    def __init__(self, scale: float, first: int, mass: Floats, tails: Floats, below: Floats) -> None:
+        super().__init__(scale)
+        self.values = first + np.arange(float(len(mass)))
+        self._mass, self._tails = np.append(mass, 0.0), np.append(tails, 0.0)
+        self._below = np.append(below, 1.0)
+        self.mean = float(mass @ self.values)
+
+    def _place(self, at: Floats) -> NDArray[np.int64]:
+        """Return the place of a number in the tables; numbers above all values have the last."""
+        return np.asarray(np.clip(at - self.values[0], 0, len(self.values)), np.int64)
+
+    def pmf(self, at: Floats) -> Floats:
+        return np.where(at < self.values[0], 0.0, self._mass[self._place(at)])
+
+    def tail(self, at: Floats) -> Floats:
+        return self._tails[self._place(at)]
+
+    def below(self, at: Floats) -> Floats:
+        return self._below[self._place(at)]
+
+    @cached_property
+    def variance(self) -> float:
+        return float(self._mass[:-1] @ (self.values - self.mean) ** 2)
+
+    def radius(self, level: float) -> int:
+        return int(self._within(0.0, level))
+
+    def interval(self, level: float, terms: int = 1) -> float:
+        return self._within(self.mean, level) if terms == 1 else super().interval(level, terms)
+
+    def _within(self, center: float, level: float) -> float:
+        """Return the smallest distance from ``center`` within which Z lies with probability ``level``."""
+        away = np.abs(self.values - center)
+        order = np.argsort(-away, kind="stable")
+        outside = np.cumsum(self._mass[order])  # from the farthest value on
+        return float(
+            away[order[min(int(np.searchsorted(outside, 1.0 - level, side="right")), len(order) - 1)]]
+        )
+
+    def wave(self, at: Floats) -> Floats:
+        raise ParameterError("NoiseLaw: this noise is on listed counts alone")  # E[e^(i·at·Z)] is not real
+
+    def selected(self, values: Floats, cut: int) -> Floats:
+        # Right far from the cut, and in the sum over all x: Σ_x E[Z − E Z; x + Z ≥ cut] = Var Z.
+        edge = np.where((values == cut) | (values == cut - 1), self.variance / 2.0, 0.0)
+        return np.asarray(edge + self.mean * (values >= cut))
+
+    def log_moment(self, at: float) -> float:
+        """Of Z − E Z, the larger one of both signs."""
+        turned = at * (self.values - self.mean)
+        return max(math.log(self._mass[:-1] @ np.exp(sign * turned)) for sign in (1.0, -1.0))

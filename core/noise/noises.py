@@ -1,7 +1,7 @@
 """The noises that can be added to counts: one module each, found by its name in configs and manifests.
 
-A noise is symmetric, log-concave and on the integers. Its module has one object `NOISE` of class `Noise`, and a new
-noise is that module and one line of `NOISES`.
+A noise is log-concave, on the integers and, but for those that are for one key per user, symmetric. Its module has
+one object `NOISE` of class `Noise`, and a new noise is that module and one line of `NOISES`.
 
 | symbol | meaning |
 |---|---|
@@ -30,7 +30,11 @@ from hushgram.sensitivity import Sensitivity
 __all__ = ["NOISES", "Noise", "noise_of"]
 
 #: The name of each noise and the module that defines it.
-NOISES = {"laplace": "hushgram.noise.laplace", "gaussian": "hushgram.noise.gaussian"}
+NOISES = {
+    "laplace": "hushgram.noise.laplace",
+    "gaussian": "hushgram.noise.gaussian",
+    "truncated_geometric": "hushgram.noise.truncated_geometric",
+}
 
 
 class Noise(ABC):
@@ -38,6 +42,10 @@ class Noise(ABC):
 
     #: the name in configs and manifests
     name: str
+    #: the noise of an encoding's cells beside it, by name; empty where it is the same
+    cells = ""
+    #: whether it is for key selection where a user adds 1 to one key, and for nothing else
+    one_key = False
     #: how two vectors may divide their ε, by the share of the first: the choices of `split: auto`
     shares: tuple[Fraction, ...]
     #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
@@ -45,6 +53,15 @@ class Noise(ABC):
     #: the largest scale that samplers and tails take, and one below any that an ε of at most 100 asks for
     max_scale = 1 << 34
     min_scale = Fraction(1, 256)
+
+    @property
+    def title(self) -> str:
+        """Return the name in texts."""
+        return f"discrete {self.name.capitalize()}"
+
+    def with_delta(self, delta: Fraction) -> Noise:
+        """Return the noise for a release of this δ, where its distribution depends on it."""
+        return self
 
     @abstractmethod
     def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
@@ -92,8 +109,8 @@ class Noise(ABC):
 
 
 @cache
-def noise_of(name: str) -> Noise:
-    """Return the noise of this name.
+def noise_of(name: str, delta: Fraction = Fraction(0)) -> Noise:
+    """Return the noise of this name, for a release of this δ.
 
     >>> noise_of("laplace").name
     'laplace'
@@ -101,4 +118,4 @@ def noise_of(name: str) -> Noise:
     if name not in NOISES:
         raise ParameterError(f"noise {str(name)[:40]!r} is not known here; {', '.join(NOISES)} are")
     found: Noise = import_module(NOISES[name]).NOISE
-    return found
+    return found.with_delta(delta)

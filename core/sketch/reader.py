@@ -455,7 +455,7 @@ class Sketch:
     ) -> list[NDArray[Any]]:
         """Return estimates from listed values alone; a key that is not listed is below the threshold, or not public."""
         half, plan = self._noise.interval(level), self.plan
-        estimate = np.where(listed, values.astype(np.float64), np.nan)
+        estimate = np.where(listed, values - self._noise.mean, np.nan)
         low, high = np.maximum(estimate - half, 0.0), np.maximum(estimate + half, 0.0)
         if estimator != "unbiased":
             estimate = np.maximum(estimate, 0.0)
@@ -468,7 +468,8 @@ class Sketch:
         return [estimate, low, high, high - low <= estimate, low > 0.0, source]
 
     def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
-        middle, half = float(values.sum()), self._noise.interval(level, max(len(values), 1))
+        half = self._noise.interval(level, max(len(values), 1))
+        middle = float(values.sum()) - len(values) * self._noise.mean
         return middle, middle - half, middle + half
 
     def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -477,7 +478,8 @@ class Sketch:
         if self.plan.layout is None or not self._joint:
             check_among(max(len(values), 1), level)
             half = self._noise.interval(1.0 - (1.0 - level) / max(len(values), 1))
-            return values - half, values + half, self._real_listed(values)
+            middle = values - self._noise.mean
+            return middle - half, middle + half, self._real_listed(values)
         found = self.plan.layout.look_up(prints, self.manifest.seeds, self._storage.block)
         low, high = self.decoder.listed(found, values, level)
         return low, high, self.decoder.real(found, values, np.ones(len(prints), np.bool_))

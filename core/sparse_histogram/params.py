@@ -133,7 +133,7 @@ class ReleaseParams:
             encoding: how counts of keys that are not selected are released, by name (`hushgram.encodings`), or "none"
                 for selected keys alone. By default "buckets" with weighted key selection, else "alp".
             noise: the noise on counts; "auto" is the one that lists more keys (for public keys, that of smaller
-                variance), from these parameters alone.
+                variance), from these parameters alone. "truncated_geometric" is for max_contributions 1.
             fit_split: whether the plan divides what sizing leaves of ε.
             already_released: for parameters that a sketch states: whether a release with them could end is no question.
             choose_contributions: whether C is yet to be chosen from the data.
@@ -367,13 +367,16 @@ class ReleaseParams:
         if not params.delta:
             return params
         noise = getattr(params, "_given", {}).get("noise", params.noise)
+        if noise != "auto" and noise_of(noise).one_key:
+            raise ParameterError(
+                f"{caller}: noise {noise} is for key selection, not for public keys; set it to auto"
+            )
         params = params._changed(
             split=Split(Fraction(0), params.epsilon, Fraction(0)),
             encoding=NO_ENCODING.name,
             expected_records=None,
             expected_keys=None,
             fit_split=False,
-            noise=noise,
         )
         params._put(noise=params._smaller_noise() if noise == "auto" else noise)
         params._check_noise()
@@ -424,7 +427,7 @@ class ReleaseParams:
     @property
     def sensitivity(self) -> Sensitivity:
         """Return how far one user moves the counts, which the noise is calibrated for."""
-        classes = encoding_named(self.encoding).classes(self.noise, self.max_contributions) or 0
+        classes = encoding_named(self.encoding).classes(self.cells_noise, self.max_contributions) or 0
         return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
 
     @property
@@ -499,6 +502,11 @@ class ReleaseParams:
         return params
 
     @property
+    def cells_noise(self) -> str:
+        """Return the name of the noise on the cells of an encoding."""
+        return noise_of(self.noise).cells or self.noise
+
+    @property
     def choices(self) -> tuple[int, ...]:
         """Return the values of C of which one is chosen from the data, or was; none where it was stated."""
         return tuple(c for c in GRID if c >= self.max_per_key) if self.split.contributions else ()
@@ -520,11 +528,14 @@ class ReleaseParams:
         bounds = Sensitivity(max(most, self.max_per_key), self.max_per_key)
         thresholds = {}
         for name in NOISES:
-            noise = noise_of(name)
+            noise = noise_of(name, self.delta)
+            if noise.one_key and bounds.l1 != 1:
+                continue
             scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], bounds)
             if max(scales) <= noise.max_scale:
                 thresholds[name] = calibrate(noise, self.noisy_parts, self.delta, bounds)[1]
-        return min(thresholds, key=lambda name: thresholds[name])
+        # Of equal thresholds that of the noise for one key per user lists more keys: no other is listed more often.
+        return min(thresholds, key=lambda name: (thresholds[name], not noise_of(name).one_key))
 
     def _smaller_noise(self) -> str:
         """Return the noise with the smaller variance on all of ε and δ, for public keys."""
@@ -532,12 +543,17 @@ class ReleaseParams:
         for name in NOISES:
             noise = noise_of(name)
             (scale,) = noise.scales((self.epsilon,), self.delta, self.sensitivity)
-            if scale <= noise.max_scale:
+            if scale <= noise.max_scale and not noise.one_key:
                 variances[name] = noise.variance(scale)
         return min(variances, key=lambda name: variances[name])
 
     def _check_noise(self) -> None:
         noise = noise_of(self.noise)
+        if noise.one_key and self.max_contributions != 1:
+            raise ParameterError(
+                f"{_OWNER}: noise {self.noise} is for max_contributions 1, got {self.max_contributions}; set noise to"
+                " auto"
+            )
         if self.delta == 0 and self.noise != "laplace":
             raise ParameterError(
                 f"{_OWNER}: noise {self.noise} needs delta above 0; set delta, or noise to laplace"

@@ -76,7 +76,7 @@ class Plan:
     @property
     def noise(self) -> Noise:
         """Return the noise on the counts of listed keys."""
-        return noise_of(self.noise_name)
+        return noise_of(self.noise_name, self.params.delta)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -143,7 +143,8 @@ class Plan:
             )
         params = ReleaseParams.from_dict(text["params"])
         scale = rational(text["scale"], "scale", "Plan")
-        noise, part = noise_of(text["noise"]), params.split.threshold if selection.selects else params.epsilon
+        noise = noise_of(text["noise"], params.delta)
+        part = params.split.threshold if selection.selects else params.epsilon
         plausible = (
             noise.in_range(scale)
             if selection is WEIGHTS
@@ -210,7 +211,7 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     selection = _selection(params)
     scale, of_layout = _scales(params)
-    domain_bits, heavy_from = selection.threshold(params, keys, noise_of(params.noise), scale)
+    domain_bits, heavy_from = selection.threshold(params, keys, noise_of(params.noise, params.delta), scale)
     spec = _layout_spec(params, sizes, keys, heavy_from, of_layout)
     layout = _encoding(params).plan(spec) if params.encodes else None
     rounds = params.gaussian.selection if params.weighted else None
@@ -233,7 +234,9 @@ def make_public_plan(params: ReleaseParams, keys: int, unit: PrivacyUnit = "user
     """Return the plan for public keys: all of ε and δ goes to noise on every one of them; nothing is encoded."""
     params = params.for_public_keys("ReleaseParams")
     sizes = Sizes(0, keys, (), Fraction(0))
-    (scale,) = noise_of(params.noise).scales((params.epsilon,), params.delta, params.sensitivity)
+    (scale,) = noise_of(params.noise, params.delta).scales(
+        (params.epsilon,), params.delta, params.sensitivity
+    )
     return Plan(params, sizes, keys, PUBLIC_KEYS, None, 0, scale, params.noise, None, unit)
 
 
@@ -243,7 +246,7 @@ def check_params(params: ReleaseParams) -> None:
         for chosen in (max(GRID[0], params.max_per_key), MAX_CHOICE):
             params.with_contributions(chosen).check()
         return
-    noise = noise_of(params.noise)
+    noise = noise_of(params.noise, params.delta)
     for each in params.fitted:  # any of these may be chosen, when nothing may be refused any more
         if not params.weighted and params.fit_split:
             each.check()
@@ -277,7 +280,7 @@ def _scales(params: ReleaseParams) -> tuple[Fraction, Fraction | None]:
     """Return the scales of the noise of listed keys, and of the cells of an encoding that has the same noise."""
     if params.weighted:
         return params.gaussian.counts_scale, params.gaussian.encoding_scale
-    noise = noise_of(params.noise)
+    noise = noise_of(params.noise, params.delta)
     if params.delta:
         (listed, *encoded), _ = threshold.calibrate(
             noise, params.noisy_parts, params.delta, params.sensitivity
@@ -289,7 +292,7 @@ def _scales(params: ReleaseParams) -> tuple[Fraction, Fraction | None]:
 
 def listed_variance(params: ReleaseParams) -> Fraction:
     """Return the variance of the noise on a listed count."""
-    return noise_of(params.noise).variance(_scales(params)[0])
+    return noise_of(params.noise, params.delta).variance(_scales(params)[0])
 
 
 def _layout_spec(
@@ -300,7 +303,7 @@ def _layout_spec(
         delta=Fraction(0),
         max_contributions=params.max_contributions,
         max_per_key=params.max_per_key,
-        noise=params.noise,
+        noise=params.cells_noise,
         scale=scale,
         threshold=heavy_from,
         keys=keys,

@@ -38,7 +38,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)),
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
         ("named keys" if plan.selection.texts else "heavy keys", _heavy_keys(opened)),
-        ("noise", f"discrete {plan.noise.name.capitalize()} of scale {scale} on each of them"),
+        ("noise", f"{plan.noise.title} of scale {scale} on each of them"),
         ("encoding", plan.layout.describe() if plan.layout else "none: nothing is released of other keys"),
         ("released sizes", opened.sizes_in_words()),
         ("detection limit", opened.detection_limit().sentence()),

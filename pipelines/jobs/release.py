@@ -105,7 +105,8 @@ class ReleasePrivacy(PrivacyConfig):
         description="how all other keys are released: alp, buckets, or none for selected keys alone",
     )
     noise: str | None = Field(
-        default=None, description="noise on counts: auto (the one that lists more keys), laplace, gaussian"
+        default=None,
+        description="noise on counts: auto (the one that lists more keys), laplace, gaussian, truncated_geometric",
     )
     alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
     split: Annotated[dict[str, Exact] | None, _OR_AUTO, _AS_IT_IS] = Field(

@@ -91,7 +91,7 @@ CHOICES: dict[str, Any] = {
     "max_per_key": (1, 1, 2, 3),
     "encoding": ("alp", "buckets", "none"),
     "max_keys_selection": (1, 2, 3, 100),
-    "noise": ("auto", "laplace", "gaussian"),
+    "noise": ("auto", "laplace", "gaussian", "truncated_geometric"),
     "alpha": (1, 3),
     "bits_per_key": (4, 8),
     "domain_bits": (8, 10, 16, 64),

@@ -38,6 +38,7 @@ from tests.privacy import (
     test_selection,
     test_svt_enumeration,
     test_threshold,
+    test_truncated_geometric,
 )
 from tests.privacy.svt_exact import Laplace
 
@@ -110,6 +111,23 @@ def _threshold_text() -> Iterator[Row]:
         bound = threshold.text_threshold(delta, gaussian.NOISE, scale, bounds)
         found = test_threshold.gaussian_delta_by_enumeration(bound, float(scale), most, most_per_key)
         yield Row(f"Gaussian, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
+
+
+@audit(
+    "Truncated geometric noise and its threshold, one key per user",
+    "noise:truncated_geometric",
+    "event:truncated_geometric",
+)
+def _truncated_geometric() -> Iterator[Row]:
+    import mpmath
+
+    with mpmath.workdps(test_truncated_geometric.EXACT):
+        for case in test_truncated_geometric.CASES:
+            noise, epsilon, delta, bound = test_truncated_geometric.made(*case)
+            mass = test_truncated_geometric.law(noise, epsilon)
+            found = test_truncated_geometric.worst_delta(mass, bound, epsilon)
+            told = f"ε = {case[0]}, τ = {bound}, {len(mass)} values"
+            yield Row(told, float(epsilon), float(epsilon), float(delta), float(found))
 
 
 @audit("Key selection by weights, one round and two", "event:weighted-selection")

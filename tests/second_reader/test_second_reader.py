@@ -75,7 +75,7 @@ def random_sketch(seed: int, path: Path) -> None:
     most = rng.choice([1, 2, 5])
     asked: dict[str, Any] = {"delta": delta, "max_contributions": most, "encoding": encoding}
     if delta != "0":
-        asked["noise"] = rng.choice(["auto", "laplace", "gaussian"])
+        asked["noise"] = rng.choice(["auto", "laplace", "gaussian", *["truncated_geometric"] * (most == 1)])
         asked["max_keys_selection"] = rng.choice([1, 8, 30])
     more: dict[str, Any] = {}
     if rng.random() < 0.25:  # sums of values
