@@ -363,7 +363,8 @@ def release_events(
 
 def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fraction] | None:
     """Return ρ and δ_ρ of the noisy counts of a release and its thresholds (`Event.concentrated`); None where noise
-    scales follow from released sizes, or keys are told apart by fingerprints, where all of C may meet in one count.
+    scales follow from released sizes, keys are told apart by fingerprints, where all of C may meet in one count, or
+    the noise is another one: bounded noise has no ρ.
 
     A vector with discrete Gaussian noise has ρ = Δ²/2σ². So has one with discrete Laplace noise of scale σ: a part x of
     the shift has pure loss x/σ, hence ρ = x²/2σ², and parts are independent. Let π be the chance that a new key, which
@@ -371,6 +372,8 @@ def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fract
     no new key is named is that of the noisy vectors on the other keys (given the noise of the new ones, and so on
     average: x ↦ x^(1 − α) is convex), so Rényi divergence grows by ln 1/(1 − π) ≤ π/(1 − π), which is added to ρ.
     """
+    if params.noise not in ("laplace", "gaussian"):
+        return None
     noise, sensitivity = noise_of(params.noise), params.sensitivity
     if public:
         return _rho(sensitivity, *noise.scales((params.epsilon,), params.delta, sensitivity)), Fraction(0)

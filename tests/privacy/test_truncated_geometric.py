@@ -18,7 +18,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.intervals import enclose
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.plan import make_plan
+from hushgram.sparse_histogram.plan import make_plan, release_events
 from hushgram.sparse_histogram.sizing import Sizes
 from tests.statistics import fits
 
@@ -253,6 +253,7 @@ def test_parameters() -> None:
         assert plan.threshold < less.threshold
         assert type(plan).from_dict(plan.to_dict()).to_dict() == plan.to_dict()
         assert {event.kind for event in plan.events()} <= {"truncated_geometric", "alp", "sizing"}
+        assert release_events(params, "user", charged=True) == plan.events()  # no ρ: the noise is bounded
     with pytest.raises(ParameterError, match="is for max_contributions 1, got 2"):
         hg.ReleaseParams(**{**given, "max_contributions": 2}, noise="truncated_geometric")
     with pytest.raises(ParameterError, match="needs delta above 0"):
