@@ -6,7 +6,8 @@ Mid: (stream, (sequence numbers, exact answers)): exact and private. Your own pi
 Out: (stream, `StreamAnswers`): outcome (⊤ 1, ⊥ 0, halted −1), gap and value of each sequence number; public.
 
 Each worker counts its parts into vectors of whole numbers (`QueryPlan`), vectors are summed, and the answers are read
-from the sum: one pass over the data however many queries there are.
+from the sum: one pass over the data however many queries there are. `AskQueries` takes the queries as a collection
+instead, which may be unbounded.
 
 Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
 yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data
@@ -44,12 +45,13 @@ from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.mechanism import Answer, run_batch
 from hushgram.mechanisms.svt.online import StreamState, advance, begin, recall
 from hushgram.mechanisms.svt.params import SvtParams
+from hushgram.mechanisms.svt.queries import Query, check_stream, parse_query
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import show
 from hushgram.sensitivity import Exact, ExactVector, PrivacyUnit, Sensitivity
 from hushgram.transforms.shuffle.combining import DigestAll, OneWindow, SumParts
 
-__all__ = ["RECORD", "AnswerQueries", "PackRecords", "SparseVector", "StreamAnswers"]
+__all__ = ["RECORD", "AnswerQueries", "AskQueries", "PackRecords", "SparseVector", "StreamAnswers"]
 
 #: The column in which packed records travel to the bounding stage.
 RECORD = "record"
@@ -127,6 +129,79 @@ def _count_part(part: Histogram, plan: QueryPlan, form: str) -> ExactVector:
     elif len(part):
         plan.add_records(counted, unpack_records(part.texts, plan.record_schema), part.counts)
     return ExactVector(counted, part.sensitivity)
+
+
+class AskQueries(beam.PTransform):
+    """{"queries": (stream, query), "keys": parts, "records": parts} → (stream, (sequence numbers, exact answers)).
+
+    A query has the fields of a line in a file of queries, with its sequence number in "seq". The data are bounded, and
+    every worker holds all of their parts; the queries may be unbounded. Bounded ones are counted in one pass, unbounded
+    ones as they come. Either of "keys" and "records" may be left out where no query
+    needs it.
+
+    Args:
+        schema: the columns that queries may name: those that records were packed with (`PackRecords`).
+        key: the column of keys.
+    """
+
+    def __init__(self, schema: pa.Schema, key: str) -> None:
+        super().__init__()
+        self._schema, self._key = schema, key
+
+    def expand(self, given: Mapping[str, Any]) -> Any:
+        queries = given["queries"] | "AllTime" >> OneWindow()
+        if queries.is_bounded:
+            asked = queries | "Gather" >> beam.GroupByKey()
+        else:
+            asked = queries | "OneByOne" >> beam.MapTuple(lambda stream, query: (stream, [query]))
+        parts = [
+            beam.pvalue.AsList(given[name] | f"All{name.title()}" >> OneWindow()) if name in given else None
+            for name in ("keys", "records")
+        ]
+        return asked | "Count" >> beam.ParDo(_CountQueries(self._schema, self._key), *parts)
+
+
+class _CountQueries(beam.DoFn):
+    """Queries of a stream → their exact answers."""
+
+    def __init__(self, schema: pa.Schema, key: str) -> None:
+        self._schema, self._key = schema, key
+        self._rows: list[pa.Table] | None = None  # the data do not change, so their rows are read once
+
+    def process(
+        self,
+        element: tuple[str, Iterable[Mapping[str, Any]]],
+        keys: list[Histogram] | None,
+        records: list[Histogram] | None,
+    ) -> Iterator[tuple[str, tuple[I64, ExactVector]]]:
+        stream, asked = element
+        queries = check_stream((_numbered(query, stream) for query in asked), f"stream {stream}")
+        plan = QueryPlan(queries, self._schema, self._key)
+        for name, needed, parts in (
+            ("keys", plan.reads_keys, keys),
+            ("records", plan.reads_records, records),
+        ):
+            if needed and parts is None:
+                raise ParameterError(f"AskQueries: stream {stream} asks for {name}, and no {name} were given")
+        counted = plan.zeros()
+        for part in keys or ():
+            plan.add_keys(counted, part)
+        if plan.reads_records and records:
+            if self._rows is None:
+                self._rows = [unpack_records(part.texts, self._schema) for part in records]
+            for rows, part in zip(self._rows, records, strict=True):
+                plan.add_records(counted, rows, part.counts)
+        total = ExactVector(counted, Exact.shared([*(keys or ()), *(records or ())]))
+        numbers = np.array([query.sequence for query in queries], dtype=np.int64)
+        yield stream, (numbers, plan.answers(total, [len(queries)])[0])
+
+
+def _numbered(query: Mapping[str, Any], stream: str) -> Query:
+    if "seq" not in query:
+        raise ParameterError(
+            f"AskQueries: a query of stream {stream} has no seq; a collection has no order, so number them from 0"
+        )
+    return parse_query(query, 0, f"stream {stream}, query {query['seq']}")
 
 
 class StreamAnswers(NamedTuple):
