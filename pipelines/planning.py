@@ -82,27 +82,35 @@ def population_of(
 
 
 def plan_settings(
-    tried: Sequence[ReleaseParams], population: Population
+    tried: Sequence[ReleaseParams], population: Population, *, careful: bool = True
 ) -> tuple[list[Prediction], Prediction, str]:
-    """Return a prediction of each setting, the recommended one (predicted with more samples), and why."""
+    """Return a prediction of each setting, the recommended one, and why.
+
+    Where `careful`, the recommended setting is predicted again, from more releases of more keys.
+    """
     if not any(map(is_simulated, tried)):
         found = [predict(params, population) for params in tried]
         return found, *recommend(found)
     workers = min(os.cpu_count() or 1, _RELEASES)
-    if workers == 1:
-        return _planned(tried, population, map)
+    if workers == 1 or (not careful and len(tried) <= 2):  # a second process takes as long to start
+        return _planned(tried, population, map, careful)
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            return _planned(tried, population, pool.map)
+            return _planned(tried, population, pool.map, careful)
     except (OSError, BrokenProcessPool):  # no second process can be had here: slower, and the same
-        return _planned(tried, population, map)
+        return _planned(tried, population, map, careful)
 
 
 def _planned(
-    tried: Sequence[ReleaseParams], population: Population, run: Callable[..., Iterator[Prediction]]
+    tried: Sequence[ReleaseParams],
+    population: Population,
+    run: Callable[..., Iterator[Prediction]],
+    careful: bool,
 ) -> tuple[list[Prediction], Prediction, str]:
     found = list(run(partial(predict, population=population), tried))
     best, why = recommend(found)
+    if not careful:
+        return found, best, why
     again = partial(_carefully, best.params, population)
     sharp = average([*run(again, range(_RELEASES))])
     return [sharp if one is best else one for one in found], sharp, why

@@ -12,6 +12,7 @@ line or reverse the text direction. JSON, CSV and Parquet preserve values exactl
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -19,7 +20,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
     "keys_options", "odd_keys", "print_line", "print_lines", "print_note", "print_records", "print_result",
-    "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "warn_about_keys",
-    "write_output",
+    "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "status",
+    "warn_about_keys", "write_output",
 ]  # fmt: skip
 
 #: Marks numbers on the operator's terminal that are not differentially private.
@@ -79,6 +80,19 @@ def file_size(size: int) -> str:
         return f"{size} bytes"
     power = min((len(str(size)) - 1) // 3, 5)
     return f"{size / 1000**power:,.1f} {' kMGTP'[power]}B"
+
+
+@contextlib.contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show on a terminal what is being waited for, and remove it afterwards."""
+    shown = sys.stderr.isatty()
+    if shown:
+        click.echo(printable(text), nl=False, err=True)
+    try:
+        yield
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

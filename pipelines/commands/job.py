@@ -9,7 +9,7 @@ import click
 
 from hushgram.pipelines.jobs import JOBS
 from hushgram.pipelines.run.logs import log_options
-from hushgram.pipelines.terminal import format_options
+from hushgram.pipelines.terminal import format_options, status
 
 __all__ = ["JobCommand", "job_command", "job_options", "start"]
 
@@ -86,8 +86,6 @@ def start(
     **how: Any,
 ) -> None:
     """Load a job from a config, then check or run it, for one date or for many."""
-    from hushgram.pipelines.run.job_runner import check_job, load_job, run_job
-
     if first is not None or last is not None:
         from hushgram.pipelines.run.backfill import backfill
 
@@ -95,7 +93,10 @@ def start(
             raise click.UsageError("give --date for one release, or --from and --to for several")
         backfill(job, config, overrides, first, last, beam_options, check=check, **how)
         return
-    loaded = load_job(job, config, overrides, date)
+    with status(f"reading {config} and loading Beam …"):
+        from hushgram.pipelines.run.job_runner import check_job, load_job, run_job
+
+        loaded = load_job(job, config, overrides, date)
     if check:
         check_job(loaded, beam_options, style=how["style"], output=how["output"], metrics=how["metrics"])
     else:

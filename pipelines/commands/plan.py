@@ -20,6 +20,7 @@ from hushgram.pipelines.terminal import (
     print_note,
     print_table,
     refuse_existing,
+    status,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ class _Size(click.ParamType[int]):
 )
 @click.option("--target", help='Solve for epsilon: --target "error 20 at count 200".')
 @click.option("--write", "written", help="Write a config with the recommended parameters.")
+@click.option(
+    "--careful", is_flag=True, help="Simulate what is recommended on more releases: slower, steadier."
+)
 @format_options
 def command(
     config: str | None,
@@ -92,6 +96,7 @@ def command(
     contributions: tuple[int, ...],
     target: str | None,
     written: str | None,
+    careful: bool,
     style: str,
     output: str | None,
 ) -> None:
@@ -141,8 +146,10 @@ def command(
     if base and not contributions:
         most = (bound_of(base),)
     base = base or ReleaseParams(epsilon=tried[0], delta=delta, max_contributions=most[0])
-    found, best, why = plan_settings(settings(base, most, tried), population)
-    reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
+    choices = settings(base, most, tried)
+    with status(f"simulating {len(choices)} settings …"):
+        found, best, why = plan_settings(choices, population, careful=careful)
+        reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
     if ending in (".html", ".svg"):
         assert output is not None
         made = make_plan_page if ending == ".html" else make_plan_chart

@@ -25,7 +25,7 @@ from hushgram.numbers import show
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.run.logs import JobLog, check_writable
-from hushgram.pipelines.terminal import EXACT, file_size, print_line, print_lines, print_table
+from hushgram.pipelines.terminal import EXACT, file_size, print_line, print_lines, print_table, status
 from hushgram.publishing import temporary_files_of_a_run
 
 if TYPE_CHECKING:
@@ -120,12 +120,13 @@ def check_job(
     check_writable("--metrics", metrics)
     check_writable("--output", output)
     with temporary_files_of_a_run():
-        options = pipeline_options(list(beam_options), job.config.workers)
-        ledger = open_job_budget(job).preflight()
-        job.open_inputs()
-        job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
-        exact = job.exact_lines(job.measure(options))
-        lines = [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
+        with status("opening the inputs and predicting the error …"):
+            options = pipeline_options(list(beam_options), job.config.workers)
+            ledger = open_job_budget(job).preflight()
+            job.open_inputs()
+            job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
+            exact = job.exact_lines(job.measure(options))
+            lines = [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
         print_lines(lines, style, output)
     if style == "table":
         print_line("ok: nothing was run and no budget was spent")

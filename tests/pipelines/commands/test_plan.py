@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ import hushgram as hg
 from hushgram.errors import ParameterError
 from hushgram.pipelines import planning
 from hushgram.pipelines.commands.plan import command
+from hushgram.pipelines.terminal import status
+from hushgram.planner import Population, predict, settings
+from hushgram.sparse_histogram.params import ReleaseParams
 
 SIZES = ("--records", "20k", "--keys", "2e3")
 
@@ -133,3 +137,30 @@ def test_several_processes_or_one_predict_the_same(monkeypatch: pytest.MonkeyPat
 def test_no_beam_is_loaded_for_a_plan() -> None:
     asked = "import sys, hushgram.pipelines.commands.plan as p; sys.exit('apache_beam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0
+
+
+def test_each_setting_is_simulated_once_unless_care_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def counted(params: ReleaseParams, population: Population, **how: Any) -> Any:
+        seen.append(1)
+        return predict(params, population, path=how.get("path"))
+
+    monkeypatch.setattr(planning, "predict", counted)
+    population = Population.zipf(200, 2_000)
+    tried = settings(ReleaseParams(epsilon=1, max_contributions=2), (2,), (Fraction(1),))
+    found, best, _ = planning.plan_settings(tried, population, careful=False)
+    assert len(seen) == len(tried) == len(found) == 2
+    assert best in found
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_waiting_is_said_on_a_terminal_alone(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    with status("simulating 4 settings …"):
+        before = capsys.readouterr()
+    assert before.out == ""
+    assert before.err == ("simulating 4 settings …" if terminal else "")
+    assert capsys.readouterr().err.startswith("\r") is terminal
