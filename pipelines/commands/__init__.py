@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "out/urls.sketch https://example.org/news/0 https://example.org/sport/1",
         "out/urls.sketch --keys-file pages.txt --format csv -o counts.csv",
     ),
-    "total": ("out/urls.sketch --keys-file pages.txt",),
+    "total": ("out/urls.sketch --keys-file pages.txt", "out/hours.sketch --by 1"),
     "heavy": ("out/urls.sketch --limit 50", "out/urls.sketch --keys-file candidates.txt"),
     "others": ("out/urls.sketch", "out/urls.sketch --limit 20"),
     "series": (
