@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.contributions.bounding import Contributions
-from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.contributions.keys import as_column
 from hushgram.contributions.sums import MAX_SUM, Grid, checked_sums, checked_values
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.columns import UNSTATED, columns_by_name, is_frame
-from hushgram.key_selection.rounds import SELECTED, next_states, release_round, weigh
+from hushgram.key_selection.rounds import SELECTED, carried_states, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.publishing import PrivateDirectory, check_free, remove_dead_work, work_name
@@ -71,6 +71,7 @@ def release(
     name: str = "",
     dataset: str | None = None,
     ledger: str | None = None,
+    carry: Any = None,
 ) -> Sketch:
     """Release the histogram of keys with user-level privacy.
 
@@ -92,6 +93,8 @@ def release(
             job is: charged once, resumed after a crash, and returned as it is where it was released before. It
             needs ``name`` and ``path``.
         ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
+        carry: keys that an earlier release named (`Sketch.named_keys`), with weighted key selection. They are public:
+            each is counted without being selected, also where nobody has it, and selection is left to other keys.
 
     Returns:
         The sketch.
@@ -104,7 +107,9 @@ def release(
     if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
         users, keys, values = _columns("release", users, keys, user, key, values)
     tracked = (dataset, ledger)
-    return _release_columns("release", users, keys, values, params, path, None, release_key, name, tracked)
+    return _release_columns(
+        "release", users, keys, values, params, path, None, release_key, name, tracked, carry
+    )
 
 
 def release_public(
@@ -151,6 +156,7 @@ def _release_columns(
     release_key: ReleaseKey | None,
     name: str,
     tracked: tuple[str | None, str | None],
+    carry: Any = None,
 ) -> Sketch:
     spec = ReleaseSpec.of(
         params,
@@ -159,6 +165,7 @@ def _release_columns(
         public_keys=public_keys,
         name=name,
         release_key=release_key,
+        carry=carry,
         caller=caller,
     )
     if tracked != (None, None):
@@ -395,7 +402,8 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
 def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> NDArray[np.bool_]:
     """Select keys of the table by weights."""
     selection = spec.params.gaussian.selection
-    states: NDArray[np.uint8] | None = None
+    assert rows.table is not None
+    states = carried_states(rows.table, spec.carried)
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
@@ -425,7 +433,8 @@ def _release_selected(
     planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen)
     counts = counted.bounded(spec.count_bounds(params)).shards()
     data_digest = Survey.of(enumerate(counts)).data_digest()
-    tables = rows.table.keep(selected)[0].shards()
+    table = rows.table.keep(selected)[0]
+    tables = (table if spec.carried is None else KeyTable.union([table, spec.carried])[0]).shards()
     listed = [
         count_selected(i, part, table, planned.plan, spec.release_key, data_digest)
         for i, (part, table) in enumerate(zip(counts, tables, strict=True))

@@ -76,6 +76,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             the ledger. A pipeline that failed is run again with the same arguments and resumes; one whose release was
             committed before reads nothing and yields its path. ``path`` must be local.
         ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
+        carry: keys that an earlier release named, as for ``hushgram.release``.
 
     >>> import apache_beam as beam, tempfile
     >>> from hushgram import ReleaseParams, Sketch
@@ -105,6 +106,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         local: LocalResources | None = None,
         dataset: str | None = None,
         ledger: str | None = None,
+        carry: Any = None,
     ) -> None:
         super().__init__()
         #: a collection that is waited for before anything is published, such as `ReadRecords.checked`
@@ -118,6 +120,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             name=name,
             key_expression=key_expression,
             release_key=release_key,
+            carry=carry,
             caller="ReleaseSparseHistogram",
         )
         self._check = _check(max_rejected_share)

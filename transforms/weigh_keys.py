@@ -28,9 +28,17 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
-from hushgram.key_selection.rounds import SELECTED, SelectionPlan, next_states, release_round, weigh
+from hushgram.key_selection.rounds import (
+    SELECTED,
+    SelectionPlan,
+    carried_states,
+    next_states,
+    release_round,
+    weigh,
+)
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
+from hushgram.sensitivity import CONSTANT
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle.coders import (
@@ -106,12 +114,18 @@ class SelectByWeights(beam.PTransform):
     ) -> None:
         super().__init__()
         self._plan, self._release_key, self._groups = spec.params.gaussian.selection, spec.release_key, groups
-        self._keep = _Keep(metric, None if local is None else local.spill)
+        self._keep = _Keep(metric, None if local is None else local.spill, spec.carried)
+        self._carried = spec.carried
 
     def expand(self, kept: Any) -> dict[str, Any]:
         shards = tuple[int, StatedRows]
         users = kept | "KeepRows" >> beam.ParDo(self._keep).with_output_types(shards)  # (shard, StatedRows)
         selected = []
+        if self._carried is not None:  # named whatever the data are: also where nobody has them
+            create = beam.Create(list(_carried(self._carried, self._groups)), reshuffle=False)
+            selected.append(
+                users.pipeline | "Carried" >> create.with_output_types(tuple[int, Heavy])
+            )  # (group, Heavy)
         for number in range(len(self._plan.rounds)):
             one = _Round(self._plan, self._release_key, self._groups, number)
             found = users | f"Round{number + 1}" >> one
@@ -163,8 +177,8 @@ class _Round(beam.PTransform):
 class _Keep(beam.DoFn):
     """(shard, Contributions) → (shard, StatedRows), of one metric or all; where workers share a machine, in a file."""
 
-    def __init__(self, metric: int | None, spill: str | None) -> None:
-        self._metric, self._spill = metric, spill
+    def __init__(self, metric: int | None, spill: str | None, carried: KeyTable | None = None) -> None:
+        self._metric, self._spill, self._carried = metric, spill, carried
 
     def start_bundle(self) -> None:
         self._writer = None if self._spill is None else SpillWriter(self._spill)
@@ -175,13 +189,20 @@ class _Keep(beam.DoFn):
         yield (
             shard,
             StatedRows(
-                rows if self._writer is None else self._writer.put(pack_buffers(_ROWS.to_arrays(rows)))
+                rows if self._writer is None else self._writer.put(pack_buffers(_ROWS.to_arrays(rows))),
+                None if rows.table is None else carried_states(rows.table, self._carried),
             ),
         )
 
     def finish_bundle(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _carried(table: KeyTable, groups: int) -> Iterator[tuple[int, Heavy]]:
+    none = np.zeros(len(table.fingerprints), np.int64)
+    for group, part in split_groups(Histogram(table.fingerprints, none, table.texts, CONSTANT), groups):
+        yield group, Heavy(part.fingerprints, part.counts, part.texts)
 
 
 def _to_join(shard: int, users: StatedRows) -> tuple[int, _States]:

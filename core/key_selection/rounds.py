@@ -19,10 +19,11 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.bounding import Contributions
-from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.errors import ParameterError
 from hushgram.key_selection.weighted import (
     MAX_KEYS,
@@ -43,7 +44,7 @@ from hushgram.sensitivity import Sensitivity
 
 __all__ = [
     "HOPELESS", "OPEN", "SELECTED", "CountChoice", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
-    "next_states", "plan_gaussian", "release_round", "weigh",
+    "carried_states", "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
 #: States of a key between rounds.
@@ -376,6 +377,18 @@ def release_round(
     last = number + 1 == len(plan.rounds)
     open_ = np.zeros(len(part), np.bool_) if last else noisy >= plan.hopeless
     return np.where(selected, SELECTED, np.where(open_, OPEN, HOPELESS)).astype(np.uint8)
+
+
+def carried_states(table: KeyTable, carried: KeyTable | None) -> States | None:
+    """Return the states before the first round: keys that an earlier release named are selected, all others open.
+
+    The carried keys are public. A user leaves them out when weighing, as in a second round those of the first; so the
+    weights of other keys grow, and all of them stay within the same sensitivity.
+    """
+    if carried is None:
+        return None
+    known = pc.is_in(table.texts, value_set=carried.texts).to_numpy(zero_copy_only=False)
+    return np.where(known, SELECTED, OPEN).astype(np.uint8)
 
 
 def next_states(before: States | None, found: States) -> States:

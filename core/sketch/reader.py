@@ -259,6 +259,15 @@ class Sketch:
             table = table.append_column("key", names)
         return table if all else table.filter(pa.array(real >= REAL))
 
+    def named_keys(self) -> list[str] | list[bytes]:
+        """Return the texts of named keys whose noisy count exceeds the noise: to `carry` to the next release."""
+        heavy = self.heavy()
+        if "key" not in heavy.column_names:
+            raise ParameterError(f"{self.path}: this release lists fingerprints, not keys")
+        known = heavy["value"].to_numpy() > float(self.plan.scale) * self.per_count
+        keys: list[Any] = heavy["key"].filter(pa.array(known)).to_pylist()
+        return keys
+
     def others(self, level: float = _LEVEL, limit: int | None = None, all: bool = False) -> Total:
         """Estimate the total of everything that `heavy` does not name, with its interval, so that sums add up.
 

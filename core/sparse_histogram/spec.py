@@ -46,6 +46,7 @@ class ReleaseSpec:
         name: the name of the release, in its manifest.
         key_expression: how the key was derived from other columns, in its manifest.
         release_key: the key of all of its randomness. A secret.
+        carried: keys that an earlier release named, which are counted without being selected; None for none.
     """
 
     params: ReleaseParams
@@ -56,6 +57,7 @@ class ReleaseSpec:
     name: str
     key_expression: str
     release_key: ReleaseKey
+    carried: KeyTable | None = None
 
     @classmethod
     def of(
@@ -69,6 +71,7 @@ class ReleaseSpec:
         name: str = "",
         key_expression: str = "",
         release_key: ReleaseKey | None = None,
+        carry: Any = None,
         caller: str = "ReleaseSpec",
     ) -> ReleaseSpec:
         """Return the specification, checked; without ``release_key`` its key is fresh.
@@ -91,22 +94,28 @@ class ReleaseSpec:
             missing = "params with max_value and granularity" if value is not None else "a column of values"
             raise ParameterError(f"{caller}: summing values needs {missing}")
         table = None if public_keys is None else _public_key_table(public_keys)
-        derived = (release_key or ReleaseKey.generate()).for_parameters("release", _stated(params))
+        carried = None if carry is None or not len(carry) else _public_key_table(carry)
+        if carried is not None and not params.weighted:
+            raise ParameterError(
+                f"{caller}: carry needs key_selection weighted: delta above 0, users and any keys"
+            )
+        derived = _derived(release_key or ReleaseKey.generate(), params, carried)
         check_name(name, "the name of a release")
-        return cls(params, key, user, value, table, name, key_expression, derived)
+        return cls(params, key, user, value, table, name, key_expression, derived, carried)
 
     def with_key(self, release_key: ReleaseKey) -> ReleaseSpec:
         """Return the same under this release key."""
-        return replace(self, release_key=release_key.for_parameters("release", _stated(self.params)))
+        return replace(self, release_key=_derived(release_key, self.params, self.carried))
 
     def stated(self) -> dict[str, Any]:
         """Return all public choices that can change the output, for the ledger to compare."""
-        listed = None if self.public_keys is None else digest(*self.public_keys.texts.to_pylist()).hex()
+        listed = None if self.public_keys is None else _digest(self.public_keys)
         names = ("key", "user", "value", "key_expression")
         return {
             **{name: getattr(self, name) for name in names},
             "params": self.params.to_dict(),
             "public_keys": listed,
+            "carried": None if self.carried is None else _digest(self.carried),
         }
 
     @property
@@ -250,6 +259,16 @@ def _public_key_table(keys: Any) -> KeyTable:
     if len(encoded.values) != len(encoded.codes):
         raise InputError("public keys: a key is listed twice; list each key once")
     return KeyTable.build(encoded.values)[0]
+
+
+def _digest(table: KeyTable) -> str:
+    return digest(*table.texts.to_pylist()).hex()
+
+
+def _derived(key: ReleaseKey, params: ReleaseParams, carried: KeyTable | None) -> ReleaseKey:
+    """Return the key for these public choices: under one key, noise of two of them has nothing in common."""
+    derived = key.for_parameters("release", _stated(params))
+    return derived if carried is None else derived.for_parameters("carry", {"keys": _digest(carried)})
 
 
 def _stated(params: ReleaseParams) -> dict[str, Any]:

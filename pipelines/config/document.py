@@ -234,7 +234,7 @@ def _fields(node: yaml.MappingNode, location: Location, document: Document) -> I
 
 # --- dates ----------------------------------------------------------------------------------------------------
 
-_DATE = re.compile(r"\{date(?::([^{}]*))?\}")
+_DATE = re.compile(r"\{(date|yesterday)(?::([^{}]*))?\}")  # yesterday is the day before the date
 # What strftime gives alike on every machine.
 _DATE_FORM = re.compile(r"(?:[^%\x00\ud800-\udfff]|%[YymdjaAbBUWVGu%])+")
 
@@ -266,12 +266,13 @@ def substitute_date(document: Document, date: datetime.date | None) -> None:
         found, where = True, f"{document.origin(location)}: {_dotted(location)} contains"
         if date is None:
             raise ConfigError(f"{where} {{date}}; say which with --date YYYY-MM-DD (or today, yesterday)")
-        for form in _DATE.findall(value):
+        for _, form in _DATE.findall(value):
             if form and not _DATE_FORM.fullmatch(form):
                 raise ConfigError(
                     f"{where} {{date:{form[:40]}}}; use %Y, %m, %d, %y, %j, %a, %b, %U, %V, %G, %u and text"
                 )
-        return _DATE.sub(lambda match: date.strftime(match.group(1) or "%Y-%m-%d"), value)
+        days = {"date": date, "yesterday": date - datetime.timedelta(days=1)}
+        return _DATE.sub(lambda match: days[match[1]].strftime(match[2] or "%Y-%m-%d"), value)
 
     document.data = dated(document.data, ())
     if date is not None and not found:

@@ -207,6 +207,12 @@ class ReleaseConfig(JobConfig):
     input: ReleaseInput
     privacy: ReleasePrivacy
     sizes: SizesConfig | None = None
+    carry: str | None = Field(
+        default=None,
+        min_length=1,
+        description="an earlier sketch, such as out/urls-{yesterday}.sketch, or a file with one key per line: its named"
+        " keys are public, and are counted without being selected again",
+    )
 
     @cached_property
     def _params(self) -> ReleaseParams:
@@ -243,6 +249,11 @@ class ReleaseConfig(JobConfig):
     def _checked(self) -> Self:
         with placed("privacy"):
             check_record(self, self.params())
+        if self.carry is not None and not self.params().weighted:
+            raise refuse(
+                ("carry",),
+                "needs key_selection weighted: delta above 0, a column of users, and no public keys",
+            )
         return self
 
 
@@ -273,6 +284,21 @@ _KEPT_SHARE = 0.9
 _MAX_MEASURED = 256 << 20
 
 
+def _carried_keys(path: str) -> list[Any] | None:
+    """Return the keys that a sketch names, or those of a file; None where there is neither, as on the first date."""
+    from hushgram.inputs.key_lists import read_key_list
+    from hushgram.sketch.reader import Sketch
+    from hushgram.transforms.files import open_file
+
+    if os.path.isdir(path):
+        return list(Sketch.open(path).named_keys())
+    return read_key_list(path, "carry", open_file) if os.path.exists(path) else None
+
+
+def _bytes(key: Any) -> bytes:
+    return key.encode() if isinstance(key, str) else bytes(key)
+
+
 class Release(Job[ReleaseConfig]):
     """A sketch of how often each key occurs."""
 
@@ -292,6 +318,7 @@ class Release(Job[ReleaseConfig]):
             self.public_keys = read_key_list(path, "privacy.domain.public_keys", open_file)
             for warning in odd_keys(self.public_keys):
                 print_line(f"warning: privacy.domain.public_keys: {warning}", err=True)
+        self.carried = None if self.config.carry is None else _carried_keys(self.config.carry)
 
     def values(self) -> tuple[str, ...]:
         return () if self.config.input.value is None else (self.config.input.value,)
@@ -310,7 +337,8 @@ class Release(Job[ReleaseConfig]):
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
-        return {"params": self.params.to_dict(), "public_keys": listed}
+        carried = None if not self.carried else digest(*map(_bytes, self.carried)).hex()
+        return {"params": self.params.to_dict(), "public_keys": listed, "carried": carried}
 
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
@@ -329,10 +357,15 @@ class Release(Job[ReleaseConfig]):
             release_key=release_key,
             shards=shards_for(self.source.bytes, self.config.shards),
             local=local,
+            carry=self.carried,
         )
         _ = self.records(pipeline) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
+        if self.config.carry is not None:
+            found = f"{len(self.carried):,} keys of" if self.carried is not None else "nothing:"
+            gone = "" if self.carried is not None else " does not exist, all keys are selected anew"
+            yield "carried", f"{found} {self.config.carry}{gone}"
         if self.public_keys is not None:
             yield from _public_lines(self.params, len(self.public_keys))
             return

@@ -67,7 +67,8 @@ def backfill(
     for number, date in enumerate(todo, 1):
         if not quiet:
             print_line(f"{date} ({number} of {len(todo)})", err=True)
-        run_job(jobs[date], beam_options, **how)
+        # read again: a release may carry the keys of the one before
+        run_job(load_job(name, config, overrides, date), beam_options, **how)
 
 
 def _dates(first: str | None, last: str | None) -> Iterator[datetime.date]:

@@ -101,6 +101,7 @@ CHOICES: dict[str, Any] = {
     "split": lambda d: d.rng.choice(("auto", d.split())),
     "ClipPrivacy.split": ({"bound": Fraction(1, 2), "sum": Fraction(1, 4), "count": Fraction(1, 4)},),
     "public_keys": lambda d: d.paths["keys"],
+    "carry": lambda d: d.paths["keys"],
     "dataset": ("people",),
     "ledger": ("sqlite:///ledger.db",),
     "modulo": (2, 3),
@@ -233,7 +234,13 @@ class _Drawing:
 
     def _chance(self, name: str) -> float:
         """Fields that change which records count are drawn most often."""
-        often = {"user": 0.8, "max_contributions": 0.9, "max_rejected_share": 1.0, "min_rows": 1.0}
+        often = {
+            "carry": 0.6,
+            "user": 0.8,
+            "max_contributions": 0.9,
+            "max_rejected_share": 1.0,
+            "min_rows": 1.0,
+        }
         return often.get(name, {"value": 0.6, "split": 0.3, "encoding": 0.3}.get(name, 0.2))
 
     def _grow(

@@ -255,7 +255,7 @@ class Machine:
             else:
                 value = None if config.input.value is None else rows.column(config.input.value)
                 if job.public_keys is None:
-                    hg.release(users, keys, job.params, values=value, release_key=KEY)
+                    hg.release(users, keys, job.params, values=value, release_key=KEY, carry=job.carried)
                 else:
                     hg.release_public(users, keys, job.public_keys, job.params, values=value, release_key=KEY)
         for label in job_saw.admitted.keys() | observed.admitted.keys():
