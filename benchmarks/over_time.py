@@ -7,6 +7,7 @@ import math
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ def main() -> None:
     _compare(report)
     for change in (0.05, 0.1, 0.2):
         _series(report, change)
+    _carry(report)
     sys.exit(report.exit_code())
 
 
@@ -100,6 +102,32 @@ def _series(report: Report, change: float) -> None:
     )
     report.bar(f"{what}: coverage of smoothed intervals", float(held), 0.93)
     report.bar(f"{what}: coverage at most", float(held), 0.98, at_most=True)
+
+
+def _carry(report: Report) -> None:
+    """30 days on which a user replaces each key with probability 0.1; named keys that are in the data, on average."""
+    draws = np.random.default_rng(0)
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20, encoding="none")
+    weights = 1.0 / np.arange(1, 20_001)
+    weights /= weights.sum()
+    users = np.repeat(np.arange(6000), np.minimum(draws.zipf(1.6, 6000) + 2, 60))
+    keys = draws.choice(len(weights), len(users), p=weights)
+    named: dict[bool, list[int]] = {False: [], True: []}
+    carry: Any = None
+    for _ in range(_DAYS):
+        other = draws.choice(len(weights), len(users), p=weights)
+        keys = np.where(draws.random(len(users)) < 0.1, other, keys)
+        texts = keys.astype(str)
+        for carries in named:
+            sketch = hg.release(users, texts, params, carry=carry if carries else None)
+            found = set(sketch.heavy(all=True)["key"].to_pylist())
+            named[carries].append(len(found & set(texts.tolist())))
+            if carries:
+                carry = sketch.named_keys()
+    without, with_ = (float(np.mean(named[carries])) for carries in (False, True))
+    report.note("named keys per day without carry, 30 days", without)
+    report.note("with carry", with_)
+    report.bar("named keys with carry / without", with_ / without, 1.3, unit="times")
 
 
 if __name__ == "__main__":
