@@ -329,6 +329,11 @@ class Prediction:
     named: NamedKeys | None = None
 
     @property
+    def label(self) -> str:
+        """Return encoding and noise in words, and what they serve where that is a choice."""
+        return f"{_way(self.params)}, {self.params.noise}"
+
+    @property
     def score(self) -> float:
         """Return what is minimised: the mean relative error at counts of 10 to 10,000, contribution bounding included.
 
@@ -403,7 +408,7 @@ def is_simulated(params: ReleaseParams) -> bool:
 
 
 _SIZED = Fraction(0)  # a plan needs sizes, and the noise on them is not part of a prediction
-_ROW_BYTES, _TEXT_BYTES, _FILE_BYTES = 7, 15, 2_500
+_ROW_BYTES, _TEXT_BYTES, _PACKED_BYTES, _FILE_BYTES = 7, 15, 2, 2_500
 _ALP_ERROR = 2  # levels: about the error of a key that ALP encodes
 _HALF_WIDTH = 1.96
 
@@ -458,7 +463,7 @@ def _predict_named(
     limit = limit if other is None else min(limit, math.ceil(2 * _HALF_WIDTH * other))
     above = int((held >= limit).sum()) * scale
     reached = uncut >= heavy_from
-    row = _ROW_BYTES + (_TEXT_BYTES if plan.selection.texts else 0)
+    row = _ROW_BYTES + _TEXT_BYTES if plan.selection.texts else _PACKED_BYTES
     return Prediction(
         params=asked,
         size=int(plan.bits / 8 + named.number * row + _FILE_BYTES),
@@ -601,11 +606,23 @@ def _at_count(
     found = decoder.likelihood.planted(sketch.lookups(absent).found, true, key.source("planted", count))
     kind = "confidence" if effort.intervals else None
     estimate, low, high = decoder.estimate(found, values, values > 0, estimator="posterior", interval=kind)
-    square = float(weight @ (estimate - count) ** 2)
+    square = float(weight @ (estimate - count) ** 2) + _met(sketch)
     order = np.argsort(high - low)
     middle = order[np.searchsorted(np.cumsum(weight[order]), 0.5)]
     cut = (1.0 - kept) * count
     return LookupAccuracy(count, square**0.5, float((high - low)[middle]), (square + cut**2) ** 0.5)
+
+
+def _met(sketch: Sketch) -> float:
+    """Return what sharing a cell adds to the mean square error of a key: the squares of listed values over the domain.
+
+    The largest, which a key of the data meets in fewer than three releases of ten, are left out.
+    """
+    if sketch.plan.domain_bits is None:
+        return 0.0
+    cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.heavy(all=True)["value"].to_numpy())
+    rare = int(0.3 * cells / sketch.plan.keys)
+    return float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
 
 
 def _listed_values(law: NoiseLaw, threshold: int, count: int, number: int) -> Ints:
@@ -668,31 +685,40 @@ def settings(
         for most in contributions:
             with contextlib.suppress(ParameterError):
                 first = vary(base, epsilon=epsilon, max_contributions=most, noise="auto")
-                for encoding, noise in _ways(base, first.weighted):
+                for encoding, noise, more in _ways(base, first.weighted):
                     with contextlib.suppress(ParameterError):
-                        out.append(vary(first, encoding=encoding, noise=noise, max_contributions=most))
+                        out.append(
+                            vary(first, encoding=encoding, noise=noise, max_contributions=most, **more)
+                        )
     return out
 
 
-def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str]]:
-    """Return the encodings and noises to try. With weights ALP is less accurate: it is tried if it was asked for."""
+def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the encodings and noises to try, ALP at δ = 0 for single keys and for totals.
+
+    With weights ALP is less accurate: it is tried if it was asked for.
+    """
     words = list(dict.fromkeys(id.rpartition("-")[0] for id in ENCODINGS))
     if not base.encodes:
         words = [base.encoding]
     elif weighted:
         words = list(dict.fromkeys(["buckets", base.encoding if base.weighted else "buckets"]))
     noises = ["gaussian"] if weighted else list(NOISES) if base.delta else ["laplace"]
-    return [(encoding, noise) for encoding in words for noise in noises]
+    both: list[dict[str, str]] = [{"optimize": "keys"}, {"optimize": "totals"}]
+    return [
+        (encoding, noise, more)
+        for encoding in words
+        for noise in noises
+        for more in (both if encoding == "alp" and base.delta == 0 else [{}])
+    ]
 
 
 def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
     """Return the parameters with some replaced; the split and the options of an encoding are chosen again."""
     text = _to_dict(params)
-    own = (
-        {}
-        if changes.get("encoding", params.encoding) != params.encoding
-        else {"bits_per_key": text["bits_per_key"]}
-    )
+    same = changes.get("encoding", params.encoding) == params.encoding
+    same = same and changes.get("optimize", params.optimize) == params.optimize
+    own = {"bits_per_key": text["bits_per_key"]} if same else {}
     if changes.get("max_contributions", bound_of(params)) == bound_of(params):
         own["selection_rounds"] = params.selection_rounds
     kept = (
@@ -706,8 +732,11 @@ def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
         "noise",
         "max_keys_selection",
     )
+    given = getattr(params, "_given", {})
+    if given.get("optimize") is not None:
+        own["optimize"] = given["optimize"]
     # With one key per user the default is a threshold, with more it is weights.
-    stated = getattr(params, "_given", {}).get("key_selection", params.key_selection)
+    stated = given.get("key_selection", params.key_selection)
     if stated is not None or 1 not in (params.max_contributions, changes.get("max_contributions")):
         own["key_selection"] = params.key_selection
     return ReleaseParams(**{**{name: text[name] for name in kept if name in text}, **own, **changes})
@@ -727,7 +756,12 @@ def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
 
 
 def _words(params: ReleaseParams) -> str:
-    return f"{params.encoding} with {params.noise} noise and max_contributions {bound_of(params)}"
+    return f"{_way(params)} with {params.noise} noise and max_contributions {bound_of(params)}"
+
+
+def _way(params: ReleaseParams) -> str:
+    serves = f" for {params.optimize}" if params.delta == 0 and params.encoding == "alp" else ""
+    return f"{params.encoding}{serves}"
 
 
 def bound_of(params: ReleaseParams) -> int | str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushgram.errors import ParameterError
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import show
 from hushgram.pipelines.terminal import file_size
 from hushgram.planner import (
@@ -56,6 +57,7 @@ _MUCH_SHARPER = 0.8
 _UNSURE = 0.05
 # What is recommended is tried on more releases, of more keys (the fewer, the worse the fit that they have in common),
 # and totals on more sets of them.
+_SHOWN_AT = 100  # the count at which two choices are compared
 _RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
 
 
@@ -127,6 +129,7 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
         params = one.params
         row: dict[str, Any] = {
             "encoding": params.encoding,
+            "optimize": params.optimize,
             "noise": params.noise,
             "epsilon": show(params.epsilon),
             "max_contributions": bound_of(params),
@@ -201,10 +204,27 @@ def prediction_lines(
             f"the earlier release shows its number of keys to ± {population.unsure:.0%}; errors of totals, and"
             " at counts that its noise hides, can be off by two to three times as much",
         )
+    yield from _size_lines(found.params, population.keys)
     if found.detection_limit is None:
-        yield "detection limit", "no key reaches it; ask for totals, or raise epsilon"
+        yield (
+            "detection limit",
+            "no key reaches it: of single keys nothing of this release can be used. Ask for totals (optimize: totals),"
+            " raise epsilon or lower max_contributions",
+        )
     else:
         yield "detection limit", _limit(found, per, what)
+
+
+def _size_lines(params: ReleaseParams, keys: int) -> Iterator[tuple[str, str]]:
+    """Advise to state sizes where the noise on the number of keys is a large part of it."""
+    if params.split.size and not params.choose_contributions:
+        noise = LaplaceLaw(float(2 * params.max_contributions / params.split.size)).radius(0.95)
+        if noise > keys / 4:
+            yield (
+                "sizes",
+                f"the number of keys is released to ± {noise:,}, which is much of about {keys:,}: state sizes (records"
+                " and keys, from public knowledge; a guess will do), and nothing is spent on them",
+            )
 
 
 def _heavy_line(found: Prediction, per: float, what: str) -> tuple[str, str]:
@@ -315,7 +335,7 @@ def expected_lines(
     with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction"))
         others = [
-            predict(other, population, path=Path(folder, f"other-{i}"), set_sizes=())
+            predict(other, population, path=Path(folder, f"other-{i}"))
             for i, other in enumerate(_others(params))
         ]
     if config.input.value is None:
@@ -323,11 +343,15 @@ def expected_lines(
     else:
         yield "if", f"a sum of {population.records * per:,.10g} over {population.keys:,} keys ({how})"
     yield from prediction_lines(found, population, per, what)
+    for other in others:
+        if (other.params.encoding, other.params.noise) == (params.encoding, params.noise):
+            yield "optimize", _optimize_line(found, other, per, what)
     best = min(others, key=lambda other: other.score, default=found)
     if best.score < _MUCH_SHARPER * found.score and best.detection_limit is not None:
         yield (
             "more accurate",
-            f"encoding {best.params.encoding} with {best.params.noise} noise has a detection limit of"
+            f"encoding {best.params.encoding} with {best.params.noise} noise"
+            f"{f' and optimize {best.params.optimize}' if params.delta == 0 else ''} has a detection limit of"
             f" {_limit(best, per, what)}",
         )
 
@@ -337,8 +361,23 @@ def _others(params: ReleaseParams) -> list[ReleaseParams]:
     return [
         other
         for other in settings(params, (bound_of(params),), (params.epsilon,))
-        if (other.encoding, other.noise) != (params.encoding, params.noise)
+        if (other.encoding, other.noise, other.optimize) != (params.encoding, params.noise, params.optimize)
     ]
+
+
+def _optimize_line(found: Prediction, other: Prediction, per: float, what: str) -> str:
+    """Return what each of the two choices costs: at a count of 100, and of a total over many keys."""
+
+    def words(one: Prediction) -> str:
+        at = next((a for a in one.at if a.count == _SHOWN_AT), one.at[0])
+        total = (
+            f", totals over {one.totals[-1].keys:,} random keys {one.totals[-1].error:.1%}"
+            if one.totals
+            else ""
+        )
+        return f"{one.params.optimize} is off by {at.error * per:,.3g} at a {what} of {at.count * per:,.10g}{total}"
+
+    return f"{words(found)}; {words(other)}"
 
 
 def _records(path: str, size: int) -> float:
@@ -371,6 +410,8 @@ def config_text(path: str | None, params: ReleaseParams) -> str:
         "encoding": params.encoding,
         "noise": params.noise,
     }
+    if params.delta == 0:
+        privacy["optimize"] = params.optimize
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 

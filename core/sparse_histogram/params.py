@@ -34,6 +34,10 @@ DEFAULT_MAX_KEYS = 100
 # Of what selection by weights leaves, what counts may get with `split: auto`; buckets get the rest. 3/5 is the default.
 _COUNT_SHARES = tuple(Fraction(n, 20) for n in (5, 8, 12, 15, 17))
 _WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
+# Shares of ε of sizing; where the list comes first less, and what is then left to the encoding, which serves totals of
+# many keys (decision 120). The columns then have a sixteenth of the bits.
+_SIZE, _LIST_FIRST_SIZE, _LIST_FIRST_ENCODING = Fraction(2, 100), Fraction(15, 1000), Fraction(2, 100)
+_COLUMNS = Fraction(1, 16)
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MAX_EPSILON = 100
 MAX_CONTRIBUTIONS = 1 << 20
@@ -80,6 +84,7 @@ class ReleaseParams:
     max_keys_selection: int = DEFAULT_MAX_KEYS
     selection_rounds: int = 2
     shared: SharedSelection | None = None
+    optimize: str = "keys"
 
     def __init__(
         self,
@@ -95,7 +100,7 @@ class ReleaseParams:
         bits_per_key: Number | None = None,
         columns: str = "tapered",
         domain_bits: int | None = None,
-        false_keys: Number = "0.03",
+        false_keys: Number | None = None,
         width: str = "exact",
         encoding: str | None = None,
         noise: str = "auto",
@@ -108,6 +113,7 @@ class ReleaseParams:
         max_keys_selection: int = DEFAULT_MAX_KEYS,
         selection_rounds: int | None = None,
         shared: SharedSelection | None = None,
+        optimize: str | None = None,
     ) -> None:
         """Check the parameters and make them exact.
 
@@ -125,10 +131,13 @@ class ReleaseParams:
                 and the shares say how its precision 1/σ² is divided.
             expected_records: a public guess of the number of records.
             expected_keys: a public guess of the number of distinct keys; with both, nothing is spent on sizing.
-            bits_per_key: bits of all columns together per key (tapered), or of each column (flat).
+            bits_per_key: bits of all columns together per key (tapered), or of each column (flat); at δ = 0 with
+                ``optimize`` "keys" bits of list and columns together, of which the columns have a sixteenth.
             columns: "tapered" (fewer bits where fewer keys reach a level) or "flat" (all alike, as in the paper).
-            domain_bits: bits of the fingerprint domain at δ = 0; left out, they follow from the number of keys.
-            false_keys: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number.
+            domain_bits: bits of the fingerprint domain at δ = 0; left out, they are chosen by predicted error
+                (``optimize`` "keys"), or follow from the number of keys.
+            false_keys: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number; 0.03 by
+                default. With ``optimize`` "keys" the least that is allowed.
             width: level width of alp: "exact" (from the exact privacy loss) or "paper" (C·α/ε).
             encoding: how counts of keys that are not selected are released, by name (`hushgram.encodings`), or "none"
                 for selected keys alone. By default "buckets" with weighted key selection, else "alp".
@@ -147,6 +156,11 @@ class ReleaseParams:
             max_keys_selection: with weighted key selection, how many keys of a user are weighed.
             selection_rounds: with weighted key selection, 1 or 2; by default 2 unless a user has one key.
             shared: for parameters that a sketch states: the metrics for which keys were selected together.
+            optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. At δ = 0
+                "keys" gives the list all of ε but for sizing and 2 % for the encoding, and chooses its domain and
+                threshold by predicted error (`list_choice`); it is the default where none of ``split``,
+                ``domain_bits``, ``false_keys`` and flat ``columns`` is stated, with encodings alp and none. "totals"
+                gives the encoding half of what sizing leaves. At δ > 0 "keys" keeps the shares of the encoding.
         """
         given = {name: value for name, value in locals().items() if name != "self"}
         if max_value is not None or granularity is not None:
@@ -155,8 +169,6 @@ class ReleaseParams:
             )
         if max_contributions == "auto":
             max_contributions, choose_contributions = MAX_CHOICE, True
-        if bits_per_key is None:
-            bits_per_key = 10 if columns == "flat" else 8
         if key_selection is None:
             # With one key per user Laplace noise and a threshold name more; so does whoever states a share for one.
             gaussian = rational(delta, "delta", _OWNER) != 0 and noise in ("auto", "gaussian")
@@ -164,6 +176,13 @@ class ReleaseParams:
             key_selection = "weighted" if gaussian and not by_threshold else "threshold"
         if encoding is None:
             encoding = "buckets" if key_selection == "weighted" else "alp"
+        if optimize is None:
+            own_list = columns == "flat" or any(each is not None for each in (split, domain_bits, false_keys))
+            pure = rational(delta, "delta", _OWNER) == 0
+            optimize = "totals" if pure and (own_list or encoding_named(encoding).noisy) else "keys"
+        if bits_per_key is None:
+            list_first = optimize == "keys" and rational(delta, "delta", _OWNER) == 0
+            bits_per_key = 10 if columns == "flat" else 9 if list_first else 8
         if selection_rounds is None:
             selection_rounds = (
                 1 if key_selection != "weighted" or 1 in (max_keys_selection, max_contributions) else 2
@@ -172,6 +191,7 @@ class ReleaseParams:
             key_selection=key_selection,
             max_keys_selection=max_keys_selection,
             selection_rounds=selection_rounds,
+            optimize=optimize,
             epsilon=rational(epsilon, "epsilon", _OWNER),
             delta=rational(delta, "delta", _OWNER),
             max_contributions=max_contributions,
@@ -182,7 +202,7 @@ class ReleaseParams:
             bits_per_key=rational(bits_per_key, "bits_per_key", _OWNER),
             columns=columns,
             domain_bits=domain_bits,
-            false_keys=rational(false_keys, "false_keys", _OWNER),
+            false_keys=rational("0.03" if false_keys is None else false_keys, "false_keys", _OWNER),
             width=width,
             encoding=encoding,
             noise=noise,
@@ -225,6 +245,15 @@ class ReleaseParams:
         if self.width not in ("exact", "paper"):
             raise ParameterError(f'{_OWNER}: width must be "exact" or "paper", got {self.width!r}')
         encoding_named(self.encoding)
+        if self.optimize not in ("keys", "totals"):
+            raise ParameterError(
+                f"{_OWNER}: optimize must be keys or totals, got {str(self.optimize)[:40]!r}"
+            )
+        if self.fits_list and encoding_named(self.encoding).noisy:
+            raise ParameterError(
+                f"{_OWNER}: optimize keys goes with encoding alp or none where delta is 0; with"
+                f" {self.encoding} leave it out"
+            )
         if self.key_selection not in ("threshold", "weighted"):
             raise ParameterError(
                 f"{_OWNER}: key_selection must be weighted or threshold, got {str(self.key_selection)[:40]!r}"
@@ -284,16 +313,22 @@ class ReleaseParams:
         if isinstance(shares, Split):
             parts = shares
         elif shares is None:
-            size = self.epsilon * 2 / 100 if self.sized else Fraction(0)
+            size = (
+                self.epsilon * (_LIST_FIRST_SIZE if self.fits_list else _SIZE) if self.sized else Fraction(0)
+            )
             choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
             rest = self.epsilon - size - choice
             chosen = encoding_named(self.encoding)
-            if self.weighted:
-                encoded = rest * chosen.weighted_share
+            totals = self.encodes and self.optimize == "totals" and self.delta != 0
+            if self.fits_list and self.encodes:
+                encoded = self.epsilon * _LIST_FIRST_ENCODING
+                parts = Split(size, rest - encoded, encoded, choice)
+            elif self.weighted:
+                encoded = rest * (Fraction(1, 2) if totals else chosen.weighted_share)
                 selection = (rest - encoded) / 2
                 parts = Split(size, Fraction(0), encoded, choice, selection, rest - encoded - selection)
             else:
-                share = chosen.auto_share if auto else None
+                share = Fraction(1, 2) if totals and not auto else chosen.auto_share if auto else None
                 listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
                 parts = Split(size, listed, rest - listed, choice)
         else:
@@ -337,6 +372,16 @@ class ReleaseParams:
     def weighted(self) -> bool:
         """Return whether keys are selected by weights."""
         return self.key_selection == "weighted"
+
+    @property
+    def fits_list(self) -> bool:
+        """Return whether the plan chooses domain and threshold of the list by predicted error."""
+        return self.delta == 0 and self.optimize == "keys"
+
+    @property
+    def list_bits(self) -> Fraction:
+        """Return the room of such a list, in bits per key."""
+        return self.bits_per_key * (1 - _COLUMNS) if self.encodes else self.bits_per_key
 
     @property
     def encodes(self) -> bool:
@@ -583,7 +628,8 @@ class ReleaseParams:
     @property
     def options(self) -> dict[str, Any]:
         """Return the options of the encoding."""
-        return {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
+        options = {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
+        return {**options, "bits_per_key": self.bits_per_key * _COLUMNS} if self.fits_list else options
 
     @classmethod
     def paper(cls, **changes: Any) -> ReleaseParams:
@@ -610,6 +656,8 @@ class ReleaseParams:
                 continue
             if field.name in _WEIGHTED_FIELDS and not self.weighted:
                 continue
+            if field.name == "optimize" and value == ("totals" if self.delta == 0 else "keys"):
+                continue  # as before there was a choice
             if isinstance(value, Split | SharedSelection):
                 value = value.to_dict()
             out[field.name] = show(value) if isinstance(value, Fraction) else value
@@ -618,7 +666,9 @@ class ReleaseParams:
     @classmethod
     def from_dict(cls, text: Mapping[str, Any]) -> ReleaseParams:
         """Return the parameters that `to_dict` wrote."""
-        values = {"noise": "laplace", "key_selection": "threshold", **text}
+        pure = rational(text.get("delta", 0), "delta", _OWNER) == 0
+        before = {"noise": "laplace", "key_selection": "threshold", "optimize": "totals" if pure else "keys"}
+        values = {**before, **text}
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")

@@ -23,8 +23,10 @@ from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
 from hushgram.sparse_histogram import contribution_bounds, sizing
 from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
+from hushgram.sparse_histogram.list_choice import choose_list
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.selection import (
+    CELLS_PER_KEY,
     FINGERPRINTS,
     MIN_KEYS,
     PUBLIC_KEYS,
@@ -211,7 +213,12 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     selection = _selection(params)
     scale, of_layout = _scales(params)
-    domain_bits, heavy_from = selection.threshold(params, keys, noise_of(params.noise, params.delta), scale)
+    if params.fits_list:
+        domain_bits, heavy_from = _fitted_list(params, sizes, keys, scale)
+    else:
+        domain_bits, heavy_from = selection.threshold(
+            params, keys, noise_of(params.noise, params.delta), scale
+        )
     spec = _layout_spec(params, sizes, keys, heavy_from, of_layout)
     layout = _encoding(params).plan(spec) if params.encodes else None
     rounds = params.gaussian.selection if params.weighted else None
@@ -228,6 +235,23 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
         unit,
         rounds=rounds,
     )
+
+
+def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction) -> tuple[int | None, int]:
+    """Return domain and threshold with the least predicted error. Sizes are public: this is free."""
+    choice = choose_list(
+        scale=scale,
+        keys=keys,
+        records=sizes.records,
+        profile_at=PROFILE_GRID if sizes.profile else (),
+        profile=sizes.profile,
+        noise=sizes.scale,
+        bits=params.list_bits * keys,
+        least_false=params.false_keys if params.false_keys >= 1 else params.false_keys * keys,
+        domain_bits=params.domain_bits,
+        most_cells=CELLS_PER_KEY,
+    )
+    return choice.domain_bits, choice.threshold
 
 
 def make_public_plan(params: ReleaseParams, keys: int, unit: PrivacyUnit = "user") -> Plan:

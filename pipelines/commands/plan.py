@@ -33,8 +33,9 @@ _TARGET = re.compile(r"\s*error\s+([\d.]+)\s+at\s+count\s+([\d_,]+)\s*")
 _CONTRIBUTIONS, _CONTRIBUTIONS_NAMED = (1, 10, 100), (10, 30, 100)
 # Columns for people; CSV, JSON and the page have all.
 _SHOWN = {
-    "encoding": "encoding", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes",
-    "kept": "kept", "at 1": "error_at_1", "10": "error_at_10", "100": "error_at_100", "1,000": "error_at_1000",
+    "encoding": "encoding", "optimize": "optimize", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions",
+    "bytes": "bytes", "kept": "kept", "at 1": "error_at_1", "10": "error_at_10", "100": "error_at_100",
+    "1,000": "error_at_1000",
     "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
     "false heavy": "false_heavy", "missed": "missed_heavy", "score": "score",
 }  # fmt: skip

@@ -55,7 +55,7 @@ _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", 
 # What the mechanisms of a sketch take, by the name that config and library share.
 _CHOICES = (
     "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "granularity", "key_selection",
-    "max_keys_selection", "max_value", "noise", "selection_rounds", "width",
+    "max_keys_selection", "max_value", "noise", "optimize", "selection_rounds", "width",
 )  # fmt: skip
 # A field that takes auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
@@ -88,6 +88,11 @@ class ReleasePrivacy(PrivacyConfig):
         description="how much one user may contribute in all, such as 8; auto chooses it from the data",
     )
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
+    optimize: Literal["keys", "totals"] | None = Field(
+        default=None,
+        description="what the shares of epsilon serve: keys (lookups of single keys, the default) or totals (sums over"
+        " many rare keys)",
+    )
     key_selection: Literal["weighted", "threshold"] | None = Field(
         default=None,
         description="how keys are selected by name: weighted (by default where delta is above 0 and there are users)"
@@ -469,10 +474,11 @@ def named_line(sketch: Sketch) -> Line:
 
 def _choices(params: ReleaseParams) -> Iterator[Line]:
     resolved = params.to_dict()
+    yield "optimize", params.optimize
     for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
         given = resolved.get(name)
         of_alp = name in ("alpha", "columns", "width") and params.encoding != "alp"
-        of_list = name in ("domain_bits", "false_keys") and params.delta != 0
+        of_list = name in ("domain_bits", "false_keys") and (params.delta != 0 or params.fits_list)
         if given is not None and not of_alp and not of_list and (params.encodes or name != "bits_per_key"):
             yield name, str(given)
 

@@ -315,13 +315,13 @@ def make_plan_chart(population: Population, found: Sequence[Prediction], best: P
 def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
     """Draw the mean relative error against C, if several were tried."""
     lines: list[Line] = []
-    for kind in dict.fromkeys((one.params.encoding, one.params.noise) for one in found):
+    for kind in dict.fromkeys(one.label for one in found):
         points = sorted(
             (float(one.params.max_contributions), one.score)
             for one in found
-            if (one.params.encoding, one.params.noise) == kind and one.params.epsilon == best.params.epsilon
+            if one.label == kind and one.params.epsilon == best.params.epsilon
         )
-        lines.append(Line(", ".join(kind), points, _COLOURS[len(lines) % len(_COLOURS)], dots=True))
+        lines.append(Line(kind, points, _COLOURS[len(lines) % len(_COLOURS)], dots=True))
     most = max(x for line in lines for x, _ in line.points)
     least = min(x for line in lines for x, _ in line.points)
     if most == least:
@@ -346,7 +346,7 @@ def _chart(best: Prediction, found: Sequence[Prediction]) -> Chart:
     ]
     lines = [
         Line(
-            f"{one.params.encoding}, {one.params.noise}",
+            one.label,
             [(float(a.count), max(a.error / a.count, 1e-4)) for a in one.at],
             _COLOURS[i % len(_COLOURS)],
             dots=True,

@@ -50,6 +50,10 @@ SETTINGS = {
 }
 #: Format version 3: listed keys without texts are packed. Those of version 2 are read, and not written any more.
 VERSION_3 = {
+    "keys": hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2),
+    "list": hg.ReleaseParams(
+        epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
+    ),
     "sized": SETTINGS["sized"],
     "paper": hg.ReleaseParams.paper(
         epsilon="12", max_contributions=4, expected_keys=60, expected_records=320

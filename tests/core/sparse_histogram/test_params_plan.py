@@ -109,8 +109,11 @@ BAD = [
     ({"false_keys": 1 << 30, "domain_bits": 64}, "false_keys"),
     ({"expected_keys": 1 << 49, "expected_records": 1 << 50}, "false_keys"),
     ({"epsilon": "1e-5", "max_contributions": 100}, "state expected_keys"),
-    ({"alpha": "0.01"}, "raise alpha"),
-    ({"alpha": "1000", "epsilon": "1e-4", "max_contributions": 1 << 19, **SIZED}, "lower alpha"),
+    ({"alpha": "0.01", "optimize": "totals"}, "raise alpha"),
+    (
+        {"alpha": "1000", "epsilon": "1e-4", "max_contributions": 1 << 19, "optimize": "totals", **SIZED},
+        "lower alpha",
+    ),
     ({"split": {"size": "0.02", "threshold": "0.01", "alp": "0.97"}}, "larger share"),
     ({"domain_bits": 7}, "domain_bits"),
     ({"domain_bits": 65}, "domain_bits"),
@@ -211,7 +214,7 @@ def test_no_number_of_keys_leads_to_a_higher_threshold(false_keys, domain_bits):
 
 
 def test_guarantee_is_computed_not_restated():
-    plan = make_plan(ReleaseParams(epsilon="1", max_contributions=8), sizes_for(scale=Fraction(800)))
+    plan = make_plan(ReleaseParams(epsilon="1", max_contributions=8), sizes_for(scale=Fraction(3200, 3)))
     from dataclasses import replace
 
     for broken in (
@@ -462,7 +465,7 @@ def test_guarantee_of_buckets_is_one_part_for_both_vectors():
 )
 def test_guarantee_and_ledger_events_are_one_thing(changes, unit):
     params = ReleaseParams(epsilon=1, max_contributions=20, **changes)
-    sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(2000))
+    sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(8000, 3))
     guarantee, events = make_plan(params, sizes, unit).guarantee(), release_events(params, unit)
     assert list(guarantee.parts) == list(events)
     assert {event.relation for event in events} == {guarantee.unit} == {unit}

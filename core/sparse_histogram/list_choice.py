@@ -1,0 +1,196 @@
+"""The list first (δ = 0): domain and threshold of the listed cells, chosen together by predicted error ★.
+
+At δ = 0 every cell of a public domain of d fingerprints gets noise, so any public d and threshold are private. A
+smaller domain has a lower threshold at the same number of false entries, and more keys that share a cell; a lower
+threshold lists more keys and more false entries, each of which takes bits. For each d the threshold is the lowest whose
+list fits the bits, and of all d the one with the least mean square error over the keys of the data is taken:
+
+    hidden    (x − m)²·P[x + Z < β]       a key that is not listed is answered by about the mean m of such keys
+    listed    2b²·P[x + Z ≥ β]            noise of scale b
+    shared    Σ x'²/d                     a key in the cell of another one is answered by the other's count
+
+The last sum is that of an ordinary release: it ends at the count q that a key meets in three releases of ten, and q² is
+added once. (Its expectation is the square of the largest count over d, which happens in one release of thousands.)
+
+Inputs are public: parameters and released sizes. The tail of the profile is hidden by its own noise, but the number of
+records is not: beyond the last count that the profile shows, the records left over are spread as x^−2, over e^8 fold.
+Arithmetic is decimal, rounded correctly to 16 digits on every machine, so that every worker finds the same plan.
+
+| symbol | meaning |
+|---|---|
+| x | count of a key; cells of the profile stand at the middle of their range |
+| b | scale of the list's noise |
+| d, β | cells of the domain; the noisy count from which on a cell is listed |
+| F | false entries, about d·P[Z ≥ β] |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+from hushgram.encodings import monotone
+
+__all__ = ["LEAST_CELLS", "MOST_FALSE", "ListChoice", "choose_list"]
+
+#: The smallest domain has so many cells per key.
+LEAST_CELLS = 32
+#: Beyond this number a list has no more false entries than its least share of the keys: readers hold it in memory.
+MOST_FALSE = 1 << 22
+
+_DIGITS = 16
+_SHOWN = 1  # noise scales from which on the profile shows keys
+_SPREAD = 8  # records beyond are spread over so many e-folds
+_RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
+_GAP_BITS = Decimal(
+    "1.5"
+)  # of a gap above log₂(d/N), and of a value above log₂ b: log₂ e and what the code takes more
+
+
+@dataclass(frozen=True)
+class ListChoice:
+    """A domain and threshold, with what is expected of them: mean square error over keys, and bits of the list."""
+
+    domain_bits: int
+    threshold: int
+    error: Decimal
+    bits: Decimal
+
+
+@lru_cache(maxsize=64)
+def choose_list(
+    *,
+    scale: Fraction,
+    keys: int,
+    records: int,
+    profile_at: tuple[int, ...],
+    profile: tuple[int, ...],
+    noise: Fraction,
+    bits: Fraction,
+    least_false: Fraction,
+    domain_bits: int | None,
+    most_cells: int,
+) -> ListChoice:
+    """Return the choice with the least predicted error.
+
+    Args:
+        scale: b of the noise on listed counts.
+        keys: about how many keys there are.
+        records: about how many records.
+        profile_at: counts t of the profile; none where sizes were stated.
+        profile: about how many keys have at least t records, with noise.
+        noise: the scale of that noise.
+        bits: room for the whole list. False entries take what listed keys of the data leave of it.
+        least_false: so many false entries are allowed at least.
+        domain_bits: the bits of the domain where they are stated.
+        most_cells: else the largest domain has so many cells per key.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        counts = _counts(keys, records, profile_at, profile, noise)
+        law = _Law(_decimal(scale))
+        first = max((LEAST_CELLS * keys - 1).bit_length(), 8)
+        last = min(max((most_cells * keys - 1).bit_length(), first), 64)
+        if domain_bits is not None:
+            first = last = domain_bits
+        allowed = _decimal(least_false)
+        found = [_at(d, law, counts, keys, _decimal(bits), allowed) for d in range(first, last + 1)]
+        return min(found, key=lambda choice: choice.error)
+
+
+class _Law:
+    """Discrete Laplace noise."""
+
+    def __init__(self, scale: Decimal) -> None:
+        self.scale = scale
+        self.q = (-1 / scale).exp()
+
+    def tail(self, at: Decimal) -> Decimal:
+        """Return about P[Z ≥ at]."""
+        if at >= 1:
+            return (-at / self.scale).exp() / (1 + self.q)
+        return 1 - ((at - 1) / self.scale).exp() / (1 + self.q)
+
+
+def _at(
+    domain_bits: int,
+    law: _Law,
+    counts: list[tuple[Decimal, Decimal]],
+    keys: int,
+    bits: Decimal,
+    least_false: Decimal,
+) -> ListChoice:
+    """Return the lowest threshold whose list fits the bits, or has the false entries that are always allowed."""
+    cells, most = Decimal(1 << domain_bits), max(least_false, Decimal(MOST_FALSE))
+
+    def fits(threshold: int) -> tuple[bool, Decimal]:
+        false = cells * law.tail(Decimal(threshold))
+        listed = sum((n * law.tail(threshold - x) for x, n in counts), false)
+        each = (cells / min(max(listed, Decimal(1)), cells)).log10() / Decimal(2).log10() + 2 * _GAP_BITS
+        each += max(law.scale, Decimal(1)).log10() / Decimal(2).log10()
+        took = listed * each
+        return false <= least_false or (took <= bits and false <= most), took
+
+    low, high = 0, 1
+    while not fits(high)[0]:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle)[0] else (middle, high)
+    return ListChoice(
+        domain_bits, high, _error(high, law, counts, keys) + _shared(cells, counts, keys), fits(high)[1]
+    )
+
+
+def _error(threshold: int, law: _Law, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:
+    """Return the mean square error of a key alone in its cell."""
+    rows = [(x, n, n * law.tail(threshold - x)) for x, n in counts]
+    hidden = [(x, n - listed) for x, n, listed in rows]
+    number = sum((n for _, n in hidden), Decimal(0))
+    mean = sum((x * n for x, n in hidden), Decimal(0)) / max(number, Decimal(1))
+    square = sum((n * (x - mean) ** 2 for x, n in hidden), Decimal(0))
+    noise = 2 * law.q / (1 - law.q) ** 2
+    return (square + noise * sum((listed for *_, listed in rows), Decimal(0))) / keys
+
+
+def _shared(cells: Decimal, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:
+    """Return what keys that share a cell add to the mean square error."""
+    met, square, largest = Decimal(0), Decimal(0), Decimal(0)
+    rare = _RARE * cells / keys  # so many keys, the largest, are met in a rare release
+    for x, n in reversed(counts):
+        met += n
+        if met >= rare:
+            square += n * x * x
+            largest = max(largest, x)
+    return square / cells + largest * largest / keys
+
+
+def _counts(
+    keys: int, records: int, profile_at: tuple[int, ...], profile: tuple[int, ...], noise: Fraction
+) -> list[tuple[Decimal, Decimal]]:
+    """Return rising counts with the number of keys of each: as far as the profile shows them, then the tail."""
+    total = max(Decimal(records), Decimal(1))
+    reached = [min(_decimal(n), total / t) for t, n in zip(profile_at, monotone(profile, keys), strict=True)]
+    end = sum(n >= _decimal(_SHOWN * noise) for n in reached)
+    low = profile_at[end] if 0 < end < len(profile_at) else 1
+    body = [
+        (Decimal(t + profile_at[i + 1] - 1) / 2, reached[i] - reached[i + 1])
+        for i, t in enumerate(profile_at[: end - 1])
+    ]
+    last = reached[end - 1] if end else Decimal(keys)
+    at = Decimal(profile_at[end - 1] if end else 1)
+    left = max(Decimal(records) - sum((x * n for x, n in body), at * last), Decimal(0))
+    tail = min(left / _SPREAD, last * low)  # t·N_t beyond
+    body.append((at, last - tail / low))
+    step, at = Decimal(2).sqrt().sqrt(), Decimal(low)
+    while tail and at <= total:
+        body.append((at * (1 + step) / 2, tail / at - tail / (at * step)))
+        at *= step
+    return body
+
+
+def _decimal(number: Fraction | int) -> Decimal:
+    exact = Fraction(number)
+    return Decimal(exact.numerator) / Decimal(exact.denominator)

@@ -1,0 +1,119 @@
+"""The list first: domain and threshold follow from public numbers, within their room, and serve lookups."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hushgram as hg
+from hushgram.errors import ParameterError
+from hushgram.noise.noises import noise_of
+from hushgram.release_in_memory import simulate
+from hushgram.sparse_histogram.list_choice import MOST_FALSE, ListChoice, choose_list
+from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.plan import Plan, make_plan
+from hushgram.sparse_histogram.selection import CELLS_PER_KEY, FINGERPRINTS
+from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+
+
+def zipf(keys: int, records: float, exponent: float = 1.1) -> np.ndarray[Any, np.dtype[np.int64]]:
+    weight = np.arange(1, keys + 1) ** -exponent
+    return np.maximum(1, np.rint(records * weight / weight.sum())).astype(np.int64)
+
+
+def choice(counts: Any, scale: Fraction = Fraction(8), bits: int = 8, **changes: Any) -> ListChoice:
+    counts = np.asarray(counts)
+    profile = tuple(int((counts >= t).sum()) for t in PROFILE_GRID)
+    asked: dict[str, Any] = {
+        "scale": scale, "keys": len(counts), "records": int(counts.sum()), "profile_at": PROFILE_GRID,
+        "profile": profile, "noise": Fraction(500), "bits": Fraction(bits * len(counts)),
+        "least_false": Fraction(3 * len(counts), 100), "domain_bits": None, "most_cells": CELLS_PER_KEY,
+    }  # fmt: skip
+    return choose_list(**{**asked, **changes})
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(8), Fraction(400)])
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_list_fits_its_room_or_has_few_false_entries(scale: Fraction, stated: bool) -> None:
+    counts = zipf(30_000, 4e5)
+    changes = {"profile_at": (), "profile": (), "noise": Fraction(0)} if stated else {}
+    found = choice(counts, scale, **changes)
+    law = noise_of("laplace").law(float(scale))
+    false = 2.0**found.domain_bits * float(law.tail(np.array([float(found.threshold)]))[0])
+    assert false <= 0.031 * len(counts) or found.bits <= 8 * len(counts)
+    assert false <= MOST_FALSE
+    assert 32 * len(counts) <= 2**found.domain_bits <= 2 * CELLS_PER_KEY * len(counts)
+
+
+def test_a_heavy_tail_has_a_larger_domain_and_more_room_a_lower_threshold() -> None:
+    light, heavy = np.random.default_rng(1).integers(1, 120, 30_000), zipf(30_000, 4e5)
+    assert choice(light).domain_bits < choice(heavy).domain_bits
+    assert choice(heavy, bits=16).threshold < choice(heavy).threshold
+    assert choice(heavy, domain_bits=30).domain_bits == 30
+
+
+def test_released_sizes_of_any_sign_have_a_plan_that_can_be_read_back() -> None:
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    for records, keys in ((-5000, -3000), (0, 0), (10**9, 5), (10**12, 10**9), (1, 10**9)):
+        rng = np.random.default_rng(keys % 7)
+        profile = (keys, *(int(n) for n in rng.integers(-3000, 3000, len(PROFILE_GRID) - 1)))
+        sizes = Sizes(records, keys, profile, Fraction(3200, 3))
+        plan = make_plan(params, sizes)
+        assert plan.guarantee().epsilon == 1
+        assert Plan.from_dict(plan.to_dict()) == plan
+        assert plan.threshold <= FINGERPRINTS.highest_threshold(params, plan.noise, plan.scale) + 1
+
+
+def test_what_is_stated_is_kept() -> None:
+    base: dict[str, Any] = {"epsilon": "1", "max_contributions": 8}
+    first = ReleaseParams(**base)
+    assert (first.optimize, first.split.encoding, first.split.size) == (
+        "keys",
+        Fraction(1, 50),
+        Fraction(3, 200),
+    )
+    assert first.to_dict()["optimize"] == "keys"
+    assert ReleaseParams.from_dict(first.to_dict()) == first
+    for stated in (
+        {"optimize": "totals"},
+        {"domain_bits": 40},
+        {"false_keys": "0.1"},
+        {"split": {"size": "0.02", "threshold": "0.49", "alp": "0.49"}},
+        {"columns": "flat"},
+        {"encoding": "buckets"},
+    ):
+        params = ReleaseParams(**base, **stated)
+        assert params.optimize == "totals"
+        assert "optimize" not in params.to_dict()
+    assert ReleaseParams(**base, optimize="totals").split.threshold == Fraction(49, 100)
+    assert ReleaseParams.paper(**base).optimize == "totals"
+    both = ReleaseParams(**base, domain_bits=40, optimize="keys")
+    assert make_plan(both, Sizes(10**6, 10**5, (), Fraction(0))).domain_bits == 40
+    for wrong in ({"optimize": "speed"}, {"optimize": "keys", "encoding": "buckets"}):
+        with pytest.raises(ParameterError, match="optimize"):
+            ReleaseParams(**base, **wrong)
+
+
+def test_totals_at_delta_above_0_give_the_encoding_half() -> None:
+    base: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "max_contributions": 8}
+    assert ReleaseParams(**base).split.encoding == Fraction(98, 400)
+    totals = ReleaseParams(**base, optimize="totals")
+    assert totals.split.encoding == Fraction(49, 100)
+    assert ReleaseParams.from_dict(totals.to_dict()) == totals
+
+
+def test_lookups_gain_what_totals_lose() -> None:
+    counts, errors, widths = zipf(20_000, 4e5), {}, {}
+    middle, rare = np.flatnonzero((counts > 100) & (counts <= 1000)), np.flatnonzero(counts <= 10)[:5000]
+    for word in ("keys", "totals"):
+        params = ReleaseParams(epsilon="1", max_contributions=8, optimize=word)
+        sketch = simulate(np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes(32)))
+        estimates = sketch.estimate(middle, interval=None)["estimate"].to_numpy()
+        errors[word] = float(np.sqrt(np.mean((estimates - counts[middle]) ** 2)))
+        total = sketch.total(rare)
+        widths[word] = total.high - total.low
+    assert errors["keys"] < 16 < 50 < errors["totals"]
+    assert widths["totals"] < widths["keys"] / 2
