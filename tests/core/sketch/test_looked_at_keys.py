@@ -33,7 +33,7 @@ def test_the_largest_estimates_of_absent_keys_hold_zero(encoding: str) -> None:
     failed = 0
     for seed in range(5):
         sketch = release(seed, encoding)
-        found = sketch.estimate(NOBODY, among=ABSENT)
+        found = sketch.estimate(NOBODY, estimator="posterior", among=ABSENT)
         largest = np.argsort(-found["estimate"].to_numpy(), kind="stable")[:1_000]
         failed += bool(np.any(found["low"].to_numpy()[largest] > 0.0))
         assert not np.any(
@@ -85,7 +85,7 @@ def test_a_public_list_is_looked_at_as_a_whole() -> None:
     assert set(heavy["among"].to_pylist()) == {40}
     assert np.all((heavy["high"].to_numpy() - heavy["value"].to_numpy()) == noise.radius(1.0 - 0.05 / 40))
     assert one["high"][0].as_py() - one["estimate"][0].as_py() == noise.radius(0.95)
-    many = sketch.estimate("k1", among=40)
+    many = sketch.estimate("k1", estimator="confidence", among=40)
     assert many["high"][0].as_py() - many["estimate"][0].as_py() == noise.radius(1.0 - 0.05 / 40)
 
 
