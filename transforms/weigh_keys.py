@@ -66,9 +66,7 @@ class StatedRows:
     @property
     def rows(self) -> Contributions:
         """Return all rows."""
-        if isinstance(self.kept, Contributions):
-            return self.kept
-        rows: Contributions = _ROWS.decode(self.kept.read())
+        rows: Contributions = _load(self.kept, _ROWS)
         return rows
 
     def of_metric(self, metric: int, *, selected: bool) -> Contributions:
@@ -79,10 +77,10 @@ class StatedRows:
 
 @dataclass(frozen=True)
 class _Sent:
-    """Weights that one shard of users sends to a group."""
+    """Weights that one shard of users sends to a group, or where they are spilled."""
 
     shard: int
-    weights: Histogram
+    kept: Histogram | SpilledBatch
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,13 @@ class _Merged:
 
     weights: Histogram
     shards: tuple[tuple[int, NDArray[np.uint64]], ...]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The summed weights of a group, or where they are spilled."""
+
+    kept: _Merged | SpilledBatch
 
 
 @dataclass(frozen=True)
@@ -114,12 +119,16 @@ class SelectByWeights(beam.PTransform):
     ) -> None:
         super().__init__()
         self._plan, self._release_key, self._groups = spec.params.gaussian.selection, spec.release_key, groups
-        self._keep = _Keep(metric, None if local is None else local.spill, spec.carried)
+        self._metric, self._spill = metric, None if local is None else local.spill
         self._carried = spec.carried
 
     def expand(self, kept: Any) -> dict[str, Any]:
         shards = tuple[int, StatedRows]
-        users = kept | "KeepRows" >> beam.ParDo(self._keep).with_output_types(shards)  # (shard, StatedRows)
+        keep = beam.ParDo(_Keep(self._spill, self._metric, self._carried)).with_output_types(shards)
+        users = kept | "KeepRows" >> keep  # (shard, StatedRows)
+        every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
+        groups = beam.Create(every, reshuffle=False).with_output_types(tuple[int, _Sent])
+        empty = kept.pipeline | "EveryGroup" >> groups
         selected = []
         if self._carried is not None:  # named whatever the data are: also where nobody has them
             create = beam.Create(list(_carried(self._carried, self._groups)), reshuffle=False)
@@ -127,72 +136,69 @@ class SelectByWeights(beam.PTransform):
                 users.pipeline | "Carried" >> create.with_output_types(tuple[int, Heavy])
             )  # (group, Heavy)
         for number in range(len(self._plan.rounds)):
-            one = _Round(self._plan, self._release_key, self._groups, number)
+            one = _Round(self._plan, self._release_key, self._groups, number, empty, self._spill)
             found = users | f"Round{number + 1}" >> one
             users, chosen = found["users"], found["selected"]
             selected.append(chosen)
-        every = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
-        return {"users": users, "selected": every}
+        named = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
+        return {"users": users, "selected": named}
 
 
 class _Round(beam.PTransform):
-    """One round; the result is as that of `SelectByWeights`."""
+    """One round; the result is as that of `SelectByWeights`. ``empty`` has nothing for each group."""
 
-    def __init__(self, plan: SelectionPlan, release_key: ReleaseKey, groups: int, number: int) -> None:
+    def __init__(
+        self,
+        plan: SelectionPlan,
+        release_key: ReleaseKey,
+        groups: int,
+        number: int,
+        empty: Any,
+        spill: str | None,
+    ) -> None:
         super().__init__()
         self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
+        self._empty, self._spill = empty, spill
 
     def expand(self, users: Any) -> dict[str, Any]:
         sent, states = tuple[int, _Sent], tuple[int, _States]
-        every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
-        empty = users.pipeline | "EveryGroup" >> beam.Create(every, reshuffle=False).with_output_types(sent)
-        weighed = users | "Weigh" >> beam.FlatMap(
-            _weigh, self._plan.max_keys, self._groups
-        ).with_output_types(sent)
+        weigh_rows = _Weigh(self._spill, self._plan.max_keys, self._groups)
+        weighed = users | "Weigh" >> beam.ParDo(weigh_rows).with_output_types(sent)
         merged = (
-            (weighed, empty)
+            (weighed, self._empty)
             | "WithEmpty" >> beam.Flatten().with_output_types(sent)
             | "GroupWeights" >> beam.GroupByKey()
-            | "MergeWeights" >> beam.MapTuple(_merge).with_output_types(tuple[int, _Merged])
-        )  # (group, _Merged)
-        weights = merged | "Weights" >> beam.MapTuple(_weights).with_output_types(tuple[int, Histogram])
-        survey = weights | "DigestWeights" >> DigestShards(
-            self._groups
-        )  # one digest of all weights of the round
+            | "MergeWeights" >> beam.ParDo(_Merge(self._spill)).with_output_types(tuple[int, _Group])
+        )  # (group, _Group)
+        digests = DigestShards(self._groups, _weights)
+        survey = merged | "DigestWeights" >> digests  # one digest of all weights of the round
         release = _ReleaseRound(self._plan, self._release_key, self._groups, self._number)
         found = merged | "ReleaseRound" >> beam.ParDo(release, beam.pvalue.AsSingleton(survey)).with_outputs(
             "selected", main="states"
         )
-        back = found["states"] | "States" >> beam.Map(_same).with_output_types(states)
+        # Beam's outputs of several kinds have no types of their own.
+        found["states"].element_type, found["selected"].element_type = states, tuple[int, Heavy]
         here = users | "ToJoin" >> beam.MapTuple(_to_join).with_output_types(states)
-        both = (here, back) | "RowsAndStates" >> beam.Flatten().with_output_types(states)
+        both = (here, found["states"]) | "RowsAndStates" >> beam.Flatten().with_output_types(states)
         joined = both | "Join" >> beam.GroupByKey()
         return {
             "users": joined | "Restate" >> beam.MapTuple(_join).with_output_types(tuple[int, StatedRows]),
-            "selected": found["selected"]
-            | "Selected" >> beam.Map(_same).with_output_types(tuple[int, Heavy]),
+            "selected": found["selected"],
         }
 
 
-class _Keep(beam.DoFn):
-    """(shard, Contributions) → (shard, StatedRows), of one metric or all; where workers share a machine, in a file."""
+class _Spilling(beam.DoFn):
+    """A step whose results go to a file of the directory ``spill``, where workers share a machine."""
 
-    def __init__(self, metric: int | None, spill: str | None, carried: KeyTable | None = None) -> None:
-        self._metric, self._spill, self._carried = metric, spill, carried
+    def __init__(self, spill: str | None) -> None:
+        self._spill = spill
 
     def start_bundle(self) -> None:
         self._writer = None if self._spill is None else SpillWriter(self._spill)
 
-    def process(self, element: tuple[int, Contributions]) -> Iterator[tuple[int, StatedRows]]:
-        shard, every = element
-        rows = (every if self._metric is None else every.metric(self._metric)).present()
-        yield (
-            shard,
-            StatedRows(
-                rows if self._writer is None else self._writer.put(pack_buffers(_ROWS.to_arrays(rows))),
-                None if rows.table is None else carried_states(rows.table, self._carried),
-            ),
-        )
+    def keep(self, value: Any, coder: ArraysCoder) -> Any:
+        """Return the value, or where it is spilled."""
+        return value if self._writer is None else self._writer.put(pack_buffers(coder.to_arrays(value)))
 
     def finish_bundle(self) -> None:
         if self._writer is not None:
@@ -205,46 +211,71 @@ def _carried(table: KeyTable, groups: int) -> Iterator[tuple[int, Heavy]]:
         yield group, Heavy(part.fingerprints, part.counts, part.texts)
 
 
+def _load(kept: Any, coder: ArraysCoder) -> Any:
+    return coder.decode(kept.read()) if isinstance(kept, SpilledBatch) else kept
+
+
+class _Keep(_Spilling):
+    """(shard, Contributions) → (shard, StatedRows), of one metric or all."""
+
+    def __init__(self, spill: str | None, metric: int | None, carried: KeyTable | None) -> None:
+        super().__init__(spill)
+        self._metric, self._carried = metric, carried
+
+    def process(self, element: tuple[int, Contributions]) -> Iterator[tuple[int, StatedRows]]:
+        shard, every = element
+        rows = (every if self._metric is None else every.metric(self._metric)).present()
+        states = None if rows.table is None else carried_states(rows.table, self._carried)
+        yield shard, StatedRows(self.keep(rows, _ROWS), states)
+
+
 def _to_join(shard: int, users: StatedRows) -> tuple[int, _States]:
     return shard, _States(-1, np.zeros(0, np.uint8), users)
 
 
-def _same(element: Any) -> Any:
-    return element
+class _Weigh(_Spilling):
+    """(shard, StatedRows) → (group, weights of the open keys)."""
+
+    def __init__(self, spill: str | None, max_keys: int, groups: int) -> None:
+        super().__init__(spill)
+        self._max_keys, self._groups = max_keys, groups
+
+    def process(self, element: tuple[int, StatedRows]) -> Iterator[tuple[int, _Sent]]:
+        shard, users = element
+        rows = users.rows
+        if len(rows):
+            weights = weigh(rows, self._max_keys, users.states)
+            for group, part in split_groups(weights, self._groups):
+                yield group, _Sent(shard, self.keep(part, _WEIGHTS))
 
 
-def _weigh(element: tuple[int, StatedRows], max_keys: int, groups: int) -> Iterator[tuple[int, _Sent]]:
-    shard, users = element
-    rows = users.rows
-    if len(rows):
-        for group, part in split_groups(weigh(rows, max_keys, users.states), groups):
-            yield group, _Sent(shard, part)
+class _Merge(_Spilling):
+    """(group, weights of shards) → their sum, in the order of the shards that sent them."""
+
+    def process(self, element: tuple[int, Iterable[_Sent]]) -> Iterator[tuple[int, _Group]]:
+        group, sent = element
+        ordered = sorted(sent, key=lambda part: part.shard)
+        parts: list[Histogram] = [_load(part.kept, _WEIGHTS) for part in ordered]
+        table, places = KeyTable.union([KeyTable(part.fingerprints, part.texts) for part in parts])
+        counts = np.concatenate([part.counts for part in parts])
+        whole = Histogram.of_keys(np.concatenate(places), counts, table, Histogram.shared(parts))
+        where = ((part.shard, place) for part, place in zip(ordered, places, strict=True) if len(place))
+        yield group, _Group(self.keep(_Merged(whole, tuple(where)), _MERGED))
 
 
-def _merge(group: int, sent: Iterable[_Sent]) -> tuple[int, _Merged]:
-    """Sum the weights of a group, in the order of the shards that sent them."""
-    parts = sorted(sent, key=lambda part: part.shard)
-    tables = [KeyTable(part.weights.fingerprints, part.weights.texts) for part in parts]
-    table, places = KeyTable.union(tables)
-    every = np.concatenate(places)
-    counts = np.concatenate([part.weights.counts for part in parts])
-    whole = Histogram.of_keys(every, counts, table, Histogram.shared(part.weights for part in parts))
-    where = tuple((part.shard, place) for part, place in zip(parts, places, strict=True) if len(place))
-    return group, _Merged(whole, where)
-
-
-def _weights(group: int, merged: _Merged) -> tuple[int, Histogram]:
-    return group, merged.weights
+def _weights(group: _Group) -> Histogram:
+    weights: Histogram = _load(group.kept, _MERGED).weights
+    return weights
 
 
 class _ReleaseRound(beam.DoFn):
-    """(group, weights) → (shard, states) for every shard of users, and the selected keys of the group."""
+    """(group, _Group) → (shard, states) for every shard of users, and the selected keys of the group."""
 
     def __init__(self, plan: SelectionPlan, release_key: ReleaseKey, groups: int, number: int) -> None:
         self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
 
-    def process(self, element: tuple[int, _Merged], data_digest: bytes) -> Iterator[Any]:
-        group, merged = element
+    def process(self, element: tuple[int, _Group], data_digest: bytes) -> Iterator[Any]:
+        group, merged = element[0], _load(element[1].kept, _MERGED)
         found = [
             release_round(self._number, shard, part, self._plan, self._release_key, data_digest)
             for shard, part in noise_parts(group, self._groups, merged.weights)
@@ -271,34 +302,40 @@ def _join(shard: int, parts: Iterable[_States]) -> tuple[int, StatedRows]:
 _ROWS, _WEIGHTS = ContributionsCoder(), HistogramCoder()
 
 
+def _pack(kept: Any, coder: ArraysCoder) -> list[Any]:
+    if not isinstance(kept, SpilledBatch):
+        return [np.zeros(1, "<u1"), *coder.to_arrays(kept)]
+    place = np.array([kept.offset, kept.size], "<i8")
+    return [np.ones(1, "<u1"), place, np.frombuffer(kept.path.encode(), np.uint8)]
+
+
+def _unpack(arrays: list[Any], coder: ArraysCoder) -> Any:
+    spilled, *rest = arrays
+    return (
+        SpilledBatch(rest[1].tobytes().decode(), *rest[0].tolist()) if spilled[0] else coder.from_arrays(rest)
+    )
+
+
 class _StatedRowsCoder(ArraysCoder):
     kind = StatedRows
 
     def to_arrays(self, value: StatedRows) -> list[Any]:
         states = np.zeros(0, np.uint8) if value.states is None else value.states
-        kept = value.kept
-        flags = np.array([value.states is not None, isinstance(kept, SpilledBatch)], "<u1")
-        if not isinstance(kept, SpilledBatch):
-            return [flags, states, *_ROWS.to_arrays(kept)]
-        place = np.array([kept.offset, kept.size], "<i8")
-        return [flags, states, place, np.frombuffer(kept.path.encode(), np.uint8)]
+        return [np.array([value.states is not None], "<u1"), states, *_pack(value.kept, _ROWS)]
 
     def from_arrays(self, arrays: list[Any]) -> StatedRows:
-        (stated, spilled), states, *rest = arrays
-        if not spilled:
-            return StatedRows(_ROWS.from_arrays(rest), states if stated else None)
-        (offset, size), path = rest[0].tolist(), rest[1].tobytes().decode()
-        return StatedRows(SpilledBatch(path, offset, size), states if stated else None)
+        stated, states, *rest = arrays
+        return StatedRows(_unpack(rest, _ROWS), states if stated[0] else None)
 
 
 class _SentCoder(ArraysCoder):
     kind = _Sent
 
     def to_arrays(self, value: _Sent) -> list[Any]:
-        return [np.array([value.shard], "<i8"), *_WEIGHTS.to_arrays(value.weights)]
+        return [np.array([value.shard], "<i8"), *_pack(value.kept, _WEIGHTS)]
 
     def from_arrays(self, arrays: list[Any]) -> _Sent:
-        return _Sent(int(arrays[0][0]), _WEIGHTS.from_arrays(arrays[1:]))
+        return _Sent(int(arrays[0][0]), _unpack(arrays[1:], _WEIGHTS))
 
 
 class _MergedCoder(ArraysCoder):
@@ -315,6 +352,16 @@ class _MergedCoder(ArraysCoder):
         return _Merged(_WEIGHTS.from_arrays(rest[len(shards) :]), places)
 
 
+class _GroupCoder(ArraysCoder):
+    kind = _Group
+
+    def to_arrays(self, value: _Group) -> list[Any]:
+        return _pack(value.kept, _MERGED)
+
+    def from_arrays(self, arrays: list[Any]) -> _Group:
+        return _Group(_unpack(arrays, _MERGED))
+
+
 class _StatesCoder(ArraysCoder):
     kind = _States
 
@@ -327,8 +374,8 @@ class _StatesCoder(ArraysCoder):
         return _States(int(group[0]), states, _STATED.from_arrays(users) if users else None)
 
 
-_STATED = _StatedRowsCoder()
-register(_StatedRowsCoder, _SentCoder, _MergedCoder, _StatesCoder)
+_STATED, _MERGED = _StatedRowsCoder(), _MergedCoder()
+register(_StatedRowsCoder, _SentCoder, _GroupCoder, _StatesCoder)
 
 
 class BoundSelected(beam.PTransform):

@@ -23,7 +23,7 @@ Without users a record is the privacy unit, and every row counts one, or its val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -117,6 +117,8 @@ class Contributions:
     keys: U64
     counts: I64
     table: KeyTable | None = None
+    #: whether rows are distinct and in canonical order, so that no pass has to look
+    ordered: bool = False
 
     @classmethod
     def of(
@@ -227,19 +229,23 @@ class Contributions:
         sums: I64 = np.add.reduceat(counts, starts) if len(starts) else counts
         return sums[sums > 0]
 
-    def first_keys(self, max_keys: int, open_: NDArray[np.bool_]) -> tuple[U64, I64]:
+    def first_keys(self, max_keys: int, open_: NDArray[np.bool_] | None) -> tuple[U64, I64]:
         """Return the first ``max_keys`` open keys of each user by priority, and beside each how many the user has of
         them.
 
-        ``open_`` marks keys of the table.
+        ``open_`` marks keys of the table; None where all are open.
         """
-        rows, first_of_user = self._ordered()
-        user = np.cumsum(first_of_user) - 1
-        kept = np.flatnonzero(open_[rows.keys])
-        user, keys = user[kept], rows.keys[kept]
-        first = np.flatnonzero(_before(np.ones(len(kept), np.int64), changes(user)) < max_keys)
-        user, keys = user[first], keys[first]
-        return keys, np.bincount(user)[user] if len(user) else user
+        rows, first = self._ordered()
+        keys = rows.keys
+        if open_ is not None:
+            kept = np.flatnonzero(open_[keys])
+            keys, first = keys[kept], changes(np.cumsum(first, dtype=np.int64)[kept])
+        starts = np.flatnonzero(first)
+        number = np.diff(np.append(starts, len(keys)))
+        if number.max(initial=0) > max_keys:
+            keys = keys[np.arange(len(keys)) - np.repeat(starts, number) < max_keys]
+            number = np.minimum(number, max_keys)
+        return keys, np.repeat(number, number)
 
     def present(self) -> Contributions:
         """Return the rows that count something for any metric, over a table of their keys alone."""
@@ -273,10 +279,10 @@ class Contributions:
         if used.all():
             return self
         table, places = self.table.keep(used)
-        return Contributions(self.user_high, self.user_low, places[self.keys], self.counts, table)
+        return replace(self, keys=places[self.keys], table=table)
 
     def _with(self, counts: I64) -> Contributions:
-        return Contributions(self.user_high, self.user_low, self.keys, counts, self.table)
+        return replace(self, counts=counts)
 
     def hashes(self) -> U64:
         """Return a keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
@@ -284,8 +290,13 @@ class Contributions:
         return mix(prints ^ mix(self.user_low))
 
     def _take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Contributions:
-        return Contributions(
-            self.user_high[rows], self.user_low[rows], self.keys[rows], self.counts[rows], self.table
+        """Return some of the rows, in the order that they have."""
+        return replace(
+            self,
+            user_high=self.user_high[rows],
+            user_low=self.user_low[rows],
+            keys=self.keys[rows],
+            counts=self.counts[rows],
         )
 
     def _ordered(self, key_classes: KeyClasses | None = None) -> tuple[Contributions, NDArray[np.bool_]]:
@@ -296,27 +307,28 @@ class Contributions:
         rows, first_of_user = self._distinct()
         if key_classes is None:
             return rows, first_of_user
-        user = np.cumsum(first_of_user).astype(np.uint64)  # from 1 on: below 2^32 rows per part
+        user = np.cumsum(first_of_user).astype(
+            np.uint64
+        )  # below 2^32 rows per part, and at most 2^27 classes
         prints = rows.keys if rows.table is None else rows.table.fingerprints[rows.keys]
-        group = user << _HALF | key_classes.of(prints)
-        kept = np.sort(np.unique(group, return_index=True)[1])  # a user's first row is the first of its class
-        return rows._take(kept), first_of_user[kept]
+        group = user * np.uint64(key_classes.classes) + key_classes.of(prints)
+        order = stable_order(group)
+        first = np.zeros(len(order), np.bool_)  # of its class; a user's first row is one
+        first[order[changes(group[order])]] = True
+        return rows._take(first), first_of_user[first]
 
     def _distinct(self) -> tuple[Contributions, NDArray[np.bool_]]:
         """Return distinct (user, key) rows in canonical order, and the first row of each user."""
-        priority = self.hashes()
-        # As `prune` returned them, or some of those.
-        if _canonical(self.user_high, self.user_low, priority, self.keys):
-            rows = self._with(np.minimum(self.counts, _MAX_COUNT))
-            return rows, changes(self.user_high) | changes(self.user_low)
-        order = _sort(self.user_high, self.user_low, priority, self.keys)
+        if self.ordered:
+            return self, changes(self.user_high) | changes(self.user_low)
+        order = _sort(self.user_high, self.user_low, self.hashes(), self.keys)
         high, low, keys = self.user_high[order], self.user_low[order], self.keys[order]
         first_of_user = changes(high) | changes(low)
         first_of_pair = first_of_user | changes(keys)
         starts = np.flatnonzero(first_of_pair)
         counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[:0]
         counts = np.minimum(counts, _MAX_COUNT)  # parts of parts never overflow
-        rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table)
+        rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table, ordered=True)
         return rows, first_of_user[starts]
 
 
@@ -388,15 +400,6 @@ class BoundingSpec:
         rows = pa.array(np.flatnonzero(inside))
         others = (one_array(array_of(column, "users")).take(rows) for column in beside)
         return encoded.values.take(pa.array(encoded.codes[inside])), *others
-
-
-def _canonical(high: U64, low: U64, priority: U64, keys: U64) -> bool:
-    """Return whether rows are distinct and in the order by (high, low, priority, key) already."""
-    if np.any(high[1:] < high[:-1]):
-        return False
-    same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-    after = (priority[1:] > priority[:-1]) | ((priority[1:] == priority[:-1]) & (keys[1:] > keys[:-1]))
-    return bool(np.all(np.where(same, after, (high[1:] > high[:-1]) | (low[1:] > low[:-1]))))
 
 
 def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:

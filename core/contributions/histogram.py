@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.keys import as_column, encode, hash_bytes, mix
@@ -42,9 +43,9 @@ class KeyTable:
     texts: pa.LargeBinaryArray
 
     @classmethod
-    def build(cls, texts: pa.LargeBinaryArray) -> tuple[KeyTable, U64]:
-        """Return the table of distinct ``texts``, and for each of them its place in it."""
-        prints = hash_bytes(texts)
+    def build(cls, texts: pa.LargeBinaryArray, prints: U64 | None = None) -> tuple[KeyTable, U64]:
+        """Return the table of distinct ``texts``, and for each of them its place in it; ``prints`` where known."""
+        prints = hash_bytes(texts) if prints is None else prints
         order = stable_order(prints)
         tied = np.flatnonzero(np.diff(prints[order]) == 0)
         if len(tied):  # two texts with one fingerprint: order those by their bytes
@@ -60,8 +61,11 @@ class KeyTable:
     def union(cls, tables: Sequence[KeyTable]) -> tuple[KeyTable, list[U64]]:
         """Return one table of all texts, and for each table where its rows went."""
         together = pa.concat_arrays([table.texts for table in tables]).dictionary_encode()
-        union, place = cls.build(together.dictionary)
-        moved = place[together.indices.to_numpy(zero_copy_only=False)]
+        codes = together.indices.to_numpy(zero_copy_only=False)
+        prints = np.empty(len(together.dictionary), np.uint64)
+        prints[codes] = np.concatenate([table.fingerprints for table in tables])
+        union, place = cls.build(together.dictionary, prints)
+        moved = place[codes]
         return union, np.split(moved, np.cumsum([len(table.texts) for table in tables])[:-1])
 
     def shards(self) -> list[KeyTable]:
@@ -71,6 +75,13 @@ class KeyTable:
             KeyTable(self.fingerprints[low:high], self.texts.slice(low, high - low))
             for low, high in pairwise(ends.tolist())
         ]
+
+    def places(self, part: Histogram) -> NDArray[np.intp]:
+        """Return the places of the keys of a histogram, all of which are in the table."""
+        if changes(self.fingerprints).all():
+            return np.searchsorted(self.fingerprints, part.fingerprints)
+        found: NDArray[np.intp] = pc.index_in(part.texts, value_set=self.texts).to_numpy(zero_copy_only=False)
+        return found
 
     def keep(self, used: NDArray[np.bool_]) -> tuple[KeyTable, U64]:
         """Return the rows marked in ``used``, and the new place of each old row (meaningless where unused)."""
@@ -99,10 +110,16 @@ class Histogram(Exact):
         cls, keys: U64, counts: I64, table: KeyTable | None, sensitivity: Sensitivity = UNBOUNDED
     ) -> Histogram:
         """Return the sum of ``counts`` by key."""
-        places, sums = _sum_by(keys, counts)
         if table is None:
-            return cls(places, sums, None, sensitivity)
-        return cls(table.fingerprints[places], sums, table.texts.take(pa.array(places)), sensitivity)
+            return cls(*_sum_by(keys, counts), None, sensitivity)
+        number = np.bincount(keys.astype(np.int64, copy=False), minlength=len(table.fingerprints))
+        places = np.flatnonzero(number)
+        sums = number
+        if not np.all(counts == 1):
+            sums = np.zeros(len(number), np.int64)
+            np.add.at(sums, keys, counts)
+        texts = table.texts if len(places) == len(number) else table.texts.take(pa.array(places))
+        return cls(table.fingerprints[places], sums[places].astype(np.int64, copy=False), texts, sensitivity)
 
     @classmethod
     def of_column(cls, keys: Any, *, texts: bool) -> Histogram:

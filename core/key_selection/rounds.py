@@ -341,12 +341,13 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
     """
     table = rows.table
     assert table is not None
-    open_ = np.ones(len(table.fingerprints), np.bool_) if states is None else states == OPEN
-    weights = np.zeros(len(open_), np.int64)
+    open_ = None if states is None else np.asarray(states == OPEN)
+    weights = np.zeros(len(table.fingerprints), np.int64)
     keys, keys_of_user = rows.first_keys(max_keys, open_)
     np.add.at(weights, keys, user_weights(max_keys)[keys_of_user])
-    kept, _ = table.keep(open_)
-    return Histogram(kept.fingerprints, weights[open_], kept.texts, weight_sensitivity(max_keys))
+    if open_ is not None:
+        table, weights = table.keep(open_)[0], weights[open_]
+    return Histogram(table.fingerprints, weights, table.texts, weight_sensitivity(max_keys))
 
 
 def release_round(

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import BitSource
 from hushgram.noise.gdp import NoisyVector, gdp_delta, gdp_mu, smallest
-from hushgram.noise.intervals import enclose, exp_neg, ratio_interval
+from hushgram.noise.intervals import Digits, enclose, exp_neg, ratio_interval
 from hushgram.noise.laws import GaussianLaw, NoiseLaw
 from hushgram.noise.noises import Noise
 from hushgram.noise.sampling import bernoulli, discrete_laplace
@@ -126,13 +126,24 @@ def _survivors(
 ) -> NDArray[np.intp]:
     """Return those of the places ``left`` that pass a draw of probability e^(−unit·number): one per binary digit."""
     top = int(numbers.max()).bit_length() if len(numbers) else 0
+    numbers = numbers[left]
+    factors = _factors(unit, top)
     for j in reversed(range(top)):  # the largest factors first: they reject most
-        marked = (numbers[left] >> j) & 1 == 1
-        at = np.flatnonzero(marked)
-        fails = at[~bernoulli(exp_neg(unit * (1 << j)), len(at), source)]
+        at = np.flatnonzero(numbers & (1 << j))
+        if not len(at):
+            continue
+        fails = at[~bernoulli(factors[j], len(at), source)]
         if len(fails):
-            left = np.delete(left, fails)
+            passed = np.ones(len(left), np.bool_)
+            passed[fails] = False
+            left, numbers = left[passed], numbers[passed]
     return left
+
+
+@lru_cache(maxsize=256)
+def _factors(unit: Fraction, number: int) -> tuple[Digits, ...]:
+    """Return e^(−unit·2^j) for j below ``number``."""
+    return tuple(exp_neg(unit * (1 << j)) for j in range(number))
 
 
 # --- tails ------------------------------------------------------------------------------------------------------

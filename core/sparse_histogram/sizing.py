@@ -64,6 +64,12 @@ class Survey(Exact):
         moved = of_sizes(Exact.shared(part for _, part in found))
         return cls(int(ordered.sum()), profile.astype(np.int64), digests, moved)
 
+    @classmethod
+    def of_digests(cls, shards: Iterable[tuple[int, Histogram]]) -> Survey:
+        """Return the digests of noise shards alone, without sizes."""
+        digests = tuple((shard, part.digest()) for shard, part in shards)
+        return replace(cls.of([]), digests=digests)
+
     def __add__(self, other: Survey) -> Survey:
         return Survey(
             self.records + other.records,

@@ -137,8 +137,7 @@ def count_selected(
     part.admit(plan.listed_sensitivity)
     counts = np.zeros(len(selected.texts), np.int64)
     if len(part):
-        places = pc.index_in(part.texts, value_set=selected.texts).to_numpy(zero_copy_only=False)
-        counts[places] = part.counts
+        counts[selected.places(part)] = part.counts
     source = release_key.for_data(data_digest).source("selected counts", shard, part.digest())
     noisy = counts + plan.noise.sample(plan.scale, len(counts), source)
     return Heavy(selected.fingerprints, noisy, selected.texts)

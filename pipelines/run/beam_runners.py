@@ -171,8 +171,18 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
     return options
 
 
+class _Options(PipelineOptions):
+    """Options that make each view once: Beam asks for some at every transform, and each parses the arguments again."""
+
+    def view_as(self, cls: Any) -> Any:
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
 def _parsed(arguments: list[str]) -> PipelineOptions:
-    options, printed = PipelineOptions(arguments), io.StringIO()
+    options, printed = _Options(arguments), io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):  # argparse prints its usage and exits
             options.get_all_options()

@@ -152,17 +152,17 @@ class ContributionsCoder(ArraysCoder):
     def to_arrays(self, value: Contributions) -> list[Array]:
         counts = value.counts
         several = _narrow(counts) if counts.ndim == 1 else np.ascontiguousarray(counts, "<i8").ravel()
-        arrays = [value.user_high, value.user_low, value.keys, several]
-        if value.table is not None:
-            arrays[2] = _index(value.keys)
-            arrays += [value.table.fingerprints, *_pack_texts(value.table.texts)]
-        return arrays
+        ordered = np.array([value.ordered], "<u1")
+        if value.table is None:
+            return [ordered, value.user_high, value.user_low, value.keys, several]
+        table = [value.table.fingerprints, *_pack_texts(value.table.texts)]
+        return [ordered, value.user_high, value.user_low, _index(value.keys), several, *table]
 
     def from_arrays(self, arrays: list[Array]) -> Contributions:
-        high, low, keys, counts, *rest = arrays
+        ordered, high, low, keys, counts, *rest = arrays
         table = KeyTable(rest[0], _unpack_texts(rest[1], rest[2])) if rest else None
         each = counts.reshape(len(high), -1) if len(counts) > len(high) else _widen(counts, len(high))
-        return Contributions(high, low, keys.astype(np.uint64, copy=False), each, table)
+        return Contributions(high, low, keys.astype(np.uint64, copy=False), each, table, bool(ordered[0]))
 
 
 class HistogramCoder(ArraysCoder):

@@ -273,14 +273,17 @@ def zero_vector(size: int) -> ExactVector:
 
 
 class DigestShards(beam.PTransform):
-    """(group, Histogram) of all groups → one digest of all noise shards; exact and private."""
+    """(group, Histogram) of all groups → one digest of all noise shards; exact and private.
 
-    def __init__(self, groups: int) -> None:
+    ``histogram`` takes it out of elements that hold more.
+    """
+
+    def __init__(self, groups: int, histogram: Callable[[Any], Histogram] | None = None) -> None:
         super().__init__()
-        self._groups = groups
+        self._groups, self._histogram = groups, histogram
 
     def expand(self, shards: Any) -> Any:
-        survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
+        survey = beam.Map(_digests, self._groups, self._histogram).with_output_types(Survey)
         return (
             shards
             | "Survey" >> survey
@@ -291,6 +294,11 @@ class DigestShards(beam.PTransform):
 def survey_group(shard: tuple[int, Histogram], groups: int) -> Survey:
     """Return sizes and digests of the noise shards of a complete group."""
     return Survey.of(noise_parts(shard[0], groups, shard[1]))
+
+
+def _digests(shard: tuple[int, Any], groups: int, histogram: Callable[[Any], Histogram] | None) -> Survey:
+    group, held = shard
+    return Survey.of_digests(noise_parts(group, groups, held if histogram is None else histogram(held)))
 
 
 def no_survey() -> Survey:
