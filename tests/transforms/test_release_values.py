@@ -87,7 +87,7 @@ def test_answers_are_in_the_terms_of_the_values(tmp_path: Path) -> None:
     values = np.where(np.arange(n) < 20_000, 700.0, 50.0)
     chosen = ReleaseParams(epsilon="1", max_contributions=1000, max_value=1000, granularity="62.5")
     sketch = release(users, keys, chosen, values=values, release_key=KEY)
-    found = sketch.estimate(["big", "small", "none"])
+    found = sketch.estimate(["big", "small", "none"], estimator="confidence")
     estimates = found["estimate"].to_pylist()
     assert abs(estimates[0] - 14e6) < 30_000  # rounding: 62.5·√20,000/2 = 4,400; noise: 1,000·√2/0.49
     assert abs(estimates[1] - 1e6) < 30_000
