@@ -76,6 +76,9 @@ def population_of(
     if config.sizes is not None:
         records, keys = records or config.sizes.records, keys or config.sizes.keys
     if records is None:
+        from hushgram.pipelines.run.job_runner import import_beam
+
+        import_beam()  # without its warnings
         from hushgram.transforms.files import match_files
 
         found = match_files(config.input.path)
