@@ -41,6 +41,7 @@ LEAST_CELLS = 32
 MOST_FALSE = 1 << 22
 
 _DIGITS = 16
+_FAR = Decimal(10**5)  # scales beyond which a count is listed for sure
 _SHOWN = 1  # noise scales from which on the profile shows keys
 _SPREAD = 8  # records beyond are spread over so many e-folds
 _RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
@@ -106,12 +107,22 @@ class _Law:
     def __init__(self, scale: Decimal) -> None:
         self.scale = scale
         self.q = (-1 / scale).exp()
+        self._grown: list[Decimal] = []
 
-    def tail(self, at: Decimal) -> Decimal:
-        """Return about P[Z ≥ at]."""
-        if at >= 1:
-            return (-at / self.scale).exp() / (1 + self.q)
-        return 1 - ((at - 1) / self.scale).exp() / (1 + self.q)
+    def tail(self, at: int) -> Decimal:
+        """Return P[Z ≥ at] for at ≥ 1."""
+        return (-at / self.scale).exp() / (1 + self.q)
+
+    def listed(self, counts: list[tuple[Decimal, Decimal]], threshold: int) -> list[Decimal]:
+        """Return how many keys of each count are listed; an exponential per count is computed once."""
+        if not self._grown:
+            self._grown = [min(x / self.scale, _FAR).exp() for x, _ in counts]
+        above = (-threshold / self.scale).exp() / (1 + self.q)
+        below = ((threshold - 1) / self.scale).exp() / (1 + self.q)
+        return [
+            n * (above * grown if threshold - x >= 1 else 1 - below / grown)
+            for (x, n), grown in zip(counts, self._grown, strict=True)
+        ]
 
 
 def _at(
@@ -126,8 +137,8 @@ def _at(
     cells, most = Decimal(1 << domain_bits), max(least_false, Decimal(MOST_FALSE))
 
     def fits(threshold: int) -> tuple[bool, Decimal]:
-        false = cells * law.tail(Decimal(threshold))
-        listed = sum((n * law.tail(threshold - x) for x, n in counts), false)
+        false = cells * law.tail(threshold)
+        listed = sum(law.listed(counts, threshold), false)
         each = (cells / min(max(listed, Decimal(1)), cells)).log10() / Decimal(2).log10() + 2 * _GAP_BITS
         each += max(law.scale, Decimal(1)).log10() / Decimal(2).log10()
         took = listed * each
@@ -146,7 +157,7 @@ def _at(
 
 def _error(threshold: int, law: _Law, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:
     """Return the mean square error of a key alone in its cell."""
-    rows = [(x, n, n * law.tail(threshold - x)) for x, n in counts]
+    rows = [(x, n, listed) for (x, n), listed in zip(counts, law.listed(counts, threshold), strict=True)]
     hidden = [(x, n - listed) for x, n, listed in rows]
     number = sum((n for _, n in hidden), Decimal(0))
     mean = sum((x * n for x, n in hidden), Decimal(0)) / max(number, Decimal(1))
