@@ -147,5 +147,5 @@ def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> Non
     assert checked.exit_code == 0, checked.exception
     assert not re.search(r": 0\.0 \(root|intervals 0 wide", checked.stdout)
     words = " ".join(run("data.parquet", privacy=privacy).stdout.split())
-    assert "where each user counts at most 0.1024 in all and 0.001 for one key" in words
+    assert "Each user counts at most max_contributions, which is chosen from noisy numbers of users." in words
     assert re.search(r"contributions at most 0\.\d+ of a user, chosen from the data", words)
