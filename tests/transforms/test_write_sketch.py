@@ -145,7 +145,7 @@ def test_another_sketch_is_never_replaced(tmp_path: Path) -> None:
 def test_a_file_that_is_not_seen_here_is_an_error(tmp_path: Path) -> None:
     target = Target.of(str(tmp_path / "a"))
     written = files_of(target)
-    os.unlink(f"{target.work}/{manifest.HEAVY_NAME}")
+    os.unlink(f"{target.work}/{written[0].entry.name}")
     with pytest.raises(OutputError, match="is not visible here; give a path that all workers share"):
         list(publisher(target).process(PLAN, written))
     assert not (tmp_path / "a").exists()
