@@ -81,7 +81,7 @@ class TruncatedGeometricNoise(LaplaceNoise):
     def privacy_map(
         self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity
     ) -> Fraction:
-        """The first vector has this noise, the others Laplace noise."""
+        """Return δ where the first vector has this noise and the others have Laplace noise."""
         pure = super().privacy_map(scales, epsilon, sensitivity)
         return max(pure, self.delta) if sensitivity.l1 == 1 else Fraction(1)
 
@@ -94,7 +94,7 @@ class TruncatedGeometricNoise(LaplaceNoise):
         return Fraction(second, 1 << _PLACES) - Fraction(first, 1 << _PLACES) ** 2
 
     def sample(self, scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
-        """A uniform number U gives the n with π(n − 1) ≤ U < π(n): 64 binary digits of it, or more where they tie."""
+        """Draw n with π(n − 1) ≤ U < π(n) for a uniform U: 64 binary digits of it, or more where they tie."""
         cuts, threshold = _first_digits(1 / scale, self.delta)
         words = source.words(size)
         number = np.searchsorted(cuts, words)
