@@ -139,7 +139,9 @@ def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="max_rejected_share must be from 0 to 1, got 5"):
         ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", max_rejected_share=5)
     with pytest.raises(ParameterError, match="levels"):
-        ReleaseSparseHistogram(params(epsilon="0.1", alpha="0.01"), key="url", path=tmp_path / "a")
+        ReleaseSparseHistogram(
+            params(epsilon="0.1", alpha="0.01", optimize="totals"), key="url", path=tmp_path / "a"
+        )
 
 
 def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
