@@ -137,7 +137,7 @@ def spent() -> tuple[Any, ...]:
 def config(folder: Path, path: str, **options: Any) -> str:
     group = {"path": path, "user": "user", "key": "key", **options}
     data = {
-        "release": "r", "input": group, "privacy": {"epsilon": 1, "max_contributions": 2},
+        "release": "r", "input": group, "privacy": {"epsilon": 1, "max_contributions": 2 if group["user"] else 1},
         "output": {"path": "out.sketch"}, "dataset": "people", "ledger": URL,
     }  # fmt: skip
     (folder / "c.yaml").write_text(yaml.safe_dump(data))
