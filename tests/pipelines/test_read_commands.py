@@ -200,7 +200,7 @@ def test_heavy_shows_what_is_real_and_tells_what_is_false(run, made, tmp_path):
     assert all(row["real"] >= 0.95 and row["low"] <= row["value"] <= row["high"] for row in shown)
     assert {row["fingerprint"] for row in shown} < {row["fingerprint"] for row in every}
     assert (
-        f"of {len(shown)} keys that are real with probability of at least 95 % (out of {len(every)})"
+        f"of {len(shown):,} keys that are real with probability of at least 95 % (out of {len(every):,})"
         in run("heavy", made)[2]
     )
     assert "are false" in run("heavy", made, "--all")[2]

@@ -91,7 +91,7 @@ def test_intervals_cover_and_answers_are_unbiased():
     told = [answer(randomize(secret, params, KEY.source("cover", i)), weights, params) for i in range(1000)]
     covered = sum(a.low <= truth <= a.high for a in told)
     assert covered >= 950
-    values = np.array([a.value for a in told])
+    values = np.array([a.estimate for a in told])
     spread = math.sqrt(float((weights**2).sum()) * params.flip * (1 - params.flip)) / (1 - 2 * params.flip)
     assert abs(values.mean() - truth) < 5.4 * spread / math.sqrt(1000)  # false alarm 7e-8
     assert values.std() == pytest.approx(spread, rel=0.15)

@@ -228,7 +228,9 @@ def test_a_lookup_checks_the_blocks_that_it_needs(tmp_path: Path, monkeypatch: p
     from hushgram.encodings import alp
 
     monkeypatch.setattr(alp, "BLOCK_BITS", 256)
-    params = hg.ReleaseParams(epsilon="4", max_contributions=8, expected_keys=400, expected_records=4000)
+    params = hg.ReleaseParams(
+        epsilon="4", max_contributions=8, expected_keys=400, expected_records=4000, optimize="totals"
+    )
     sketch = hg.release(golden.USERS, golden.KEYS, params, tmp_path / "a", release_key=golden.KEY)
     reads: list[int] = []
     layout = sketch.plan.layout
