@@ -108,7 +108,7 @@ def test_the_guarantee_names_every_part_and_its_bounds() -> None:
 def test_a_threshold_list_alone_at_delta_above_zero_needs_no_sizes(tmp_path: Path) -> None:
     params = hg.ReleaseParams(epsilon=4, delta="1e-3", max_contributions=1, encoding="none")
     sketch = hg.release(None, golden.KEYS, params, tmp_path / "a.sketch", release_key=golden.KEY)
-    assert [part.kind for part in sketch.guarantee.parts] == ["threshold"]
+    assert [part.kind for part in sketch.guarantee.parts] == ["truncated_geometric"]
     assert sketch.guarantee.epsilon == 4
     assert sketch.manifest.heavy_rows > 0
     assert hg.Sketch.open(tmp_path / "a.sketch").sizes_in_words().endswith("selected keys")
