@@ -43,7 +43,10 @@ def test_the_default_has_less_than_0_4_of_the_papers_error() -> None:
 
 
 def test_no_estimate_is_biased_over_all_keys() -> None:
-    for estimator, bound in (("posterior", 0.25), ("unbiased", 4.0 * rmse(False, "unbiased") / np.sqrt(KEYS))):
+    for estimator, bound in (
+        ("posterior", 0.25),
+        ("unbiased", 4.0 * rmse(False, "unbiased") / np.sqrt(KEYS)),
+    ):
         table = sketch().estimate(NAMES, estimator=estimator, interval=None, present=1.0)
         assert abs(float(np.mean(table["estimate"].to_numpy() - COUNTS))) < bound
 
