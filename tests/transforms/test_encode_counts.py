@@ -19,7 +19,7 @@ def test_the_stage_gives_the_librarys_blocks(
     delta: str, groups: int, empty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alp, "BLOCK_BITS", 256)  # many blocks in small columns
-    chosen = params(delta, key_selection="threshold", **SMALL)
+    chosen = params(delta, key_selection="threshold", optimize="totals", **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
     plan = planned(histogram, chosen)
