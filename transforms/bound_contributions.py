@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.metrics import Metrics
 
@@ -168,13 +169,17 @@ class _PruneBatches(TakeBatches):
                 yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
 
 
+# Counters have 64 bits, and no value may decide whether a job fails.
+_MOST_OFFERED = 1 << 48
+
+
 def _offered(columns: Columns, spec: BoundingSpec) -> int:
     """Return what records add before bounding: themselves, or their values in multiples. For the operator alone."""
     if spec.values[0] is None:
         return len(columns)
     name, grid = spec.values[0]
-    total = pc.sum(columns.values[spec.value_columns.index(name)]).as_py() or 0
-    return int(float(total) / float(grid.granularity))
+    values = columns.values[spec.value_columns.index(name)].cast(pa.float64(), safe=False)
+    return int(min(float(pc.sum(values).as_py() or 0) / float(grid.granularity), _MOST_OFFERED))
 
 
 class _CountBatches(TakeBatches):

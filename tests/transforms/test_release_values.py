@@ -137,3 +137,11 @@ def test_values_and_their_bounds_go_together(tmp_path: Path) -> None:
     step = ReleaseSparseHistogram(added, user="user", key="url", value="bytes", path=tmp_path / "b")
     with pytest.raises(Exception, match="values must be whole numbers"):
         collect(lambda p: p | beam.Create([text]) | step)
+
+
+def test_values_beyond_a_counter_fail_no_job(tmp_path: Path) -> None:
+    chosen = ReleaseParams(epsilon="1", max_contributions="40", max_value="10", granularity="0.001")
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        rows = pipeline | beam.Create([(f"u{i % 5}", "/a", 4.6e18) for i in range(5_000)])
+        rows | ReleaseSparseHistogram(chosen, user="user", key="url", value="v", path=tmp_path / "a.sketch")
+    assert (tmp_path / "a.sketch" / "manifest.json").exists()
