@@ -316,7 +316,7 @@ def _composed(losses: frozenset[tuple[Fraction, int]], delta: Fraction) -> Fract
 
 
 def _on_grid(losses: frozenset[tuple[Fraction, int]]) -> tuple[Counter[int], float]:
-    """Every ε rounded up to whole steps of a power of two, with few distinct values left."""
+    """Round every ε up to whole steps of a power of two, which leaves few distinct values."""
     whole = sum((epsilon * count for epsilon, count in losses), Fraction(0))
     unit = Fraction(2) ** math.ceil(math.log2(whole / _POINTS))
     exact = Counter[int]()

@@ -63,20 +63,20 @@ __all__ = ["Background", "BucketLikelihood", "model_masses"]
 class Background:
     """The distribution of one kind of bucket (nobody else in it is listed, or somebody is), on a grid of counts."""
 
-    def __init__(self, unit: int, masses: Floats, seen: Ints, step: int, noise: NoiseLaw) -> None:
-        """Take ``masses``, the model on cells of ``unit`` counts, 0 first, negative last; ``seen``: released values.
+    def __init__(self, width: int, masses: Floats, seen: Ints, step: int, noise: NoiseLaw) -> None:
+        """Take ``masses``, the model on cells of ``width`` counts, 0 first, negative last; ``seen``: released values.
 
         ``noise``: what the seen values are smoothed by.
         """
         shift = len(masses) // 4
-        self.unit = unit
-        self.first = -shift * unit - unit / 2.0  # where the first cell begins
+        self.width = width
+        self.first = -shift * width - width / 2.0  # where the first cell begins
         mass = np.roll(masses, shift)
         self._set(mass / mass.sum())
         if len(seen):
             self._set((1.0 - BACKGROUND_SEEN) * self.mass + BACKGROUND_SEEN * self._smoothed(seen, noise))
             self._set(self._corrected(seen, step))
-        middle = self.first + (np.arange(len(mass)) + 0.5) * unit
+        middle = self.first + (np.arange(len(mass)) + 0.5) * width
         rounding = (step**2 - 1) / 12.0
         self.mean = float(seen.mean()) if len(seen) >= BACKGROUND_SURE else float(self.mass @ middle)
         self.variance = float(self.mass @ (middle - self.mass @ middle) ** 2) + rounding
@@ -87,28 +87,28 @@ class Background:
 
     def below(self, at: Floats) -> Floats:
         """Return P(background < at), linear inside cells."""
-        place = np.clip((at - self.first) / self.unit, 0.0, len(self.mass))
+        place = np.clip((at - self.first) / self.width, 0.0, len(self.mass))
         low = np.minimum(place.astype(np.int64), len(self.mass) - 1)
         return np.asarray(self.cumulated[low] + (place - low) * self.mass[low])
 
     def quantile(self, share: float) -> float:
         """Return the value that a share of the background lies below."""
         return float(
-            self.first + self.unit * np.interp(share, self.cumulated, np.arange(len(self.cumulated)))
+            self.first + self.width * np.interp(share, self.cumulated, np.arange(len(self.cumulated)))
         )
 
     def _smoothed(self, seen: Ints, noise: NoiseLaw) -> Floats:
         """Return the values that were seen, each spread by the noise."""
         cells = len(self.mass)
-        at = np.clip(np.floor((seen - self.first) / self.unit).astype(np.int64), 0, cells - 1)
+        at = np.clip(np.floor((seen - self.first) / self.width).astype(np.int64), 0, cells - 1)
         found = np.bincount(at, minlength=cells) / len(seen)
-        spread = np.fft.rfft(found) * np.fft.rfft(_noise_cells(noise, self.unit))
+        spread = np.fft.rfft(found) * np.fft.rfft(_noise_cells(noise, self.width))
         return np.maximum(np.fft.irfft(spread, cells), 0.0)
 
     def _corrected(self, seen: Ints, step: int) -> Floats:
         """Return the model scaled, window by window, to the seen values; those beyond it count at its ends."""
-        step *= max(1, self.unit // step)  # nothing is distinguished below the model's cells
-        seen = np.clip(seen, self.first, self.first + self.unit * len(self.mass))
+        step *= max(1, self.width // step)  # nothing is distinguished below the model's cells
+        seen = np.clip(seen, self.first, self.first + self.width * len(self.mass))
         first, last = int(np.floor(seen.min() / step)) - 1, int(np.ceil(seen.max() / step)) + 1
         edges = np.asarray((np.arange(first, last + 2) - 0.5) * step, np.float64)
         found = np.histogram(seen, edges)[0].astype(np.float64)
@@ -119,7 +119,7 @@ class Background:
         )  # what is left joins the last full window
         window = np.unique(np.minimum(whole // BACKGROUND_WINDOW, last), return_inverse=True)[1]
         ratio = np.maximum(np.bincount(window, found), 1.0) / np.maximum(np.bincount(window, expected), 1e-9)
-        middle = self.first + (np.arange(len(self.mass)) + 0.5) * self.unit
+        middle = self.first + (np.arange(len(self.mass)) + 0.5) * self.width
         cell = np.clip(np.floor((middle - edges[0]) / step).astype(np.int64), 0, len(found) - 1)
         mass = self.mass * ratio[window[cell]]
         return np.asarray(mass / mass.sum())
@@ -129,8 +129,8 @@ def model_masses(
     released: ReleasedNumbers, prior: Prior, noise: NoiseLaw, size: int, top: float
 ) -> tuple[int, Floats, Floats]:
     """Return the cell width, and masses of the background without and with another listed key in the bucket."""
-    unit = max(1, int(np.ceil(4.0 * top / BACKGROUND_CELLS)))
-    edges = (np.arange(BACKGROUND_CELLS // 2 + 1) - 0.5) * unit
+    width = max(1, int(np.ceil(4.0 * top / BACKGROUND_CELLS)))
+    edges = (np.arange(BACKGROUND_CELLS // 2 + 1) - 0.5) * width
     hidden = prior.mass * released.hidden(prior.grid.at)
     ends = np.append(prior.grid.low, prior.grid.high[-1] + 1) - 0.5
     jumps = np.zeros(BACKGROUND_CELLS)
@@ -138,16 +138,16 @@ def model_masses(
     load = prior.keys * float(jumps.sum()) / size
     jumps /= max(float(jumps.sum()), 1e-300)
     others = np.exp(load * (np.fft.rfft(jumps) - 1.0))
-    turned = [np.fft.rfft(_noise_cells(law, unit)) for law in (noise, released.noise)]
+    turned = [np.fft.rfft(_noise_cells(law, width)) for law in (noise, released.noise)]
     parts = (others * turned[0], others * turned[0] * turned[1])
     alone, beside = (np.maximum(np.fft.irfft(part, BACKGROUND_CELLS), 1e-15) for part in parts)
-    return unit, alone, beside
+    return width, alone, beside
 
 
-def _noise_cells(noise: NoiseLaw, unit: int) -> Floats:
-    """Return the probability of each cell of ``unit`` counts around 0, in the order of `np.fft.fftfreq`."""
+def _noise_cells(noise: NoiseLaw, width: int) -> Floats:
+    """Return the probability of each cell of ``width`` counts around 0, in the order of `np.fft.fftfreq`."""
     half = BACKGROUND_CELLS // 2
-    edges = np.ceil((np.arange(-half, half + 1) - 0.5) * unit)
+    edges = np.ceil((np.arange(-half, half + 1) - 0.5) * width)
     return np.asarray(np.fft.ifftshift(-np.diff(noise.tail(edges))))
 
 
@@ -220,10 +220,10 @@ class BucketLikelihood(Likelihood):
         sums, number = self._others(np.arange(len(self.sample)))
         values = self.sample * self.step - sums
         top = float(self.prior.grid.high[-1]) + BUCKET_REACH * self.noise.scale
-        unit, alone, beside = model_masses(self.released, self.prior, self.noise, self.size, top)
+        width, alone, beside = model_masses(self.released, self.prior, self.noise, self.size, top)
         seen = values[number == 0], values[number > 0]
         kinds = [
-            Background(unit, mass, part, self.step, self.noise)
+            Background(width, mass, part, self.step, self.noise)
             for mass, part in zip((alone, beside), seen, strict=True)
         ]
         if len(self.sample) < self.size:  # the mean of all buckets is known

@@ -40,7 +40,7 @@ _ENTRIES_PER_BYTE = 4
 
 
 def heavy_bytes(heavy: Heavy) -> bytes:
-    """The file: with texts Parquet, else gaps of the sorted fingerprints and values above the smallest."""
+    """Encode the file: Parquet with texts, else gaps of the sorted fingerprints and values above the smallest."""
     if heavy.texts is None:
         return _packed(heavy)
     content = _written(heavy, "zstd")
@@ -115,7 +115,7 @@ def _written(heavy: Heavy, compression: str) -> bytes:
 
 
 def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
-    """What `heavy_bytes` wrote, by the name that ``where`` ends in; every row is checked."""
+    """Read what `heavy_bytes` wrote, by the name that ``where`` ends in; check every row."""
     try:
         packed = str(where).endswith(".bin")
         heavy = _unpacked(content, rows) if packed else _read(content, plan, rows)
@@ -155,7 +155,7 @@ def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """As `to_numpy`, which would import pandas where it is installed."""
+    """Convert like `to_numpy`, which would import pandas where it is installed."""
     kind = np.uint64 if column.type == pa.uint64() else np.int64
     parts = [
         np.frombuffer(chunk.buffers()[1] or b"", kind)[chunk.offset : chunk.offset + len(chunk)]
@@ -244,7 +244,7 @@ def _contents(content: bytes, columns: list[Column], most_rows: int) -> tuple[in
 
 
 def _check_schema(schema: list[dict[int, Any]], columns: list[Column]) -> None:
-    """The root and the columns, flat, in order. Fields: 1 type, 3 repetition, 4 name, 5 children."""
+    """Check the root and the columns, flat, in order. Fields: 1 type, 3 repetition, 4 name, 5 children."""
     names = [element[4].decode() for element in schema[1:]]
     if names != [column.name for column in columns] or schema[0][5] != len(columns):
         raise FormatError(f"its columns must be {', '.join(column.name for column in columns)}")
@@ -289,7 +289,7 @@ class _Thrift:
         self.data, self.at, self.end = data, at, end
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """Fields up to the stop byte."""
+        """Read fields up to the stop byte."""
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
         out: dict[int, Any] = {}

@@ -86,7 +86,7 @@ class QueryPlan:
         return pa.schema([(name, queryable(name, schema.field(name).type)) for name in names])
 
     def zeros(self) -> I64:
-        """The vector of no data."""
+        """Return the vector of no data."""
         return np.zeros(int(self._ends[-1]), dtype=np.int64)
 
     def add_keys(self, into: I64, histogram: Histogram) -> None:
@@ -104,7 +104,7 @@ class QueryPlan:
                 counters.add(part, rows, counts)
 
     def answers(self, total: ExactVector, streams: Sequence[int]) -> list[ExactVector]:
-        """The exact answers of streams of so many queries each, from the sum over all parts."""
+        """Return the exact answers of streams of so many queries each, from the sum over all parts."""
         out = np.zeros(self.size, dtype=np.int64)
         for (_, counters), part in zip(self._counters, self._parts(total.values), strict=True):
             counters.read(part, out)
@@ -142,11 +142,11 @@ class QueryPlan:
         return max(int(depths.max()), int((asked + depths[self._nested])[asked > 0].max(initial=0)))
 
     def counting(self) -> QueryPlan:
-        """The same plan for those who only count: smaller to send."""
+        """Return the plan without what only readers of answers need: smaller to send."""
         return self._with([(form, counters.counting()) for form, counters in self._counters])
 
     def reading(self) -> QueryPlan:
-        """The same plan for those who only read answers off: smaller to send."""
+        """Return the plan without what only counting needs: smaller to send."""
         return self._with([(form, counters.reading()) for form, counters in self._counters])
 
     def _with(self, counters: list[tuple[str, Counters]]) -> QueryPlan:
@@ -162,7 +162,7 @@ class QueryPlan:
 
 
 def queryable(name: str, kind: pa.DataType) -> pa.DataType:
-    """The type in which a queried column travels; refuses nested values."""
+    """Return the type in which a queried column travels; refuse nested values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind) or str(kind) == "string_view":
@@ -188,7 +188,7 @@ def queryable(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def pack_records(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.LargeBinaryArray:
-    """The columns of ``schema`` as one column of bytes, injective: equal bytes mean equal records."""
+    """Pack the columns of ``schema`` into one column of bytes, injective: equal bytes mean equal records."""
     if not len(schema):
         return pa.array([b""] * batch.num_rows, pa.large_binary())
     columns = [_to_bytes(batch.column(name), schema.field(name).type) for name in schema.names]
@@ -199,7 +199,7 @@ def pack_records(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.Larg
 
 
 def unpack_records(packed: pa.LargeBinaryArray, schema: pa.Schema) -> pa.Table:
-    """The columns that `pack_records` wrote."""
+    """Return the columns that `pack_records` wrote."""
     if not len(schema):
         return pa.table({"": pa.nulls(len(packed))})
     split = pc.split_pattern(packed, _SEPARATOR).flatten()

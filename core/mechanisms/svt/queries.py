@@ -342,7 +342,7 @@ class RangeQuery(QueryKind):
 
     @classmethod
     def counters(cls, queries: Sequence[tuple[int, RangeQuery]], shape: DataShape) -> Sequence[Counters]:
-        """One set of intervals per column."""
+        """Return one set of intervals per column."""
         types = {name: shape.record_schema.field(name).type for _, query in queries for name in query.columns}
         found: dict[str, list[tuple[int, Any, Any]]] = {name: [] for name in types}
         for i, query in queries:
