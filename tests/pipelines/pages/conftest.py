@@ -12,32 +12,13 @@ import numpy as np
 import pytest
 
 import hushgram as hg
+from tests.pipelines.page_checks import CONTRAST
 
 SHOTS = Path(__file__).parents[3] / ".build" / "screenshots"
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-# Contrast of every visible text against what lies behind it (WCAG 2: 4.5, or 3 for large text).
-CONTRAST = """() => {
-  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
-  const one = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
-  const light = c => { const [r, g, b] = c.slice(0, 3).map(one);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
-    if (c.length && (c.length < 4 || c[3] > 0)) return c; } return [255, 255, 255]; };
-  const bad = [];
-  for (const e of document.querySelectorAll("body *")) {
-    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-    const style = getComputedStyle(e);
-    if (!own || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(e.tagName) || !e.getClientRects().length) continue;
-    const ink = parse(e instanceof SVGElement ? style.fill : style.color);
-    const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x);
-    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.6 && +style.fontWeight >= 700);
-    if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5)) bad.push(e.tagName + ": " + e.textContent.trim().slice(0, 40));
-  }
-  return bad;
-}"""
 
 
 @pytest.fixture(scope="session")
