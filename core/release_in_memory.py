@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.contributions.keys import as_column
 from hushgram.contributions.sums import MAX_SUM, Grid, checked_sums, checked_values
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs.columns import UNSTATED, columns_by_name, is_frame
+from hushgram.inputs.frames import UNSTATED, Frame, Records, columns_by_name, is_frame
 from hushgram.key_selection.rounds import SELECTED, carried_states, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
@@ -64,8 +64,8 @@ def release(
     params: ReleaseParams = UNSTATED,
     path: str | Path | None = None,
     *,
-    user: str | None = UNSTATED,
-    key: str = UNSTATED,
+    user: str | Sequence[str] | None = UNSTATED,
+    key: str | Sequence[str] = UNSTATED,
     values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
@@ -79,13 +79,19 @@ def release(
     params=params)`` two columns of a frame (Arrow table or record batch, pandas, polars) by their names. Columns hold
     text, bytes, whole numbers, dates or booleans, which mean the same as in files.
 
+    An Arrow RecordBatchReader, a polars LazyFrame and a DuckDB relation are read in batches, the named columns alone.
+    What can count of each user stays in memory, and records do not. A reader is used up by it: a second call finds
+    nothing in it.
+
     Args:
         users: the column of users, or a frame; None (or ``user=None``) protects a record in place of a user.
         keys: the column of keys.
         params: the parameters; with ``values`` they state ``max_value`` and ``granularity``.
         path: where the sketch goes; left out, a temporary directory that goes with the sketch.
-        user: the name of the frame's column of users.
-        key: the name of the frame's column of keys.
+        user: the name of the frame's column of users, or an expression as for ``key``.
+        key: the name of the frame's column of keys, a list of them, or a key expression such as ``"url | host"`` or
+            ``["country", "time | truncate hour"]``, as input.key of a config. Records of which it makes no key are left
+            out; lookups apply it too.
         values: a column of numbers from 0 on, or the name of one, whose sums are released in place of counts.
         release_key: reproduces an earlier release of the same data to the byte; whoever has it can subtract the noise.
         name: the name of the release; with ``dataset`` its id in the ledger.
@@ -104,12 +110,9 @@ def release(
     >>> sketch.estimate("/a").column_names
     ['key', 'estimate', 'low', 'high', 'resolved', 'above_zero', 'source', 'among']
     """
-    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
-        users, keys, values = _columns("release", users, keys, user, key, values)
     tracked = (dataset, ledger)
-    return _release_columns(
-        "release", users, keys, values, params, path, None, release_key, name, tracked, carry
-    )
+    taken = _taken("release", users, keys, user, key, values)
+    return _release_records("release", taken, params, path, None, release_key, name, tracked, carry)
 
 
 def release_public(
@@ -119,8 +122,8 @@ def release_public(
     params: ReleaseParams = UNSTATED,
     path: str | Path | None = None,
     *,
-    user: str | None = UNSTATED,
-    key: str = UNSTATED,
+    user: str | Sequence[str] | None = UNSTATED,
+    key: str | Sequence[str] = UNSTATED,
     values: Any = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
@@ -137,19 +140,24 @@ def release_public(
     Args:
         public_keys: the keys, which must be known without looking at the data.
     """
-    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
-        users, keys, values = _columns("release_public", users, keys, user, key, values)
     listed = () if public_keys is None else public_keys
-    return _release_columns(
-        "release_public", users, keys, values, params, path, listed, release_key, name, (dataset, ledger)
+    taken = _taken("release_public", users, keys, user, key, values)
+    return _release_records(
+        "release_public", taken, params, path, listed, release_key, name, (dataset, ledger)
     )
 
 
-def _release_columns(
+def _taken(function: str, users: Any, keys: Any, user: Any, key: Any, values: Any) -> Frame | Records:
+    """Return what the arguments of a release name: a frame, or the columns themselves."""
+    given = () if values is None else (values,)
+    if is_frame(users) or user is not UNSTATED or key is not UNSTATED:
+        return Frame.of(function, users, keys, user, key, given)
+    return Records(users, keys, given)
+
+
+def _release_records(
     caller: str,
-    users: Any,
-    keys: Any,
-    values: Any,
+    taken: Frame | Records,
     params: ReleaseParams,
     path: str | Path | None,
     public_keys: Any,
@@ -158,37 +166,59 @@ def _release_columns(
     tracked: tuple[str | None, str | None],
     carry: Any = None,
 ) -> Sketch:
+    frame = taken if isinstance(taken, Frame) else None
+    user = taken.user if isinstance(taken, Frame) else taken.users
     spec = ReleaseSpec.of(
         params,
-        user=None if users is None else "user",
-        value=None if values is None else "value",
+        user=None if user is None else "user",
+        value="value" if taken.values else None,
         public_keys=public_keys,
         name=name,
+        key_expression="" if frame is None else frame.key_expression,
         release_key=release_key,
         carry=carry,
         caller=caller,
     )
+    if frame is not None and user is None and frame.several and spec.params.sensitivity.classes:
+        raise ParameterError(
+            f"{caller}: noise must be laplace with encoding buckets where {frame.key!r} gives several keys per record"
+        )
     if tracked != (None, None):
-        return _release_tracked(caller, spec, users, keys, values, path, *tracked)
+        return _release_tracked(caller, spec, taken, path, *tracked)
     if path is not None:
         check_free(path)
-    return _release_spec(spec, users, keys, values, path)
+    return _release_spec(spec, taken, path)
 
 
-def _release_spec(spec: ReleaseSpec, users: Any, keys: Any, values: Any, path: str | Path | None) -> Sketch:
-    columns = [] if values is None else [checked_values(values, len(keys))]
-    if users is None:
-        return _release(_counted(spec, keys, columns), spec, path)
-    rows = spec.bounding.contributions(users, keys, columns)
-    return _release_rows(rows, spec, path)
+def _release_spec(spec: ReleaseSpec, taken: Frame | Records, path: str | Path | None) -> Sketch:
+    bounds = spec.params.record_bounds if spec.user is None else None
+    batches: Iterable[Records] = taken.records(bounds) if isinstance(taken, Frame) else (taken,)
+    if spec.user is None:
+        return _release(_counted(spec, batches), spec, path)
+    return _release_rows(_contributions(spec.bounding, batches), spec, path)
+
+
+# Rows of contributions that come together before those that cannot count are dropped.
+_MERGED_ROWS = 1 << 21
+
+
+def _contributions(bounding: BoundingSpec, batches: Iterable[Records]) -> Contributions:
+    """Return the contributions of all batches, without rows that cannot count where there are many."""
+    parts: list[Contributions] = []
+    held = 0
+    for batch in batches:
+        values = [checked_values(column, len(batch.keys)) for column in batch.values]
+        parts.append(bounding.contributions(batch.users, batch.keys, values))
+        if len(parts) > 1 and sum(map(len, parts)) > 2 * held + _MERGED_ROWS:
+            parts = [Contributions.concat(parts).prune(*bounding.bounds)]
+            held = len(parts[0])
+    return Contributions.concat(parts)
 
 
 def _release_tracked(
     caller: str,
     spec: ReleaseSpec,
-    users: Any,
-    keys: Any,
-    values: Any,
+    taken: Frame | Records,
     path: str | Path | None,
     dataset: str | None,
     ledger: str | None,
@@ -214,7 +244,7 @@ def _release_tracked(
     try:
         with tracked.undone_on_error():
             check_free(target)
-            _release_spec(spec.with_key(tracked.key()), users, keys, values, work)
+            _release_spec(spec.with_key(tracked.key()), taken, work)
             tracked.publish(work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -311,8 +341,8 @@ def release_metrics(
     metrics: Mapping[str, Metric] = UNSTATED,
     path: str | Path = UNSTATED,
     *,
-    user: str | None = UNSTATED,
-    key: str = UNSTATED,
+    user: str | Sequence[str] | None = UNSTATED,
+    key: str | Sequence[str] = UNSTATED,
     values: Mapping[str, Any] | None = None,
     release_key: ReleaseKey | None = None,
     name: str = "",
@@ -346,21 +376,30 @@ def release_metrics(
     >>> list(found)
     ['visits', 'bytes']
     """
-    frame = users
-    by_name = is_frame(users) or user is not UNSTATED or key is not UNSTATED
-    if by_name:
-        users, keys = columns_by_name("release_metrics", frame, keys, user=user, key=key)
-    protected = None if users is None else "user"
-    bounding, specs = metric_specs(metrics, user=protected, name=name, release_key=release_key)
+    framed = is_frame(users) or user is not UNSTATED or key is not UNSTATED
+    frame = Frame.of("release_metrics", users, keys, user, key) if framed else None
+    protected = None if (users if frame is None else frame.user) is None else "user"
+    expression = "" if frame is None else frame.key_expression
+    bounding, specs = metric_specs(
+        metrics, user=protected, name=name, key_expression=expression, release_key=release_key
+    )
     named = bounding.value_columns
-    if by_name:
-        values = {each: columns_by_name("release_metrics", frame, None, value=each)[0] for each in named}
-    if missing := set(named) - set(values or {}):
-        raise ParameterError(f"release_metrics: values must hold the column {sorted(missing)[0]!r}")
-    found = {each: checked_values((values or {})[each], len(keys)) for each in named}
+    batches: Iterable[Records]
+    if frame is None:
+        if missing := set(named) - set(values or {}):
+            raise ParameterError(f"release_metrics: values must hold the column {sorted(missing)[0]!r}")
+        batches = [Records(users, keys, tuple((values or {})[each] for each in named))]
+    else:
+        if protected is None and frame.several:
+            raise ParameterError(
+                f"release_metrics: {frame.key!r} gives several keys per record, which needs a column of users"
+            )
+        batches = Frame.of("release_metrics", users, keys, user, key, named).records()
     rows = None
-    if users is not None:
-        rows = bounding.contributions(users, keys, [found[each] for each in named]).prune(*bounding.bounds)
+    if protected is not None:
+        rows = _contributions(bounding, batches).prune(*bounding.bounds)
+    else:
+        batches = list(batches)
     out = {}
     shared = [spec for spec in specs.values() if spec.params.shared is not None]
     if shared:
@@ -373,16 +412,23 @@ def release_metrics(
         if spec.params.shared is not None:
             out[each] = _release_selected(present, selected, spec, place, number)
         elif rows is None:
-            counted = _counted(spec, keys, [found[column] for column in spec.bounding.value_columns])
-            out[each] = _release(counted, spec, place)
+            places = [named.index(column) for column in spec.bounding.value_columns]
+            own = [batch._replace(values=tuple(batch.values[i] for i in places)) for batch in batches]
+            out[each] = _release(_counted(spec, own), spec, place)
         else:
             out[each] = _release_rows(rows.metric(number), spec, place)
     return out
 
 
-def _counted(spec: ReleaseSpec, keys: Any, columns: list[Any]) -> Histogram:
+def _counted(spec: ReleaseSpec, batches: Iterable[Records]) -> Histogram:
     """Return the histogram of records without users."""
-    histogram = spec.bounding.histogram(keys, columns)
+    parts = (
+        spec.bounding.histogram(
+            batch.keys, [checked_values(column, len(batch.keys)) for column in batch.values], batch.record
+        )
+        for batch in batches
+    )
+    histogram = Histogram.merge(parts)
     return histogram if spec.value is None else histogram.rounded(spec.release_key)
 
 
@@ -474,7 +520,7 @@ def _write(
 ) -> Sketch:
     if path is not None:
         seeds = seeds_of(plan, spec.release_key)
-        return Sketch.open(write_sketch(path, plan, seeds, heavy, blocks, spec.name))
+        return Sketch.open(write_sketch(path, plan, seeds, heavy, blocks, spec.name, spec.key_expression))
     folder = PrivateDirectory()
     try:
         sketch = _write(folder.path / "release.sketch", spec, plan, heavy, blocks)
@@ -483,13 +529,6 @@ def _write(
         raise
     weakref.finalize(sketch, folder.close)  # with the sketch, or when the process ends
     return sketch
-
-
-def _columns(what: str, frame: Any, stray: object, user: Any, key: Any, values: Any) -> list[Any]:
-    """Return users, keys and values (None where counts are wanted) of a frame."""
-    if values is None:
-        return [*columns_by_name(what, frame, stray, user=user, key=key), None]
-    return columns_by_name(what, frame, stray, user=user, key=key, values=values)
 
 
 def _checked_counts(counts: Any) -> NDArray[np.int64]:

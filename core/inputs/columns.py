@@ -1,4 +1,4 @@
-"""Columns of records: which rows are accepted, with their identifiers made; and columns of frames by name."""
+"""Columns of records: which rows are accepted, with their identifiers made."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hushgram.contributions.keys import to_id
+from hushgram.contributions.keys import ACCEPTED, id_type, to_id
 from hushgram.contributions.sums import wrong_values
-from hushgram.errors import InputError, ParameterError
+from hushgram.errors import InputError
 from hushgram.inputs.conditions import bind
 from hushgram.inputs.key_expressions import bound_record
 from hushgram.inputs.source import InputPlan, Places, Rejects, Source
 
-__all__ = [
-    "UNSTATED", "Texts", "columns_by_name", "is_frame", "is_utf8", "keep_good", "no_column", "parsed", "valid_text",
-]  # fmt: skip
+__all__ = ["Texts", "identifier_type", "is_utf8", "keep_good", "no_column", "parsed", "valid_text"]
 
 
 def no_column(name: str, columns: Sequence[str]) -> str:
@@ -32,6 +30,29 @@ def no_column(name: str, columns: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
     remedy = f"; did you mean {close[0]!r}?" if close else "."
     return f"no column {name!r}{remedy} The columns are: {shown or '(none)'}"
+
+
+def identifier_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.DataType:
+    """Return the type in which a column of a user or key is read; raise an `InputError` where it cannot be one."""
+    if pa.types.is_timestamp(kind) and name not in source.ids:
+        whole = [
+            e.text
+            for e in source.key_expressions.values()
+            for p in e.parts
+            if p.column == name and not p.steps
+        ]
+        if whole:
+            raise InputError(
+                f"{path}: column {name!r} is {kind}, and {whole[0]} would make nearly every record a key of its own; "
+                f"write {name} | truncate hour (or day, week)"
+            )
+        return pa.string()  # truncated to an hour, a day or a week
+    found = id_type(kind)
+    if found is None:
+        raise InputError(
+            f"{path}: column {name!r} is {kind}; a user or key must be {ACCEPTED}: cast it to text first"
+        )
+    return found
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -282,61 +303,3 @@ def _converted(
     left, wrong = _converted(values[:half], kind, convert, first)
     right, more = _converted(values[half:], kind, convert, first + half)
     return pa.concat_arrays([left, right]), wrong + more
-
-
-# --- frames: Arrow tables and record batches, pandas and polars (which are not imported) ---------------------
-
-
-class _Unstated:
-    """The type of `UNSTATED`; errors show its name."""
-
-    def __repr__(self) -> str:
-        return "unstated"
-
-
-#: an argument that was not given, where None is a statement: there is no such column
-UNSTATED: Final[Any] = _Unstated()
-
-
-def is_frame(data: object) -> bool:
-    """Return whether `data` has columns with names, rather than being a column itself."""
-    return isinstance(data, pa.Table | pa.RecordBatch) or hasattr(type(data), "columns")
-
-
-def columns_by_name(function: str, frame: Any, stray: object, **names: Any) -> list[Any]:
-    """Return one column of a frame per name (None for a user that is None).
-
-    Args:
-        function: the caller's name, for messages.
-        frame: an Arrow, pandas or polars frame.
-        stray: an argument that must not be given beside a frame.
-        names: the arguments of `function` as the caller wrote them.
-    """
-    if not is_frame(frame):
-        raise ParameterError(
-            f"{function}: {'= and '.join(names)}= name columns of a frame (Arrow, pandas, polars),"
-            f" got {type(frame).__name__}; give columns as such, one after the other, or a frame"
-        )
-    if stray is not None:
-        wanted = ", ".join(f"{role}=..." for role in names)
-        raise ParameterError(f"{function}: after a frame, state everything by name: {wanted}, params=...")
-    if hasattr(frame, "collect"):
-        raise ParameterError(f"{function}: the frame is lazy; collect it first")
-    return [_column(function, frame, role, name) for role, name in names.items()]
-
-
-def _column(function: str, frame: Any, role: str, name: Any) -> Any:
-    if name is None and role == "user":
-        return None
-    if name is UNSTATED or name is None:
-        hint = ", or user=None to protect single records in place of users" if role == "user" else ""
-        raise ParameterError(f'{function}: state the column of the {role}, {role}="..."{hint}')
-    if not isinstance(name, str):
-        raise ParameterError(f"{function}: {role} must be the name of a column, got {type(name).__name__}")
-    arrow = isinstance(frame, pa.Table | pa.RecordBatch)
-    names = frame.schema.names if arrow else list(frame.columns)
-    if name not in names:
-        raise InputError(f"{role}: {no_column(name, [str(each) for each in names])}")
-    if names.count(name) > 1:
-        raise InputError(f"{role}: column {name!r} occurs {names.count(name)} times; rename one")
-    return frame[name]

@@ -41,8 +41,8 @@ from hushgram.errors import ParameterError
 from hushgram.sensitivity import ONE_RECORD, UNBOUNDED, Sensitivity
 
 __all__ = [
-    "SHAPED", "STEPS", "KeyExpression", "bound_record", "impossible_keys", "parse_key_expression", "raw_keys",
-    "rows_per_record", "with_rows_per_record",
+    "SHAPED", "STEPS", "KeyExpression", "bound_record", "impossible_keys", "list_expression",
+    "parse_key_expression", "raw_keys", "rows_per_record", "with_rows_per_record",
 ]  # fmt: skip
 
 #: the type of identifiers that are made from columns
@@ -319,6 +319,17 @@ def _escaped(part: pa.Array) -> pa.Array:
 
 
 # --- reading ----------------------------------------------------------------------------------------------
+
+
+def list_expression(columns: list[Any]) -> str:
+    """Return the text of a key expression over several columns; raise a ParameterError where they are no columns."""
+    if len(columns) < 2 or not all(
+        isinstance(part, str) and part and not set(part) & set(",[]") for part in columns
+    ):
+        raise ParameterError(
+            f"must be a column, or a list of columns such as [country, url], got {columns!r}"
+        )
+    return f"[{', '.join(columns)}]"
 
 
 def parse_key_expression(text: str) -> KeyExpression | None:

@@ -13,11 +13,11 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from hushgram.contributions.keys import ACCEPTED, id_type, is_text, plain_type
+from hushgram.contributions.keys import id_type, is_text, plain_type
 from hushgram.contributions.sums import NUMBERS, is_number
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import COMPRESSIONS
-from hushgram.inputs.columns import no_column, parsed
+from hushgram.inputs.columns import identifier_type, no_column, parsed
 from hushgram.inputs.conditions import bind
 from hushgram.inputs.formats import FORMATS, format_named
 from hushgram.inputs.formats.format import FilePlan, Format
@@ -207,29 +207,7 @@ def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dic
             continue
         if name in source.values and not is_number(kind):
             raise InputError(f"{path}: column {name!r} is {kind}; values must be {NUMBERS}")
-        found[path] = _id_type(name, kind, path, source) if name in source.texts else _plain(kind)
-    return found
-
-
-def _id_type(name: str, kind: pa.DataType, path: str, source: Source) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and name not in source.ids:
-        whole = [
-            e.text
-            for e in source.key_expressions.values()
-            for p in e.parts
-            if p.column == name and not p.steps
-        ]
-        if whole:
-            raise InputError(
-                f"{path}: column {name!r} is {kind}, and {whole[0]} would make nearly every record a key of its own; "
-                f"write {name} | truncate hour (or day, week)"
-            )
-        return pa.string()  # truncated to an hour, a day or a week
-    found = id_type(kind)
-    if found is None:
-        raise InputError(
-            f"{path}: column {name!r} is {kind}; a user or key must be {ACCEPTED}: cast it to text first"
-        )
+        found[path] = identifier_type(name, kind, path, source) if name in source.texts else _plain(kind)
     return found
 
 

@@ -70,6 +70,7 @@ def write_sketch(
     heavy: Heavy,
     blocks: Iterable[EncodedBlock],
     release: str = "",
+    key_expression: str = "",
 ) -> Path:
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
@@ -83,7 +84,9 @@ def write_sketch(
             sums.append(file.sums)
         if plan.layout is not None:
             files.insert(1, _put(work, INDEX_NAME, b"".join(index)))
-        manifest = Manifest(plan, seeds, added_up(sums), len(heavy), tuple(files), release)
+        manifest = Manifest(
+            plan, seeds, added_up(sums), len(heavy), tuple(files), release, key_expression=key_expression
+        )
         _put(work, MANIFEST_NAME, manifest.to_bytes())
     return target
 

@@ -45,7 +45,7 @@ from hushgram.inputs import Limits, Source
 from hushgram.inputs.conditions import parse
 from hushgram.inputs.formats import FORMATS
 from hushgram.inputs.formats.format import Format
-from hushgram.inputs.key_expressions import parse_key_expression
+from hushgram.inputs.key_expressions import list_expression, parse_key_expression
 from hushgram.numbers import rational
 from hushgram.pipelines.config.document import (
     ConfigError,
@@ -157,13 +157,10 @@ class InputFields(Model):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Turn a list of columns into the text of a key expression."""
-        if not isinstance(value, list):
-            return value
-        if len(value) < 2 or not all(
-            isinstance(part, str) and part and not set(part) & set(",[]") for part in value
-        ):
-            raise ValueError(f"must be a column, or a list of columns such as [country, url], got {value!r}")
-        return f"[{', '.join(value)}]"
+        try:
+            return list_expression(value) if isinstance(value, list) else value
+        except ParameterError as problem:
+            raise ValueError(str(problem)) from None
 
     @field_validator("key", "user")
     @classmethod

@@ -9,6 +9,8 @@ import os
 import pkgutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,39 @@ FRAMES: dict[str, Any] = {
     "polars": pl.DataFrame(TABLE.to_pydict()),
     "polars categories": pl.DataFrame(TABLE.to_pydict()).cast({"user_id": pl.Categorical, "url": pl.Categorical}),
 }  # fmt: skip
+
+
+def readers() -> dict[str, Any]:
+    """Return frames that are read in batches; a reader is used up by reading it."""
+    duckdb = pytest.importorskip("duckdb")
+    small = TABLE.to_batches(max_chunksize=70)
+    return {
+        "reader": pa.RecordBatchReader.from_batches(TABLE.schema, small),
+        "LazyFrame": pl.DataFrame(TABLE.to_pydict()).lazy().filter(pl.col("number") >= 0),
+        "DuckDB": duckdb.from_arrow(TABLE),
+        "older polars": _Lazy(pl.DataFrame(TABLE.to_pydict())),
+    }
+
+
+class _Lazy:
+    """A LazyFrame without `collect_batches`."""
+
+    columns = ()
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def collect_schema(self) -> Any:
+        return self._frame.schema
+
+    def select(self, names: list[str]) -> _Lazy:
+        return _Lazy(self._frame.select(names))
+
+    def head(self, rows: int) -> _Lazy:
+        return _Lazy(self._frame.head(rows))
+
+    def collect(self) -> pl.DataFrame:
+        return self._frame
 
 
 def content(sketch: hg.Sketch) -> dict[str, bytes]:
@@ -112,6 +147,83 @@ def test_what_files_refuse_the_library_refuses() -> None:
             hg.release(["u"], [value], PARAMS)
 
 
+@pytest.mark.parametrize("kind", ["reader", "LazyFrame", "DuckDB", "older polars"])
+def test_batches_give_the_bytes_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "hushgram.release_in_memory._MERGED_ROWS", 40
+    )  # parts are merged and pruned on the way
+    pure = hg.ReleaseParams(epsilon="2", max_contributions=2)
+    one = hg.ReleaseParams(epsilon="2", max_contributions=1)
+    sums = hg.ReleaseParams(epsilon="2", max_contributions=20, max_value=10, granularity=1)
+    metrics = {"all": hg.Metric(pure), "sums": hg.Metric(sums, "number")}
+
+    def released(frame: Callable[[], Any], folder: str) -> list[dict[str, bytes]]:
+        named: Any = {"user": "user_id", "key": "url", "release_key": KEY}
+        found = [
+            hg.release(frame(), params=PARAMS, **named),
+            hg.release(frame(), params=pure, **{**named, "key": ["bot", "url | path 1"]}),
+            hg.release(frame(), params=sums, values="number", **named),
+            hg.release(frame(), params=PARAMS, **{**named, "user": None}),
+            hg.release(frame(), params=pure, **{**named, "user": None, "key": "url | words"}),
+            hg.release_public(frame(), public_keys=["/page/1"], params=pure, **named),
+            hg.release_histogram(
+                frame(), key="url", count="number", params=one, release_key=KEY
+            ),
+        ]  # fmt: skip
+        for user in ("user_id", None):
+            path = Path(tempfile.mkdtemp(dir=tmp), folder)
+            found += hg.release_metrics(
+                frame(), metrics=metrics, path=path, **{**named, "user": user}
+            ).values()
+        return [content(sketch) for sketch in found]
+
+    with tempfile.TemporaryDirectory() as tmp:
+        assert released(lambda: readers()[kind], "batches") == released(lambda: TABLE, "whole")
+
+
+def test_a_reader_without_batches_is_an_empty_frame() -> None:
+    empty = TABLE.slice(0, 0)
+    found = hg.release(
+        pa.RecordBatchReader.from_batches(TABLE.schema, []), user="user_id", key="url", params=PARAMS, release_key=KEY
+    )  # fmt: skip
+    assert content(found) == content(
+        hg.release(empty, user="user_id", key="url", params=PARAMS, release_key=KEY)
+    )
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_key_expressions_are_those_of_files(kind: str, tmp_path: Path) -> None:
+    """Texts that files spell alike: the columns of every frame, made by one expression."""
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    for key in ("url | path 1", "[bot, url | lower, number, day | truncate week]", "url | words"):
+        plan = plan_of(tmp_path / "a.parquet", ids=("user_id", key))
+        records = pa.Table.from_batches([c.batch for item in plan.items for c in read_item(item, plan)])
+        expected = hg.release(records["user_id"], records[key], PARAMS, release_key=KEY)
+        written = ["bot", "url | lower", "number", "day | truncate week"] if key.startswith("[") else key
+        found = hg.release(FRAMES[kind], user="user_id", key=written, params=PARAMS, release_key=KEY)
+        assert found.manifest.key_expression == key
+        lists = [{n: b for n, b in content(one).items() if n != "manifest.json"} for one in (found, expected)]
+        assert lists[0] == lists[1]
+
+
+def test_lookups_apply_the_expression_and_records_without_a_key_are_left_out() -> None:
+    urls = ["https://a.org/x", "https://a.org/y?z", "https://b.org"] * 40
+    users = [f"u{i}" for i in range(len(urls))]
+    frame = pa.table({"u": [*users, "v"], "k": [*urls, "no URL"]})
+    sketch = hg.release(frame, user="u", key="k | host", params=PARAMS, release_key=KEY)
+    assert sketch.estimate("https://a.org/new").equals(sketch.estimate("a.org"))
+    with pytest.raises(InputError, match=r"k \| host is null; more than a twentieth"):
+        hg.release(pa.table({"u": users, "k": ["/no/host"] * 120}), user="u", key="k | host", params=PARAMS)
+    times = pa.table({"u": ["a"], "k": [datetime.datetime(2026, 11, 18)]})
+    with pytest.raises(InputError, match=r"k \| truncate hour"):
+        hg.release(times, user="u", key=["u", "k"], params=PARAMS)
+    classes = hg.ReleaseParams(
+        epsilon="1", delta="1e-6", max_contributions=4, max_per_key=1, encoding="buckets", noise="gaussian"
+    )
+    with pytest.raises(ParameterError, match="gives several keys per record"):
+        hg.release(frame, user=None, key="k | words", params=classes)
+
+
 def test_objects_of_polars_are_not_their_addresses() -> None:
     def frame(value: object) -> pl.DataFrame:
         return pl.DataFrame({"u": [1], "k": pl.Series([value], dtype=pl.Object)})
@@ -137,7 +249,11 @@ def test_a_null_among_the_values_of_a_dictionary_is_a_null() -> None:
         (InputError, "key: no column 'x'. The columns are: user_id, url", (), {"user": "user_id", "key": "x"}),
         (ParameterError, "state the column of the user, user=\"...\", or user=None", (), {"key": "url"}),
         (ParameterError, 'state the column of the key, key="..."', (), {"user": "user_id"}),
-        (ParameterError, "key must be the name of a column, got list", (), {"user": "user_id", "key": ["a"]}),
+        (ParameterError, "key must be a column, or a list of columns", (), {"user": "user_id", "key": ["url"]}),
+        (ParameterError, "key must be the name of a column, got int", (), {"user": "user_id", "key": 7}),
+        (ParameterError, "no step 'hots'; there are lower", (), {"user": "user_id", "key": "url | hots"}),
+        (InputError, "key: no column 'ulr'; did you mean 'url'?", (), {"user": "user_id", "key": ["day", "ulr"]}),
+        (ParameterError, "only a key may have a step that gives several", (), {"user": "url | words", "key": "day"}),
         (ParameterError, "after a frame, state everything by name", ("user_id", "url"), {}),
     ],
 )  # fmt: skip
@@ -164,8 +280,6 @@ def test_other_mistakes() -> None:
         hg.release_histogram(
             TABLE, key="url", count="user_id", params=hg.ReleaseParams(epsilon="1", max_contributions=1)
         )
-    with pytest.raises(ParameterError, match="lazy; collect it first"):
-        hg.release(FRAMES["polars"].lazy(), user="user_id", key="url", params=PARAMS)
     for twice in (pa.table([users, urls], ["a", "a"]), pd.DataFrame([["u", "k"]], columns=["a", "a"])):
         with pytest.raises(InputError, match="column 'a' occurs 2 times"):
             hg.release(twice, user=None, key="a", params=PARAMS)

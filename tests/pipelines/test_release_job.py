@@ -76,6 +76,19 @@ def test_bytes_are_those_of_the_library(delta: str, users: bool, tmp_path: Path)
     assert job(tmp_path / "job", inputs, chosen, users, shards=3 if users else 40, item_bytes=1) == expected
 
 
+@pytest.mark.parametrize("users", [True, False])
+def test_key_expressions_give_the_bytes_of_the_library(users: bool, tmp_path: Path) -> None:
+    chosen, key = params("0"), "url | words"  # several keys per record
+    user = "user" if users else None
+    frame = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=1000))
+    release(frame, user=user, key=key, params=chosen, path=tmp_path / "library", release_key=KEY, name="urls")
+    ids = ("user", key) if users else (key,)
+    record = None if users else chosen.record_bounds
+    plan = plan_records([write_parquet(tmp_path / "in", TABLE, 2)], Source(ids=ids, record=record))
+    run_release(chosen, plan, user=user, key=key, path=tmp_path / "job", name="urls", release_key=KEY)
+    assert contents(tmp_path / "job") == contents(tmp_path / "library")
+
+
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     """multi_processing: DoFns, coders, spilled batches and errors cross process borders."""
     chosen = params()
