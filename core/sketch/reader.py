@@ -6,9 +6,10 @@ were summed, every answer is in their terms: a multiple of the granularity.
 
 from __future__ import annotations
 
+import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -23,11 +24,11 @@ from numpy.typing import NDArray
 from hushgram.accounting.guarantee import Guarantee
 from hushgram.contributions.keys import Encoded, encode, hash_bytes
 from hushgram.decoding import Decoder, ReleasedNumbers
-from hushgram.decoding.decoder import DetectionLimit, check_among
+from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
-from hushgram.numbers import plus_minus
+from hushgram.numbers import choice, plus_minus
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.storage import Storage, local_copy
 from hushgram.sparse_histogram.plan import Plan
@@ -38,6 +39,7 @@ __all__ = ["REAL", "Lookups", "Sketch", "Total"]
 #: `heavy` shows keys that are real with at least this probability.
 REAL = 0.95
 _LEVEL = 0.95
+_ANSWERS_KEPT = 3  # besides the newest
 
 Fingerprints = NDArray[np.uint64]
 
@@ -86,6 +88,7 @@ class Sketch:
         self._storage = storage
         self.path = storage.path
         self.manifest = storage.manifest
+        self._found: dict[bytes, NDArray[Any]] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Sketch:
@@ -165,21 +168,23 @@ class Sketch:
         if self.plan.layout is None:
             columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
         else:
-            found = self._find(prints)
-            decoded = heavy & self._joint  # values of keys that were selected by weights stand by themselves
-            estimate, low, high = self.decoder.estimate(
-                found, values, decoded, estimator=estimator, interval=interval, level=level, present=present,
-                among=among
-            )  # fmt: skip
-            resolved = self.decoder.resolved(found, values, decoded, level, present, among)
-            above = self.decoder.above_zero(found, values, decoded, level, among)
-            name = encoding_of(self.plan.layout.encoding).name
-            columns = [estimate, low, high, resolved, above, np.full(len(heavy), name, object)]
-            named = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
-            columns = [
-                np.where(heavy & ~decoded, one, other) for one, other in zip(named, columns, strict=True)
-            ]
-            columns[5] = np.where(decoded, "threshold", columns[5])
+            # values of keys that were selected by weights stand by themselves
+            columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
+            columns[5] = columns[5].astype(object)
+            asked = np.flatnonzero(~heavy | self._joint)
+            if len(asked) or not len(heavy):
+                known = self._find(prints[asked]), values[asked], heavy[asked]
+                estimate, low, high = self.decoder.estimate(
+                    *known, estimator=estimator, interval=interval, level=level, present=present, among=among
+                )
+                resolved = self.decoder.resolved(*known, level, present, among)
+                above = self.decoder.above_zero(*known, level, among)
+                name = encoding_of(self.plan.layout.encoding).name
+                source = np.where(heavy[asked], "threshold", name)
+                for column, of_asked in zip(
+                    columns, (estimate, low, high, resolved, above, source), strict=True
+                ):
+                    column[asked] = of_asked
         columns[:3] = self._in_values(*columns[:3])
         if estimator is None and interval is not None:
             columns[0] = np.where(columns[3], columns[0], np.nan)
@@ -206,29 +211,37 @@ class Sketch:
                 keys (a random sample, or pages of one site that are known to have been visited). "unbiased" is the
                 plain sum of unbiased estimates, which may be negative.
         """
-        encoded = self._encode(keys)
-        count = len(encoded.values)
-        prints, texts = hash_bytes(encoded.values), encoded.values
+        return self.totals([keys], level, present, estimator)[0]
+
+    def totals(
+        self, sets: Sequence[Any], level: float = _LEVEL, present: float | None = None, estimator: str = "any"
+    ) -> list[Total]:
+        """Estimate the sum over each of several sets of keys, as `total` does; all keys are looked up at once."""
+        choice(estimator, "estimator", "total", TOTALS)
+        check_among(1, level)
+        encoded = [self._encode(keys).values for keys in sets]
+        texts = pa.concat_arrays(encoded) if encoded else pa.array([], pa.large_binary())
+        prints = hash_bytes(texts)
         values, heavy = self._heavy_values(self._place(prints), texts)
-        if self.plan.layout is None:
-            if not heavy.all():
-                listed = "selected" if self.plan.selection.selects else "in the public list"
-                raise ParameterError(f"total: some keys are not {listed} in this release; leave them out")
-            return self._total(self._sum_listed(values, level), level, count)
-        found = self._find(prints)
-        if self._joint:
-            sums = self.decoder.total(found, values, heavy, estimator=estimator, level=level, present=present)
-        else:  # selected keys and all others are released apart: both intervals hold at once
-            part = 1.0 - (1.0 - level) / 2.0
-            rest, none = ~heavy, np.zeros(int((~heavy).sum()), np.bool_)
-            others = self.decoder.total(
-                found[rest], values[rest], none, estimator=estimator, level=part, present=present
-            )
-            named = self._sum_listed(values[heavy], part)
-            sums = others if not heavy.any() else named if heavy.all() else _added(named, others)
-        return self._total(
-            sums, level, count, "keys like the data" if estimator == "posterior" else "nothing"
-        )
+        if self.plan.layout is None and not heavy.all():
+            listed = "selected" if self.plan.selection.selects else "in the public list"
+            raise ParameterError(f"total: some keys are not {listed} in this release; leave them out")
+        alone = heavy & (self.plan.layout is None or not self._joint)  # released apart from all other keys
+        asked = np.flatnonzero(~alone)
+        found = self._find(prints[asked]) if len(asked) else None
+        # the intervals of selected keys and of all others hold at once
+        part = level if self.plan.layout is None or self._joint else 1.0 - (1.0 - level) / 2.0
+        assumes = "keys like the data" if estimator == "posterior" and self.plan.layout else "nothing"
+        out = []
+        for start, end in itertools.pairwise(np.cumsum([0, *map(len, encoded)]).tolist()):
+            named, (first, last) = values[start:end][alone[start:end]], np.searchsorted(asked, (start, end))
+            sums = self._sum_listed(named, part) if len(named) or self.plan.layout is None else (0.0,) * 3
+            if found is not None and first < last:
+                known = found[first:last], values[asked[first:last]], heavy[asked[first:last]]
+                others = self.decoder.total(*known, estimator=estimator, level=part, present=present)
+                sums = _added(sums, others) if len(named) else others
+            out.append(self._total(sums, level, end - start, assumes))
+        return out
 
     def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
         """Return the heavy keys: the threshold part of the release.
@@ -247,17 +260,19 @@ class Sketch:
             the data), among (the number of listed keys) and, where its text is known, key.
         """
         listed = self._storage.heavy
-        prints, values, texts = listed.fingerprints, listed.values, listed.texts
         low, high, real = self._judge_heavy(level)
-        value, low, high = self._in_values(values, low, high)
-        among = np.full(len(prints), len(prints), np.int64)
+        kept = np.arange(len(real)) if all else np.flatnonzero(real >= REAL)
+        prints, real = listed.fingerprints[kept], real[kept]
+        texts = None if listed.texts is None else listed.texts.take(pa.array(kept))
+        value, low, high = self._in_values(listed.values[kept], low[kept], high[kept])
+        among = np.full(len(prints), len(listed), np.int64)
         shown = [f"{fingerprint:016x}" for fingerprint in prints.tolist()]
         columns = [pa.array(shown, pa.string()), *map(pa.array, (value, low, high, real, among))]
         table = pa.table(columns, names=["fingerprint", "value", "low", "high", "real", "among"])
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
         if names is not None:
             table = table.append_column("key", names)
-        return table if all else table.filter(pa.array(real >= REAL))
+        return table
 
     def named_keys(self) -> list[str] | list[bytes]:
         """Return the texts of named keys whose noisy count exceeds the noise: to `carry` to the next release."""
@@ -295,23 +310,22 @@ class Sketch:
             )
         apart = not self._joint  # the released size is that of keys that are not selected
         part = 1.0 - (1.0 - level) / 2.0
-        listed = self.heavy(all=True, level=part)
-        shown = listed if all else listed.filter(pa.array(listed["real"].to_numpy() >= REAL))
-        shown = shown.sort_by([("value", "descending"), ("fingerprint", "ascending")]).slice(0, limit)
-        named, value, low, high = (
-            shown.num_rows,
-            *(shown[c].to_numpy().sum() for c in ("value", "low", "high")),
-        )
-        if apart and named == listed.num_rows:
+        values, listed = self._storage.heavy.values, self.manifest.heavy_rows
+        *ends, real = self._judge_heavy(part)
+        shown = np.flatnonzero(real >= REAL) if not all else np.arange(listed)
+        shown = shown[np.argsort(-values[shown], kind="stable")[:limit]]
+        numbers, named = self._in_values(values, *ends), len(shown)
+        value, low, high = (each[shown].sum() for each in numbers)
+        if apart and named == listed:
             part, value, low, high = level, 0.0, 0.0, 0.0
         elif apart:  # what is listed and not shown is among the others
             value, low, high = (
-                listed[c].to_numpy().sum() - shown[c].to_numpy().sum() for c in ("value", "low", "high")
+                each.sum() - of_shown for each, of_shown in zip(numbers, (value, low, high), strict=True)
             )
         else:
             value, low, high = -value, -high, -low
         half, records = LaplaceLaw(float(sizes.scale)).radius(part) * per, sizes.records * per
-        keys = sizes.keys + (listed.num_rows - named if apart else -named)
+        keys = sizes.keys + (listed - named if apart else -named)
         estimate, least, most = (max(float(records + each), 0.0) for each in (value, low - half, high + half))
         return Total(estimate, least, most, level, max(keys, 0), keys_error=half / per)
 
@@ -441,9 +455,16 @@ class Sketch:
         return *self._heavy_values(self._place(prints), texts), self._find(prints)
 
     def _find(self, prints: Fingerprints) -> NDArray[Any]:
-        """Return what the encoding shows for each key."""
+        """Return what the encoding shows for each key; the last answers are kept for other questions about them."""
         assert self.plan.layout is not None
-        return self.plan.layout.look_up(self._place(prints), self.manifest.seeds, self._storage.block)
+        asked = prints.tobytes()
+        if asked not in self._found:
+            for old in list(self._found)[:-_ANSWERS_KEPT]:
+                del self._found[old]
+            self._found[asked] = self.plan.layout.look_up(
+                self._place(prints), self.manifest.seeds, self._storage.block
+            )
+        return self._found[asked]
 
     def _heavy_values(
         self, prints: Fingerprints, texts: pa.LargeBinaryArray
@@ -483,15 +504,22 @@ class Sketch:
 
     def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return intervals of all listed keys, which hold at once, and the probability that each is real."""
-        prints, values = self._storage.heavy.fingerprints, self._storage.heavy.values
+        values = self._storage.heavy.values
         if self.plan.layout is None or not self._joint:
             check_among(max(len(values), 1), level)
             half = self._noise.interval(1.0 - (1.0 - level) / max(len(values), 1))
             middle = values - self._noise.mean
             return middle - half, middle + half, self._real_listed(values)
+        found, real = self._listed
+        return *self.decoder.listed(found, values, level), real
+
+    @cached_property
+    def _listed(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Return what the encoding shows for each listed key, and the probability that it is in the data."""
+        prints, values = self._storage.heavy.fingerprints, self._storage.heavy.values
+        assert self.plan.layout is not None
         found = self.plan.layout.look_up(prints, self.manifest.seeds, self._storage.block)
-        low, high = self.decoder.listed(found, values, level)
-        return low, high, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
+        return found, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
 
     def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probability that each listed key is in the data, from the list alone: 1 if it has its text."""

@@ -75,3 +75,13 @@ def test_totals_that_were_not_released_are_refused(choice, words):
 def test_there_are_no_others_beside_public_keys():
     with pytest.raises(ParameterError, match="not in the public list"):
         hg.release_public(USERS, KEYS, ["k1"], params()).others()
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_several_sets_at_once_have_the_totals_that_each_has_alone(choice):
+    sketch = hg.release(USERS, KEYS, params(**choice), release_key=hg.ReleaseKey(bytes(32)))
+    sets = [["k1", "k2", "nowhere"], [], ["k1"], [f"k{k}" for k in range(100)]]
+    assert sketch.totals(sets) == [sketch.total(keys) for keys in sets]
+    assert sketch.totals([]) == []
+    with pytest.raises(ParameterError, match="estimator"):
+        sketch.totals([["k1"]], estimator="other")
