@@ -65,8 +65,9 @@ def command(
     warn_about_keys(wanted, opened, keys_file)
     if by is not None:
         rows = []
-        for group, members in _groups(wanted, by).items():
-            found = opened.total(members, level=level, estimator=estimator)
+        groups = _groups(wanted, by)
+        totals = opened.totals(list(groups.values()), level, estimator=estimator)
+        for group, found in zip(groups, totals, strict=True):
             fields = {name: getattr(found, name) for name in ("keys", "estimate", "low", "high")}
             rows.append({"group": group, **fields, "level": level, "assumes": found.assumes})
         table = pa.Table.from_pylist(rows)
