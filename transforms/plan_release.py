@@ -11,18 +11,28 @@ Out: one `PlannedRelease`. Its plan is released: it follows from the parameters 
      `hushgram.sparse_histogram.sizing`), or from the parameters alone where they state the sizes. Its digest of all
      data is private and goes to the stages that draw noise, nowhere else.
 
+`ReleaseFigures`
+In:  (shard, Contributions) of all users. Exact and private.
+Out: one `UserFigures`. Released: how many users lie in each cell of their figures, with noise (ε-DP, see
+     `hushgram.mechanisms.user_quantiles`).
+
 Noise is drawn where the last parts are added, so no exact total leaves the combine step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 
 from hushgram.contributions.bounding import Contributions
+from hushgram.mechanisms.user_quantiles import QuantileParams, UserFigures, release_figures, tally_users
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
+from hushgram.sensitivity import CONSTANT, ExactVector
 from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
@@ -30,7 +40,7 @@ from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, choose
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import SumAll, no_survey, survey_group
 
-__all__ = ["ChooseContributions", "PlanRelease", "ReleaseTotal"]
+__all__ = ["ChooseContributions", "PlanRelease", "ReleaseFigures", "ReleaseTotal"]
 
 
 class ChooseContributions(beam.PTransform):
@@ -78,15 +88,43 @@ class PlanRelease(beam.PTransform):
         return {"epsilon_size": show(self._spec.params.split.size)}
 
 
+class ReleaseFigures(beam.PTransform):
+    """Contributions of all users → noisy numbers of users by their figures."""
+
+    def __init__(self, params: QuantileParams, release_key: ReleaseKey) -> None:
+        super().__init__()
+        self._params, self._key = params, release_key
+
+    def expand(self, kept: Any) -> Any:
+        tally = beam.Map(_tally_figures, self._params).with_output_types(ExactVector)
+        release = ReleaseTotal(partial(_nobody, self._params), release_figures, self._params, self._key)
+        return (
+            kept
+            | "TallyFigures" >> tally
+            | "ReleaseFigures" >> beam.CombineGlobally(release).with_output_types(UserFigures)
+        )
+
+    def display_data(self) -> dict[str, Any]:
+        return {"epsilon": show(self._params.epsilon)}
+
+
 class ReleaseTotal(SumAll):
     """Exact parts → what ``release`` makes of their sum, which stays inside."""
 
-    def __init__(self, zero: Callable[[], Any], release: Callable[..., Any], spec: ReleaseSpec) -> None:
+    def __init__(self, zero: Callable[[], Any], release: Callable[..., Any], *arguments: Any) -> None:
         super().__init__(zero)
-        self._release, self._spec = release, spec
+        self._release, self._arguments = release, arguments
 
     def extract_output(self, total: Any, *chosen: ChosenParams) -> Any:
-        return self._release(total, self._spec, *chosen)
+        return self._release(total, *self._arguments, *chosen)
+
+
+def _tally_figures(shard: tuple[int, Contributions], params: QuantileParams) -> ExactVector:
+    return tally_users(shard[1], params)
+
+
+def _nobody(params: QuantileParams) -> ExactVector:
+    return ExactVector(np.zeros(sum(map(len, params.ends)), np.int64), CONSTANT)
 
 
 def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> UserTally:

@@ -22,7 +22,7 @@ Without users a record is the privacy unit, and every row counts one, or its val
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -228,6 +228,16 @@ class Contributions:
         counts = bounds.whole(rows)
         sums: I64 = np.add.reduceat(counts, starts) if len(starts) else counts
         return sums[sums > 0]
+
+    def per_user(self, in_units: Callable[[I64], I64]) -> tuple[I64, I64, I64]:
+        """Return of each user the number of keys, the largest count of a key and the sum; ``in_units`` maps counts."""
+        rows, first_of_user = self._ordered()
+        starts = np.flatnonzero(first_of_user)
+        if not len(starts):
+            return (np.zeros(0, np.int64),) * 3
+        counts = in_units(rows.counts)
+        keys: I64 = np.diff(np.append(starts, len(counts)))
+        return keys, np.maximum.reduceat(counts, starts), np.add.reduceat(counts, starts)
 
     def first_keys(self, max_keys: int, open_: NDArray[np.bool_] | None) -> tuple[U64, I64]:
         """Return the first ``max_keys`` open keys of each user by priority, and beside each how many the user has of

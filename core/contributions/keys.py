@@ -122,7 +122,7 @@ def _times(column: pa.Array) -> pa.Array:
 
 
 def python_text(value: Any) -> str | None:
-    """Return the text that identifies a decimal, a date, a time or a UUID; None for other values.
+    """Return the text that identifies a decimal, a date, a time or a UUID; None for missing times and other values.
 
     >>> python_text(Decimal("1.50")), python_text(datetime.datetime(2026, 11, 18, 9, 30))
     ('1.5', '2026-11-18T09:30:00')
@@ -134,6 +134,8 @@ def python_text(value: Any) -> str | None:
         text = text.rstrip("0").rstrip(".") if "." in text else text
         return "0" if text == "-0" else text
     if isinstance(value, datetime.datetime):
+        if value != value:  # NaT, which pandas has for a missing time
+            return None
         zone = "Z" if value.tzinfo is not None else ""
         try:
             value = value.astimezone(datetime.UTC) if zone else value

@@ -30,7 +30,7 @@ COMMANDS = {
     "demo": "Generate page views, release them, and compare with the truth.",
 }
 #: jobs whose command does more than run them
-JOBS_WITH_MODULE = {"answer", "randomized-response"}
+JOBS_WITH_MODULE = {"answer", "bounds", "randomized-response"}
 
 #: command → arguments of the examples that its help ends with; a test parses each of them
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -46,6 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "randomized-response randomize": ("configs/survey.yaml",),
     "randomized-response ask": ('out/survey --secret smoker --where "age >= 30"',),
     "top": ("configs/top.yaml",),
+    "bounds": ("configs/urls.yaml --epsilon 0.05", "configs/urls.yaml --epsilon 0.1 --format json"),
     "metrics": ("configs/traffic.yaml --date yesterday --check", "configs/traffic.yaml --date yesterday"),
     "init": ("data/pageviews/*.parquet", "access.log --yes --user ip --key path --every day --no-names"),
     "query": (

@@ -40,6 +40,10 @@ JOBS = {
         "hushgram.pipelines.jobs.randomized_response",
         "Flip secret bits where they are read (local model), and ask linear queries.",
     ),
+    "bounds": (
+        "hushgram.pipelines.jobs.bounds",
+        "Suggest the bounds on users for a release, from private quantiles over users.",
+    ),
     "top": ("hushgram.pipelines.jobs.top", "Choose the most frequent keys of a public list."),
 }
 

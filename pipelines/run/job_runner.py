@@ -295,7 +295,7 @@ def open_job_budget(job: Job[Any]) -> Run:
 
 def _job_lines(job: Job[Any]) -> Iterator[Line]:
     guarantee = job.guarantee()
-    yield job.config.NAME.replace("_", " "), job.name
+    yield job.kind.replace("-", " "), job.name
     yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"
     yield "budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)
     if guarantee.delta > LARGE_DELTA:

@@ -205,6 +205,8 @@ class _Drawing:
                 fields[name] = value
                 used.update(_named(self.config, name, value))
             fields["input"] |= _copied(self.input)
+            if self.job == "bounds":
+                fields["input"]["user"] = self._value(_model_named(self.config, "ReleaseInput"), "user")
             used.update(_named(self.config, "input", fields["input"]))
             for model, owner, name, into in self._optional(self.config, fields):
                 if self.rng.random() < self._chance(name):

@@ -107,6 +107,7 @@ _WEIGHTS = {
     "top": 2,
     "answer": 2,
     "clip": 1,
+    "bounds": 1,
     "randomized-response": 2,
 }
 
@@ -486,6 +487,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (encode_counts, "noisy_block"): block,
         (plan_release, "plan_release"): replayed("sizes", steps.plan_release),
         (plan_release, "choose_contributions"): replayed("contributions", steps.choose_contributions),
+        (plan_release, "release_figures"): labelled("figures", plan_release.release_figures),
         (weigh_keys, "release_round"): round_,
         (select_keys, "count_selected"): labelled("selected", steps.count_selected, 4),
         (select_keys, "count_public_keys"): labelled("public", steps.count_public_keys, 1),

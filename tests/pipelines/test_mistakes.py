@@ -73,6 +73,11 @@ MISTAKES: dict[str, tuple[int, str]] = {
     ),
     "release urls.yaml --check --set output.path=in.csv": (7, "remove it, or choose another output.path"),
     "release urls.yaml --check --set dataset=people": (6, "no ledger at"),
+    "bounds urls.yaml --set input.user=null": (2, "input.user is missing; bounds are about how much one user"),
+    "bounds urls.yaml --epsilon 0": (2, "privacy.epsilon must be above 0, got 0"),
+    "bounds urls.yaml --epsilon much": (2, "privacy.epsilon"),
+    "bounds urls.yaml --set input.path=none.csv": (3, "matches no file"),
+    "bounds top.yaml": (2, "top.yaml is a config of another job; run hushgram top top.yaml"),
     # sketches
     f"query {GOLDEN}/manifest.json a": (4, "is a file; give the directory of a sketch"),
     "query none.sketch a": (4, "no such sketch directory"),

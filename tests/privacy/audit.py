@@ -351,6 +351,15 @@ def _whole() -> Iterator[Row]:
     yield Row("ε = 1, C = 1, default split", 1.0, worst)
 
 
+@audit("Users by three figures of their own: one cell each, over the noise scale", "job:bounds")
+def _figures() -> Iterator[Row]:
+    from tests.privacy.test_user_quantiles import PARAMS, worst_loss
+
+    for params in PARAMS:
+        what = "values" if params.summed else "records"
+        yield Row(f"{what}, ε = {params.epsilon}", float(params.epsilon), worst_loss(params))
+
+
 @audit("Randomized response on secret bits", "event:rr", "job:randomized-response")
 def _response() -> Iterator[Row]:
     from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams

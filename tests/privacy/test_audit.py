@@ -18,6 +18,7 @@ QUICK = (
     "C by",
     "A whole release",
     "Clipped",
+    "Users by three",
 )
 
 

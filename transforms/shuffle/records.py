@@ -288,7 +288,8 @@ def _canonical(value: Any, name: str) -> bytes:
         raise _Rejected(f"{name} is {type(value).__name__} that cannot be written") from None
     if (text := python_text(value)) is not None:
         return text.encode()
-    raise _Rejected(f"{name} is {'null' if value is None else type(value).__name__}")
+    missing = value is None or type(value).__name__ == "NaTType"
+    raise _Rejected(f"{name} is {'null' if missing else type(value).__name__}")
 
 
 # --- batches of a good size -----------------------------------------------------------------------------------------

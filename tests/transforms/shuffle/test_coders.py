@@ -158,6 +158,18 @@ def test_records_without_canonical_bytes_are_rejected() -> None:
     ]  # fmt: skip
 
 
+def test_missing_times_of_pandas_are_null() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = RowBuffer(Fields("user", "url"))
+    rows.add(("u", pandas.NaT))
+    rows.add((pandas.NaT, "k"))
+    rows.add(("u", pandas.Timestamp("2026-11-18 09:30")))
+    taken = rows.take()
+    assert taken.rejected == 2
+    assert all("is null" in reason for reason in taken.reasons)
+    assert taken.keys.to_pylist() == [b"2026-11-18T09:30:00"]
+
+
 def test_arrow_columns_drop_nulls_and_whole_batches_without_the_column() -> None:
     table = pa.table({"user": [1, None, 3], "url": ["/a", "/b", None]})
     taken = columns_of(table, Fields("user", "url"))
