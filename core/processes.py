@@ -30,6 +30,8 @@ class Owner:
     pid: int
     started: str
     token: str
+    #: a job on an engine that this run has submitted, in the words of the launcher; "" is none
+    job: str = ""
 
     @classmethod
     def this(cls) -> Owner:
@@ -41,15 +43,22 @@ class Owner:
     def read(cls, text: str) -> Owner:
         """Read what `write` wrote."""
         found = json.loads(text)
-        return cls(found["host"], found["realm"], int(found["pid"]), found["started"], found["token"])
+        fixed = found["host"], found["realm"], int(found["pid"]), found["started"], found["token"]
+        return cls(*fixed, found.get("job", ""))
 
     def write(self) -> str:
         """Return the text for the ledger."""
-        return json.dumps(asdict(self), sort_keys=True)
+        fields = asdict(self)
+        if not self.job:
+            del fields["job"]
+        return json.dumps(fields, sort_keys=True)
 
-    def mark(self) -> str:
-        """Return a short name for files of this run, from which a later one can tell whether it has ended."""
-        return f"{_hash(self.realm)}-{self.pid}-{self.started}-{self.token}"
+    def mark(self, *, engine: bool = False) -> str:
+        """Return a short name for files of this run, from which a later one can tell whether it has ended.
+
+        With `engine` it cannot tell: a job on an engine writes these files, whether or not this process lives.
+        """
+        return f"{_hash(self.realm)}-{'engine' if engine else self.pid}-{self.started}-{self.token}"
 
     @staticmethod
     def is_dead_mark(mark: str) -> bool:

@@ -25,6 +25,7 @@ from hushgram.names import printable
 from hushgram.pipelines.commands import COMMANDS, EXAMPLES, JOBS_WITH_MODULE
 from hushgram.pipelines.commands.job import job_command
 from hushgram.pipelines.jobs import JOBS
+from hushgram.pipelines.run.logs import stopped_by
 from hushgram.pipelines.terminal import EscapingFormatter, print_line
 
 __all__ = ["cli", "main", "run"]
@@ -100,7 +101,7 @@ class _NoPandas(MetaPathFinder):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and end the process with its exit code."""
-    signals = _interrupt_on_signals()
+    _interrupt_on_signals()
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(EscapingFormatter())
     try:
@@ -117,29 +118,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         print_line("stopped", err=True)
-        sys.exit(128 + (signals or [signal.SIGINT])[0])
+        sys.exit(128 + (stopped_by or [signal.SIGINT])[0])
     except BrokenPipeError:  # the reader of the output (head, less) has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _interrupt_on_signals() -> list[int]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, once, so that a running job cleans up.
-
-    Returns:
-        A list that will contain the signal.
-    """
-    seen: list[int] = []
+def _interrupt_on_signals() -> None:
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, once, so that a running job cleans up (`stopped_by`: which)."""
+    stopped_by.clear()
 
     def stop(number: int, _: FrameType | None) -> None:
         for each in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)  # the cleanup is not interrupted
-        seen.append(number)
+        stopped_by.append(number)
         raise KeyboardInterrupt
 
     with contextlib.suppress(ValueError):  # not the main thread: the process belongs to another program
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
                 signal.signal(number, stop)
-    return seen

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -167,9 +168,9 @@ class Ledger:
             if found is not None and row is not None:
                 if found.status != "committed":
                     lease = self.store.clock(connection) + LEASE_SECONDS
-                    self.chain.update(
-                        connection, row, owner=owner.write(), lease=lease, target=request.target
-                    )
+                    job = Owner.read(row["owner"]).job if row["owner"] else ""
+                    holder = replace(owner, job=job).write()
+                    self.chain.update(connection, row, owner=holder, lease=lease, target=request.target)
                 return Reservation(found, found.status, owner.token)
             spent = account.spent()
             if allowed := _allowed(account.dataset.budget, spent, request.events, request.users):
@@ -193,11 +194,13 @@ class Ledger:
         self.anchor.append_start(row["link"])
         return ReleaseKey(secret) if row["resumable"] else InteractiveKey(secret)
 
-    def renew(self, reservation: Reservation) -> None:
-        """Renew the lease of a run that is alive."""
+    def renew(self, reservation: Reservation, job: str | None = None) -> None:
+        """Renew the lease of a run that is alive; with `job`, record its job on an engine (`Owner.job`)."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            self.chain.update(connection, row, lease=self.store.clock(connection) + LEASE_SECONDS)
+            owner = row["owner"] if job is None else replace(Owner.read(row["owner"]), job=job).write()
+            lease = self.store.clock(connection) + LEASE_SECONDS
+            self.chain.update(connection, row, lease=lease, owner=owner)
 
     def prepare(self, reservation: Reservation, digest: str) -> None:
         """Record the digest of the complete output before it becomes visible.
@@ -231,10 +234,11 @@ class Ledger:
         return True
 
     def release_lease(self, reservation: Reservation) -> None:
-        """End the lease of a run that failed, so that the next one need not wait."""
+        """End the lease of a run that failed, so that the next one need not wait; a job that may run stays known."""
         with self.store.write() as connection:
             row = self._mine(connection, reservation, _OPEN)
-            self.chain.update(connection, row, owner=None, lease=None)
+            owner = row["owner"] if Owner.read(row["owner"]).job else None
+            self.chain.update(connection, row, owner=owner, lease=None)
 
     def abandon(self, name: str, dataset: str | None = None) -> ReleaseRecord:
         """Give up a release permanently. It is refunded only if its key was certainly never handed out.

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from hushgram.pipelines.jobs import JOBS
-from hushgram.pipelines.run.logs import log_options
+from hushgram.pipelines.run.logs import JobLog, log_options
 from hushgram.pipelines.terminal import format_options, status
 
 __all__ = ["JobCommand", "job_command", "job_options", "start"]
@@ -93,7 +93,7 @@ def start(
             raise click.UsageError("give --date for one release, or --from and --to for several")
         backfill(job, config, overrides, first, last, beam_options, check=check, **how)
         return
-    with status(f"reading {config} and loading Beam …"):
+    with JobLog(job, how["log"]), status(f"reading {config} and loading Beam …"):
         from hushgram.pipelines.run.job_runner import check_job, load_job, run_job
 
         loaded = load_job(job, config, overrides, date)

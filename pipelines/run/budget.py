@@ -21,24 +21,18 @@ the same key and writes the same bytes.
 Without `dataset` the same calls work with a fresh key and no ledger, and the notes say so. SQLAlchemy is imported only
 by a run with a ledger.
 
-A rerun must request the same release. It is compared by its parameters and by its inputs: each file by its path and an
-HMAC-SHA-256 of all of its bytes under a secret of the ledger, so that nobody who sees the ledger's backups, messages or
-logs can read off a size or test a guess about the data. Files of an object store are compared by the size, modification
-time and checksum that the store reports, or by all of their bytes if it reports neither of the last two. A change after
-this comparison is harmless: all noise of a release depends on all of its exact data, so different data get independent
-noise, and two outputs compose.
+A rerun must request the same release. It is compared by its parameters and by its inputs (`input_fingerprints`). If the
+earlier run submitted a job to an engine that may still run, `run.earlier_job` names it: wait for it, then call
+`run.adopt`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import hmac
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,13 +41,14 @@ from hushgram.accounting import Event
 from hushgram.errors import HushgramError, InputError, LedgerError, OutputError, ParameterError
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.numbers import show
+from hushgram.pipelines.run.input_fingerprints import fingerprint_inputs
 from hushgram.pipelines.run.outputs import Output, Shape, digest_of, output_at
 from hushgram.processes import Owner
 
 if TYPE_CHECKING:
     from hushgram.ledger import Ledger, ReleaseRecord, Request, Reservation, Summary
 
-__all__ = ["NO_LEDGER", "Run", "fingerprint_inputs", "flatten", "open_budget"]
+__all__ = ["NO_LEDGER", "Run", "flatten", "open_budget"]
 
 Inputs: TypeAlias = "Iterable[str | Path] | Callable[[], Iterable[str | Path]]"
 
@@ -62,9 +57,6 @@ NO_LEDGER = (
     "(hushgram ledger init --help) to have it counted."
 )
 _HEARTBEAT_SECONDS = 30.0
-_MAX_LISTED = 200
-"""Files that are listed one by one; more are combined into one entry, to keep the ledger small."""
-_READERS = 8
 
 
 def open_budget(
@@ -80,6 +72,7 @@ def open_budget(
     users: str | None = None,
     shape: Shape = "directory",
     interactive: bool = False,
+    engine: bool = False,
 ) -> Run:
     """Return a context manager around one release; see the module's example.
 
@@ -98,11 +91,12 @@ def open_budget(
         interactive: for mechanisms whose queries are not fixed in advance (`LaplaceAnswers`, `OnlinePMW`). Their key is
             `run.interactive_key`, handed out once. A run that ends without publishing cannot be resumed, since other
             queries under the same key would average its noise away; its charge stays.
+        engine: whether a job on an engine writes the output: its files outlive this process.
     """
     if dataset is None:
         if ledger is not None:
             raise ParameterError("ledger is set but dataset is not; name the data set whose budget is spent")
-        return Run(str(target), f"{job} without a ledger", shape, interactive)
+        return Run(str(target), f"{job} without a ledger", shape, interactive, engine)
     if not release:
         raise ParameterError("dataset is set but the job has no release id; write release: urls-{date}")
     from hushgram.ledger import Request
@@ -112,7 +106,7 @@ def open_budget(
     place = text if "://" in text else os.path.abspath(text)
     named = flatten(parameters or {})
     request = Request(dataset, release, tuple(events), job, named, None, place, users, not interactive)
-    return _TrackedRun(request, ledger, inputs, shape)
+    return _TrackedRun(request, ledger, inputs, shape, engine)
 
 
 class Run:
@@ -121,11 +115,12 @@ class Run:
     #: whether a ledger counts this run
     tracked = False
 
-    def __init__(self, target: str, label: str, shape: Shape, interactive: bool) -> None:
+    def __init__(self, target: str, label: str, shape: Shape, interactive: bool, engine: bool) -> None:
         self._target, self._label, self._shape, self._interactive = target, label, shape, interactive
         self._file = Path(target).name if shape == "file" else ""
         self._output = output_at(target, label, shape)
-        self._owner = Owner.this()
+        self._owner, self._engine = Owner.this(), engine
+        self._job_may_run = False
         self._work: str | None = None
         self._published = False
         self._held_key: ReleaseKey | InteractiveKey | None = None
@@ -134,13 +129,17 @@ class Run:
         """True after entering if the release is published and committed: there is nothing to do."""
         self.outcome: str | None = None
         """After leaving a failed run: what became of its charge, and what to do next."""
+        self.digest: str | None = None
+        """The digest of the output, once it is published."""
+        self.earlier_job: str | None = None
+        """The job on an engine that an earlier run of this release submitted (`keep_job`), if it may still run."""
 
     def __enter__(self) -> Run:
         self.done = self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._work is not None and not self._published:
+        if self._work is not None and not self._published and not self._job_may_run:
             self._output.discard(self._work)
         self._end()
 
@@ -174,14 +173,14 @@ class Run:
     def path(self) -> Path:
         """Where to write: an empty directory, or a file in one that does not exist yet."""
         if self._work is None:
-            self._work = str(self._output.local_work(self._owner.mark()))
+            self._work = str(self._output.local_work(self._owner.mark(engine=self._engine)))
         return Path(self._work, self._file)
 
     @property
     def output(self) -> str:
         """As `path`, but a folder of the object store if the target is in one: for workers on other machines."""
         if self._work is None:
-            self._work = self._output.shared_work(self._owner.mark())
+            self._work = self._output.shared_work(self._owner.mark(engine=self._engine))
         return f"{self._work}/{self._file}" if self._file else self._work
 
     @property
@@ -189,11 +188,20 @@ class Run:
         """The budget after this run, for metrics; None without a ledger."""
         return None
 
+    def keep_job(self, job: str | None) -> None:
+        """Note the job on an engine that writes the output, or None once it has certainly ended."""
+        self._job_may_run = job is not None
+
+    def adopt(self, finished: bool) -> bool:
+        """Take over what the earlier job wrote if it `finished`, else remove it; return whether it is complete."""
+        return False
+
     def publish(self) -> None:
         """Make what was written visible by one rename, and commit."""
         if self._work is None:
             raise OutputError("nothing was written; write to run.path before run.publish()")
-        self._prepare(digest_of(self._work if "://" in self._work else str(Path(self._work, self._file))))
+        self.digest = digest_of(self._work if "://" in self._work else str(Path(self._work, self._file)))
+        self._prepare(self.digest)
         self._output.publish(self._work)
         self._published = True
         self._commit()
@@ -235,13 +243,15 @@ class _TrackedRun(Run):
 
     tracked = True
 
-    def __init__(self, request: Request, url: str | None, inputs: Inputs, shape: Shape) -> None:
+    def __init__(self, request: Request, url: str | None, inputs: Inputs, shape: Shape, engine: bool) -> None:
         label = f"{request.dataset}\n{request.release}"
-        super().__init__(request.target, label, shape, not request.resumable)
+        super().__init__(request.target, label, shape, not request.resumable, engine)
         self.notes = []
         self._request, self._url, self._inputs = request, url, inputs
         self._ledger: Ledger | None = None
         self._reservation: Reservation | None = None
+        self._leftovers: list[Output] = []
+        self._earlier_mark = ""
         self._closed = False
         self._stop = threading.Event()
         self._lost: LedgerError | None = None
@@ -288,20 +298,23 @@ class _TrackedRun(Run):
 
     def _reserve(self, ledger: Ledger) -> bool:
         found = self._check(ledger)
-        outputs = [self._output, *self._old_output(found)]
+        self._leftovers = [self._output, *self._old_output(found)]
         reservation = ledger.reserve(self._with_inputs(ledger, found), self._owner)
         self._reservation, release = reservation, reservation.release
-        for output in outputs:
-            output.remove_leftovers(held=True)  # nobody else holds this id: dead runs left all of it
+        if release.owner and not reservation.done and (kept := Owner.read(release.owner).job):
+            self._earlier_mark, self.earlier_job = kept.split(" ", 1)
+        if self.earlier_job is None:
+            self._remove_leftovers()
         if reservation.done:
-            self._closed = True
+            self._closed, self.digest = True, release.digest
             self.notes.append(self._verify(release))
             return True
         if reservation.status == "prepared" and self._output.exists():
             if self._output.digest() != release.digest:
                 self._refuse_existing()
             ledger.commit(reservation)
-            self._closed = True
+            self._remove_leftovers()
+            self._closed, self.digest = True, release.digest
             self.notes.append(
                 f"release {release.name} had been published by a run that ended before it could commit; it is "
                 "verified and committed now"
@@ -316,6 +329,22 @@ class _TrackedRun(Run):
         )
         threading.Thread(target=self._renew, args=(ledger, reservation), daemon=True).start()
         return False
+
+    def _remove_leftovers(self) -> None:
+        for output in self._leftovers:
+            output.remove_leftovers(held=True)  # nobody else holds this id: dead runs left all of it
+
+    def keep_job(self, job: str | None) -> None:
+        super().keep_job(job)
+        ledger, reservation = self._live()
+        ledger.renew(reservation, "" if job is None else f"{self._owner.mark(engine=True)} {job}")
+
+    def adopt(self, finished: bool) -> bool:
+        self._work = self._output.complete_work(self._earlier_mark) if finished else None
+        if self._work is None:
+            self._remove_leftovers()
+            self.keep_job(None)
+        return self._work is not None
 
     def _old_output(self, found: ReleaseRecord | None) -> list[Output]:
         """Return where an unpublished release was to go before its target was changed."""
@@ -437,54 +466,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     return str(value)
-
-
-def fingerprint_inputs(paths: Iterable[str | Path], secret: bytes) -> dict[str, str]:
-    """Return the fingerprint under `secret` of each file that the paths, folders and patterns name.
-
-    A fingerprint begins with 8 digits of the secret's own fingerprint: those of two secrets cannot be compared.
-    """
-    files: list[str] = []
-    for path in map(str, paths):
-        if os.path.isfile(local := path.removeprefix("file://")):
-            files.append(local)
-            continue
-        from hushgram.transforms.files import match_files
-
-        files += sorted(file.path for file in match_files([path]))
-    with ThreadPoolExecutor(min(_READERS, os.cpu_count() or 1)) as readers:
-        states = dict(zip(files, readers.map(_state, files), strict=True))
-    which = _keyed(secret, b"which secret")[:8]
-    found = {path: f"{which}:{_keyed(secret, state)}" for path, state in states.items()}
-    if len(found) <= _MAX_LISTED:
-        return found
-    together = "".join(f"{len(name)} {name} {value}\n" for name, value in sorted(found.items()))
-    return {f"{len(found)} files": f"{which}:{_keyed(secret, together.encode())}"}
-
-
-def _keyed(secret: bytes, content: bytes) -> str:
-    return hmac.digest(secret, b"hushgram input\0" + content, "sha256").hex()[:32]
-
-
-def _state(path: str) -> bytes:
-    """Return the hash of a file's bytes, or what an object store reports about it."""
-    if "://" not in path:
-        try:
-            if not os.path.isfile(path):
-                raise InputError(f"input {path} is not a regular file")
-            with open(path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").digest()
-        except OSError as problem:
-            raise InputError(f"input {path} cannot be read: {problem.strerror}") from None
-    from apache_beam.io.filesystems import FileSystems  # the job loads Beam anyway
-
-    try:
-        [match], checksum = FileSystems.match([path])[0].metadata_list, FileSystems.checksum(path)
-        size, changed = str(match.size_in_bytes), match.last_updated_in_seconds
-        if checksum in (None, size) and not changed:  # Beam's default checksum is the size
-            with FileSystems.open(path) as file:
-                return hashlib.file_digest(file, "sha256").digest()
-        return f"{size}\n{changed}\n{checksum}".encode()
-    except Exception as problem:  # Beam wraps whatever the store's client raises
-        reason = str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__
-        raise InputError(f"input {path} cannot be read: {reason}") from None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from hushgram.pipelines.run.budget import Run
+    from hushgram.pipelines.run.engine_jobs import EngineJob
 
 __all__ = [
     "KEY_FILE", "JobResult", "check_job", "import_beam", "key_from_environment", "load_job", "open_job_budget",
@@ -53,11 +54,12 @@ class JobResult:
     """How long the stages of a job took, and what they counted.
 
     `exact` is for the operator only: records read, rejected records ("rejected", and each reason). It is empty on a
-    runner without metrics.
+    runner without metrics. `engine_job` is the id of the job on an engine.
     """
 
     seconds: float
     exact: dict[str, int]
+    engine_job: str | None = None
 
 
 def load_job(
@@ -143,20 +145,26 @@ def run_job(
     metrics: str | None = None,
 ) -> bool:
     """Reserve the budget, run the job, publish and report; return False if it had been released before."""
-    from hushgram.pipelines.run.beam_runners import pipeline_options
+    from hushgram.pipelines.run.beam_runners import is_local, pipeline_options
 
     config = job.config
     job_log = JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name)
     with job_log, temporary_files_of_a_run():
         check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
-        run = open_job_budget(job)
+        run = open_job_budget(job, engine=not is_local(options))
         try:
             result = _spend(job, run, options, job_log, quiet=quiet)
         except BaseException:
             if run.outcome is not None:
                 job_log.write("budget", run.outcome, level="warning")
             raise
+        job_log.finish(
+            output=config.output.path,
+            digest=run.digest,
+            **{name: show(getattr(job.guarantee(), name)) for name in ("epsilon", "delta")},
+            engine_job=None if result is None else result.engine_job,
+        )
         if style != "table":
             print_table(job.released(config.output.path), style, output)
         if result is None:
@@ -190,12 +198,29 @@ def _spend(
                 job_log.write("warning", warning, level="warning")
             return key
 
-        result = run_stages(
-            job, path=run.output, release_key=release_key, options=options, quiet=quiet or job_log.is_json
-        )
+        if (result := _adopted(run, options, job_log)) is None:
+            result = run_stages(
+                job,
+                path=run.output,
+                release_key=release_key,
+                options=options,
+                quiet=quiet or job_log.is_json,
+                on_job=lambda submitted: run.keep_job(None if submitted is None else submitted.write()),
+            )
         run.publish()
         job_log.result(run.summary)
     return result
+
+
+def _adopted(run: Run, options: PipelineOptions, job_log: JobLog) -> JobResult | None:
+    """Wait for a job that an earlier run submitted; return its result if it is complete, else None."""
+    if run.earlier_job is None:
+        return None
+    from hushgram.pipelines.run.engine_jobs import EngineJob, await_earlier
+
+    started, job = time.monotonic(), EngineJob.read(run.earlier_job)
+    finished = await_earlier(job, options, lambda text: job_log.write("engine", text))
+    return JobResult(time.monotonic() - started, {}, job.id) if run.adopt(finished) else None
 
 
 def run_stages(
@@ -205,6 +230,7 @@ def run_stages(
     release_key: ReleaseKey | Callable[[], ReleaseKey],
     options: PipelineOptions | None = None,
     quiet: bool = True,
+    on_job: Callable[[EngineJob | None], None] = lambda _: None,
 ) -> JobResult:
     """Build the stages of a job, run them and wait for them.
 
@@ -215,6 +241,7 @@ def run_stages(
             costs no budget.
         options: Beam's options; by default those of the local runner.
         quiet: Whether to show no progress.
+        on_job: See `run_pipeline`.
     """
     from hushgram.pipelines.run.beam_runners import pipeline_options
 
@@ -223,7 +250,7 @@ def run_stages(
         job.build(pipeline, os.fspath(path), key, local)
 
     options = pipeline_options(workers=job.config.workers) if options is None else options
-    return run_built(build, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet)
+    return run_built(build, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet, on_job=on_job)
 
 
 def run_built(
@@ -233,17 +260,26 @@ def run_built(
     title: str,
     total_bytes: int | None,
     quiet: bool,
+    on_job: Callable[[EngineJob | None], None] = lambda _: None,
 ) -> JobResult:
     """Run the stages that ``build`` adds to a pipeline, and wait."""
     from hushgram.pipelines.run.beam_runners import local_resources, new_pipeline
     from hushgram.pipelines.run.progress import read_counters, run_pipeline
 
-    started = time.monotonic()
+    started, submitted = time.monotonic(), []
+
+    def note(job: EngineJob | None) -> None:
+        submitted.append(job)
+        on_job(job)
+
     with local_resources(options) as local:
         pipeline = new_pipeline(options)
         build(pipeline, local)
-        result = run_pipeline(pipeline, options, title=title, total_bytes=total_bytes, quiet=quiet)
-    return JobResult(time.monotonic() - started, read_counters(result))
+        result = run_pipeline(
+            pipeline, options, title=title, total_bytes=total_bytes, quiet=quiet, on_job=note
+        )
+    engine_job = submitted[0].id if submitted and submitted[0] else None
+    return JobResult(time.monotonic() - started, read_counters(result), engine_job)
 
 
 def _release_key(run: Run) -> tuple[ReleaseKey, str | None]:
@@ -274,8 +310,8 @@ def key_from_environment() -> ReleaseKey | None:
     return ReleaseKey.from_hex(text)
 
 
-def open_job_budget(job: Job[Any]) -> Run:
-    """Return the budget of a job, not entered yet."""
+def open_job_budget(job: Job[Any], *, engine: bool = False) -> Run:
+    """Return the budget of a job, not entered yet; with `engine`, a job on an engine writes the output."""
     from hushgram.pipelines.run.budget import open_budget
 
     config = job.config
@@ -290,6 +326,7 @@ def open_job_budget(job: Job[Any]) -> Run:
         inputs=lambda: [file.path for file in job.open_inputs().files],
         users=None if config.user_part is None else config.user_part.name,
         shape=job.shape,
+        engine=engine,
     )
 
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -33,8 +35,10 @@ from hushgram.pipelines.terminal import json_text, print_line, replace_file
 if TYPE_CHECKING:
     from hushgram.ledger import Summary
 
-__all__ = ["JobLog", "JsonFormatter", "check_writable", "log_options"]
+__all__ = ["JobLog", "JsonFormatter", "check_writable", "log_options", "stopped_by"]
 
+#: the signal that ends this process, once it has come
+stopped_by: list[int] = []
 C = TypeVar("C", bound=Callable[..., Any])
 
 # name without the prefix hushgram_ → help
@@ -99,6 +103,7 @@ class JobLog:
         self._names = {"job": job, "dataset": dataset, "release": release}
         self._started = time.monotonic()
         self._values: dict[str, float] = {}
+        self._finished: dict[str, Any] | None = None
         self._handlers: list[logging.Handler] | None = None
 
     def __enter__(self) -> JobLog:
@@ -118,10 +123,15 @@ class JobLog:
                 self._write_metrics(code, seconds)
             except OutputError as problem:  # does not change how the run ended
                 self.write("warning", f"warning: {problem}", level="warning")
-            if self.is_json and error is None:
-                self.write("finished", "finished", seconds=seconds)
-            elif self.is_json and isinstance(error, HushgramError):
-                self.write("error", str(error), level="error", exit_code=code, seconds=seconds)
+            if self.is_json and error is None and self._finished is not None:
+                self.write("finished", "finished", seconds=seconds, **self._finished)
+            elif self.is_json and isinstance(error, Exception | KeyboardInterrupt):
+                fields: dict[str, Any] = {"exit_code": code, "seconds": seconds}
+                message = str(error) if isinstance(error, HushgramError) else "stopped"
+                if isinstance(error, Exception) and not isinstance(error, HushgramError):  # a bug
+                    message = f"{type(error).__name__}: {error}"
+                    fields["exception"] = "".join(traceback.format_exception(error))
+                self.write("error", message, level="error", **fields)
                 raise SystemExit(code) from error
         finally:
             if self._handlers is not None:
@@ -135,6 +145,10 @@ class JobLog:
             line = {"time": stamp, "level": level, "event": event, **names, "message": message, **fields}
             message = json_text(line)
         print_line(message, err=True)
+
+    def finish(self, **fields: Any) -> None:
+        """Keep what the last line of the run says in JSON: public figures only."""
+        self._finished = {name: value for name, value in fields.items() if value is not None}
 
     def result(self, summary: Summary | None) -> None:
         """Keep the budget after the run for the metrics file. No exact number of the data is in it."""
@@ -179,7 +193,7 @@ def _exit_code(error: BaseException | None) -> int:
     if isinstance(error, HushgramError):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return 130
+        return 128 + (stopped_by or [signal.SIGINT])[0]
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return 1

@@ -86,6 +86,12 @@ class LocalOutput:
         """Return a place that all workers can write: here the same directory."""
         return str(self.local_work(token))
 
+    def complete_work(self, token: str) -> str | None:
+        """Return the place that `shared_work` gave a run, if what was to be written there is complete."""
+        work = self.target.with_name(work_name(self.target.name, self._label, token))
+        last = work / (_LAST if self._shape == "directory" else self.target.name)
+        return str(work) if last.is_file() else None
+
     def publish(self, work: str) -> None:
         """Make what is in `work` visible at once; refuse to replace anything."""
         publish(work if self._shape == "directory" else Path(work, self.target.name), self.target)
@@ -130,6 +136,12 @@ class StoreOutput:
 
     def shared_work(self, token: str) -> str:
         return f"{self._parent}/{work_name(self._name, self._label, token)}"
+
+    def complete_work(self, token: str) -> str | None:
+        work = self.shared_work(token)
+        with _store_errors(self.target):
+            last = _LAST if self._shape == "directory" else self._name
+            return work if _systems().exists(f"{work}/{last}") else None
 
     def local_work(self, token: str) -> Path:
         self._local = PrivateDirectory()

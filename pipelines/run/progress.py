@@ -15,7 +15,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
@@ -23,12 +24,14 @@ from apache_beam.pipeline import PipelineVisitor
 
 import hushgram.errors as errors
 from hushgram.pipelines.run.beam_runners import is_local
+from hushgram.pipelines.run.engine_jobs import EngineJob, name_job, runner_name, stop
 from hushgram.pipelines.terminal import EXACT, file_size, print_line
 from hushgram.publishing import active_directory
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
 
 __all__ = ["Progress", "read_counters", "run_pipeline", "show_progress", "steps_of"]
 
+_log = logging.getLogger(__name__)
 _BUNDLES = "apache_beam.runners.portability.fn_api_runner.fn_runner.run_bundle"
 # System errors in a worker: no permission, too many open files, a full disk, read-only, over quota.
 _DISK = re.compile(r"(?:\[Errno (?:13|23|24|28|30|122)\] )([^\[\n]{1,300}?)(?: \[while running|\\n|\n|$)")
@@ -170,9 +173,23 @@ def _stages_reported_to(progress: Progress) -> Iterator[None]:
 
 
 def run_pipeline(
-    pipeline: Any, options: Any, *, title: str, total_bytes: int | None = None, quiet: bool = False
+    pipeline: Any,
+    options: Any,
+    *,
+    title: str,
+    total_bytes: int | None = None,
+    quiet: bool = False,
+    on_job: Callable[[EngineJob | None], None] = lambda _: None,
 ) -> Any:
     """Run `pipeline` to its end and return Beam's result.
+
+    Args:
+        pipeline: The pipeline.
+        options: Its options (`pipeline_options`).
+        title: Name of the job.
+        total_bytes: Bytes to read, None if unknown.
+        quiet: Whether to show no progress.
+        on_job: Called with the job on an engine once it is submitted, and with None once it has certainly ended.
 
     Raises:
         HushgramError: The error that a worker raised, in one line.
@@ -184,9 +201,30 @@ def run_pipeline(
                 result = pipeline.run()
                 result.wait_until_finish()
             return result
+        return _run_on_engine(pipeline, options, title, quiet, on_job)
+
+
+def _run_on_engine(
+    pipeline: Any, options: Any, title: str, quiet: bool, on_job: Callable[[EngineJob | None], None]
+) -> Any:
+    """Submit a job and wait for it; cancel it where this process is stopped or loses it."""
+    held = getattr(pipeline, "options", options)  # Beam's pipelines have a copy
+    job, result = EngineJob(runner_name(options), "", name_job(held, title)), None
+    try:
         result = _submit(pipeline, options)
-        _watch(result, options, title, quiet)
-        return result
+        job = replace(job, id=str(_id_of(result) or ""))
+        on_job(job)
+        _watch(result, options, title, quiet, job)
+        on_job(None)
+    except BaseException as problem:
+        if result is None and not isinstance(problem, KeyboardInterrupt):
+            raise  # not accepted
+        if stop(job, options, result):
+            on_job(None)
+        else:
+            _log.warning("warning: job %s may still run on %s; cancel it there", job.name, job.runner)
+        raise
+    return result
 
 
 def _submit(pipeline: Any, options: Any) -> Any:
@@ -200,19 +238,19 @@ def _submit(pipeline: Any, options: Any) -> Any:
             raise
         reason = (str(problem).strip().splitlines() or ["no answer"])[0]
         raise errors.HushgramError(
-            f"{_runner_name(options)} did not accept the job: {reason}; see the engine's log and the options after --"
+            f"{runner_name(options)} did not accept the job: {reason}; see the engine's log and the options after --"
         ) from None
 
 
-def _watch(result: Any, options: Any, title: str, quiet: bool) -> None:
+def _watch(result: Any, options: Any, title: str, quiet: bool, job: EngineJob) -> None:
     """Print link and state of a remote job, a line per change, until it ends."""
 
     def report(text: str) -> None:
         if not quiet:
             print_line(f"{title}: {text}", err=True)
 
-    link = job_link(result, options)
-    report(f"submitted to {_runner_name(options)}" + (f" · {link}" if link else ""))
+    link = job_link(result, options, job.runner)
+    report(f"submitted to {job.runner}" + (f" · {link}" if link else ""))
     failure: list[BaseException] = []
     waiter = threading.Thread(target=_wait, args=(result, failure), daemon=True)
     waiter.start()
@@ -239,22 +277,21 @@ def _wait(result: Any, failure: list[BaseException]) -> None:
         failure.append(problem)
 
 
-def job_link(result: Any, options: Any) -> str | None:
-    """Return a link to a remote job, or its id, if the runner provides one."""
-    every = options.get_all_options()
+def _id_of(result: Any) -> Any:
     job = getattr(result, "job_id", None)
-    job = job() if callable(job) else job or getattr(result, "_job_id", None)
-    if every.get("project") and job and "dataflow" in _runner_name(options).lower():
+    return job() if callable(job) else job or getattr(result, "_job_id", None)
+
+
+def job_link(result: Any, options: Any, runner: str) -> str | None:
+    """Return a link to a remote job, or its id, if the runner provides one."""
+    every, job = options.get_all_options(), _id_of(result)
+    if every.get("project") and job and runner == "DataflowRunner":
         region = every.get("region") or "us-central1"
         return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job}?project={every['project']}"
     master = every.get("flink_master")
     if master and not str(master).startswith("["):
         return f"{master if '://' in str(master) else 'http://' + str(master)} (job {job})"
     return f"job {job}" if job else None
-
-
-def _runner_name(options: Any) -> str:
-    return str(options.get_all_options().get("runner") or "DirectRunner").rsplit(".", 1)[-1]
 
 
 @contextlib.contextmanager

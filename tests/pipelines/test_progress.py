@@ -72,7 +72,10 @@ def test_live_display_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     with show_progress(Progress("job", 100), file=out):
         tick(1234, 0, 40)
-        time.sleep(0.3)
+        for _ in range(300):
+            if "1,234 rows" in out.getvalue():
+                break
+            time.sleep(0.1)
     assert "1,234 rows" in out.getvalue()
 
 
@@ -217,4 +220,4 @@ def test_link_of_a_dataflow_job() -> None:
     ]
     options = pipeline_options(["--runner=DataflowRunner", "--project=a-project", *places])
     expected = "https://console.cloud.google.com/dataflow/jobs/europe-west1/job-7?project=a-project"
-    assert job_link(Remote(["DONE"]), options) == expected
+    assert job_link(Remote(["DONE"]), options, "DataflowRunner") == expected
