@@ -77,8 +77,9 @@ began, cpu = time.monotonic(), time.process_time()
 pipeline = new_pipeline(pipeline_options())
 params = ReleaseParams(epsilon="1", max_contributions=8)
 job = ReleaseSparseHistogram(params, user="user_id", key="url", path=sys.argv[2], release_key=ReleaseKey(bytes(32)),
-                             shards=shards, local=LocalResources(spill=sys.argv[3] if len(sys.argv) > 3 else None))
-pipeline | ReadRecords(plan) | job
+                             shards=shards, local=LocalResources(spill=sys.argv[3] if len(sys.argv) > 3 else None),
+                             counters=True)
+pipeline | ReadRecords(plan, tallies=True, counters=True) | job
 result = pipeline.run()
 result.wait_until_finish()
 end = time.monotonic()

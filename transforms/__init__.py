@@ -11,6 +11,9 @@ from hushgram.errors import naming_extras
 # Imported when asked for: a stage of its own should not load all others.
 _MODULES = {
     "AnswerLinear": "release_domain",
+    "BoundContributions": "bound_contributions",
+    "CountDomain": "count_domain",
+    "KeepDomain": "count_domain",
     "SelectTop": "release_domain",
     "RandomizeResponses": "randomize_responses",
     "ReadRecords": "read_records",

@@ -1,6 +1,7 @@
 """Contribution bounding: records to bounded histogram parts, one user at a time, before anything is summed.
 
-In:  records of any form that `hushgram.transforms.shuffle.records` knows.
+In:  records of any form that `hushgram.transforms.shuffle.records` knows; or {"records": …, "tallies": …} with the
+     tallies of their reader (`ReadRecords`), which are checked in the same shuffle.
 Out: `Histogram` parts whose sum is the bounded histogram. Exact and private.
 
 With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or
@@ -21,16 +22,25 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.metrics import Metrics
 
 from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
+from hushgram.inputs import Check
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, SpillWriter, pack_buffers
-from hushgram.transforms.shuffle.combining import CombineParts, CombineShards, LocalResources, OneWindow
-from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, check_fields, take_batches
+from hushgram.transforms.shuffle.combining import (
+    TALLIES,
+    CombineParts,
+    CombineShards,
+    LocalResources,
+    OneWindow,
+    Tally,
+    operator_counter,
+    with_tallies,
+)
+from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, check_fields
 
 __all__ = ["BoundContributions", "BoundKept", "BoundUsers"]
 
@@ -38,7 +48,7 @@ _CODER = ContributionsCoder()
 
 
 class BoundContributions(beam.PTransform):
-    """Records → parts of the bounded histogram; once applied, ``tallies`` says how many records were taken.
+    """Records → parts of the bounded histogram.
 
     Args:
         spec: which columns are counted, and how much of one user.
@@ -46,18 +56,29 @@ class BoundContributions(beam.PTransform):
         local: what the job may use where all workers share one machine; without an effect on the result.
         keep: whether (shard, Contributions) of what can count come out, for a bound that is chosen later or for
             several metrics.
+        check: the limits for rejected records; without users, the tallies travel with the parts and are checked by
+            `MergeHistograms`.
+        counters: as in `ReleaseSparseHistogram`.
     """
 
     def __init__(
-        self, spec: BoundingSpec, shards: int = 16, local: LocalResources | None = None, *, keep: bool = False
+        self,
+        spec: BoundingSpec,
+        shards: int = 16,
+        local: LocalResources | None = None,
+        *,
+        keep: bool = False,
+        check: Check | None = None,
+        counters: bool = False,
     ) -> None:
         super().__init__()
-        self._spec, self._shards, self._local = spec, shards, local or LocalResources()
-        self._keep = keep
-        self.tallies: Any = None
+        self._spec, self._shards, self._local, self._keep = spec, shards, local or LocalResources(), keep
+        self._noted = {"check": check, "counters": counters}
 
     def expand(self, records: Any) -> Any:
-        spec, local = self._spec, self._local
+        spec, local, tallies = self._spec, self._local, None
+        if isinstance(records, dict):
+            records, tallies = records["records"], records.get("tallies")
         check_fields(records.element_type, _fields(spec))
         if not records.is_bounded:
             raise ParameterError(
@@ -66,11 +87,14 @@ class BoundContributions(beam.PTransform):
             )
         records = records | "AllTime" >> OneWindow()
         if spec.user is None:
-            parts, self.tallies = take_batches(records, _CountBatches(spec, local), Histogram)
-            return parts  # Histogram
+            count = beam.ParDo(_CountBatches(spec, local, **self._noted)).with_output_types(Histogram)
+            parts = records | "Take" >> count  # Histogram
+            return parts if tallies is None else _among(parts, tallies)
         sent = Contributions if local.spill is None else SpilledBatch
-        batches = _PruneBatches(spec, self._shards, local)
-        parts, self.tallies = take_batches(records, batches, tuple[int, sent])  # type: ignore[valid-type]
+        prune = beam.ParDo(_PruneBatches(spec, self._shards, local, **self._noted))
+        parts = records | "Take" >> prune.with_output_types(tuple[int, sent])  # type: ignore[valid-type]
+        if tallies is not None:
+            parts = with_tallies(parts, tallies)
         output = Contributions if self._keep else Histogram
         bound = CombineShards(BoundUsers(spec, keep=self._keep), output, threads=local.threads)
         shards = parts | "BoundUsers" >> bound  # (shard, Histogram or Contributions)
@@ -79,6 +103,14 @@ class BoundContributions(beam.PTransform):
     def display_data(self) -> dict[str, Any]:
         most = self._spec.bounds[0]
         return {"max_contributions": most.max_contributions, "max_per_key": most.max_per_key}
+
+
+def _among(parts: Any, tallies: Any) -> Any:
+    """Return parts and tallies as one collection, for `MergeHistograms`."""
+    same = tallies | "NoteTallies" >> beam.Map(lambda tally: tally)
+    whole = (parts, same) | "WithTallies" >> beam.Flatten()
+    same.element_type = whole.element_type = parts.element_type
+    return whole
 
 
 class BoundKept(beam.PTransform):
@@ -133,26 +165,30 @@ def _fields(spec: BoundingSpec) -> Fields:
 class _PruneBatches(TakeBatches):
     """Records → (user shard, Contributions or the spilled batch that holds them), without rows that cannot count."""
 
-    def __init__(self, spec: BoundingSpec, shards: int, local: LocalResources) -> None:
-        super().__init__(_fields(spec), threads=local.threads)
+    def __init__(self, spec: BoundingSpec, shards: int, local: LocalResources, **noted: Any) -> None:
+        super().__init__(_fields(spec), threads=local.threads, **noted)
         self._spec, self._shards, self._spill = spec, shards, local.spill
 
     def setup(self) -> None:
         super().setup()
-        self._offered = Metrics.counter("hushgram", "offered")
+        self._offered = operator_counter("offered", self._counters)
 
     def start_bundle(self) -> None:
         super().start_bundle()
         self._writer = None if self._spill is None else SpillWriter(self._spill)
 
     def _accept(self, columns: Columns) -> Iterator[Any]:
-        self._offered.inc(_offered(columns, self._spec))
+        if self._counters:
+            self._offered.inc(_offered(columns, self._spec))
         yield from super()._accept(columns)
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from super().finish_bundle()
         if self._writer is not None:
             self._writer.close()
+
+    def send_tally(self, tally: Tally) -> tuple[int, Tally]:
+        return TALLIES, tally
 
     def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
         parts = [self._spec.contributions(part.users, part.keys, part.values) for part in columns]
@@ -185,8 +221,8 @@ def _offered(columns: Columns, spec: BoundingSpec) -> int:
 class _CountBatches(TakeBatches):
     """Records → Histogram parts in which every record counts one, or its value in grains."""
 
-    def __init__(self, spec: BoundingSpec, local: LocalResources) -> None:
-        super().__init__(_fields(spec), threads=local.threads)
+    def __init__(self, spec: BoundingSpec, local: LocalResources, **noted: Any) -> None:
+        super().__init__(_fields(spec), threads=local.threads, **noted)
         self._spec = spec
 
     def work(self, columns: list[Columns]) -> Histogram:

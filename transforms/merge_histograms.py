@@ -1,6 +1,6 @@
 """The exact histogram, complete in groups of noise shards.
 
-In:  `Histogram` parts, in any order and number.
+In:  `Histogram` parts, in any order and number; tallies among them are checked (`CombineShards`).
 Out: (group, Histogram) for each group, empty ones included: the sum of the parts. Exact and private.
 """
 
@@ -10,21 +10,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from hushgram.contributions.histogram import Histogram
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import CombineParts, CombineShards, OneWindow, split_groups
+from hushgram.transforms.shuffle.combining import (
+    TALLIES,
+    CombineParts,
+    CombineShards,
+    OneWindow,
+    Tally,
+    operator_counter,
+    split_groups,
+)
 
 __all__ = ["MergeHistograms", "SumHistograms"]
 
 
 class MergeHistograms(beam.PTransform):
-    """Parts → the complete histogram of each of ``groups`` groups."""
+    """Parts → the complete histogram of each of ``groups`` groups; ``counters`` as in `ReleaseSparseHistogram`."""
 
-    def __init__(self, groups: int, *, texts: bool) -> None:
+    def __init__(self, groups: int, *, texts: bool, counters: bool = False) -> None:
         super().__init__()
-        self._groups, self._texts = groups, texts
+        self._groups, self._texts, self._counters = groups, texts, counters
 
     def expand(self, parts: Any) -> Any:
         grouped = tuple[int, Histogram]
@@ -35,7 +42,7 @@ class MergeHistograms(beam.PTransform):
         some = (
             parts
             | "AllTime" >> OneWindow()
-            | "SplitGroups" >> beam.ParDo(_Split(self._groups)).with_output_types(grouped)
+            | "SplitGroups" >> beam.ParDo(_Split(self._groups, self._counters)).with_output_types(grouped)
         )
         return (
             (some, every)
@@ -47,13 +54,16 @@ class MergeHistograms(beam.PTransform):
 class _Split(beam.DoFn):
     """Histogram → (group, part); counts the records, for the operator alone."""
 
-    def __init__(self, groups: int) -> None:
-        self._groups = groups
+    def __init__(self, groups: int, counters: bool) -> None:
+        self._groups, self._counters = groups, counters
 
     def setup(self) -> None:
-        self._records = Metrics.counter("hushgram", "records")
+        self._records = operator_counter("records", self._counters)
 
-    def process(self, part: Histogram) -> Iterator[tuple[int, Histogram]]:
+    def process(self, part: Histogram | Tally) -> Iterator[tuple[int, Any]]:
+        if isinstance(part, Tally):
+            yield TALLIES, part
+            return
         self._records.inc(int(part.counts.sum()))
         yield from split_groups(part, self._groups)
 

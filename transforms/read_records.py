@@ -1,16 +1,15 @@
 """Read records of files as Arrow batches.
 
 In:  an `InputPlan`, made and checked on the driver (`plan_records`).
-Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private.
+Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private; or a dict of collections, see below.
 
     plan = plan_records(["data/*.parquet"], Source(ids=("user_id", "url")))      # raises InputError
     batches = pipeline | ReadRecords(plan)
 
 Work is split by file, by Parquet row groups, and by byte ranges of uncompressed lines; each part is read by
-itself, so any worker may read any of them again. Rejected records are counted (counters `rejected` and
-one for each reason); with Source(keep_rejected=True) the transform returns two collections, `records`
-and `rejected` (batches of REJECTED_SCHEMA, private, for the operator alone). The pipeline fails only where
-they are more than `limits` allow of all that was read.
+itself, so any worker may read any of them again. Rejected records are counted; the pipeline fails only where they are
+more than `limits` allow of all that was read. With Source(keep_rejected=True) the transform returns a dict of
+`records` and `rejected` (batches of REJECTED_SCHEMA, private, for the operator alone).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 
 from hushgram.inputs import (
     Check,
@@ -37,7 +35,8 @@ from hushgram.inputs import (
     read_item,
 )
 from hushgram.transforms.files import match_files, open_file
-from hushgram.transforms.shuffle.combining import CheckTallies
+from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle.combining import CheckTallies, Tally, operator_counter
 
 __all__ = ["PROGRESS_FILE", "TICK", "ReadRecords", "WriteRejectedRecords", "plan_records", "read_records"]
 
@@ -48,7 +47,6 @@ PROGRESS_FILE = "HUSHGRAM_PROGRESS_FILE"
 #: rows, rejected rows, bytes of input; small enough that an append is atomic
 TICK = struct.Struct("<qqq")
 
-_NAMESPACE = "hushgram"
 # A runner keeps every counter; reasons hold numbers ("7 fields instead of 2"), so they could be many.
 _MAX_REASONS = 50
 
@@ -64,55 +62,71 @@ def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
 
 
 def read_records(pipeline: beam.Pipeline, reader: ReadRecords, rejected_records: str | None = None) -> Any:
-    """Return the records of a plan; rejected ones are written to ``rejected_records``, if it is given."""
-    plan, read = reader.plan, pipeline | "Read" >> reader
-    if not plan.source.keep_rejected:
+    """Return what a reader gives, without its rejected records, which are written to ``rejected_records`` if given."""
+    read = pipeline | "Read" >> reader
+    if not reader.plan.source.keep_rejected:
         return read
+    rejected = read.pop("rejected")
     if rejected_records is not None:
-        _ = read.rejected | "WriteRejected" >> WriteRejectedRecords(rejected_records)
-    return read.records
+        _ = rejected | "WriteRejected" >> WriteRejectedRecords(rejected_records)
+    return read if len(read) > 1 else read["records"]
 
 
 class ReadRecords(beam.PTransform):
     """Read all items of a plan; see the module for what comes out.
 
-    Where more is rejected than ``limits`` allow, or too little is there, the pipeline fails with an `InputError`. Once
-    the transform is applied, ``checked`` is a collection that has an element when all is read and within the limits:
-    what is published in the same pipeline waits for it.
+    Where more is rejected than ``limits`` allow, or too little is there, the pipeline fails with an `InputError`. With
+    ``tallies`` that is left to the next stage: a dict of `records` and `tallies` comes out, and a release of it
+    publishes nothing before all is read and within the limits. With ``counters`` the job has counters of exact
+    figures: `rows`, `bytes`, `rejected` and one for each reason.
     """
 
-    def __init__(self, plan: InputPlan, limits: Limits | None = None) -> None:
+    def __init__(
+        self, plan: InputPlan, limits: Limits | None = None, *, tallies: bool = False, counters: bool = False
+    ) -> None:
         super().__init__()
         self.plan = plan
-        self.checked: Any = None
+        self._tallies, self._counters = tallies, counters
         self._check = Check.of(plan, limits or Limits())
 
     def expand(self, begin: Any) -> Any:
         common = dataclasses.replace(self.plan, items=(), files=())
+        reading = beam.ParDo(_ReadItem(common, self._counters))
         read = (
             begin
             | "ListItems" >> beam.Create(self.plan.items, reshuffle=True).with_output_types(WorkItem)
-            | "ReadItem" >> beam.ParDo(_ReadItem(common)).with_outputs("rejected", "tally", main="records")
+            | "ReadItem" >> reading.with_outputs("rejected", "tally", main="records")
         )
-        read.records.element_type = pa.RecordBatch
-        self.checked = read.tally | "CheckRead" >> CheckTallies(self._check)
-        return read if self.plan.source.keep_rejected else read.records
+        out = {"records": read.records}
+        if self.plan.source.keep_rejected:
+            out["rejected"] = read.rejected
+        for batches in out.values():
+            batches.element_type = pa.RecordBatch
+        if self._tallies and self.plan.items:
+            out["tallies"] = read.tally | "Limit" >> beam.Map(_limited, self._check).with_output_types(Tally)
+        else:
+            _ = read.tally | "CheckRead" >> CheckTallies(self._check)
+        return out if len(out) > 1 else read.records
 
     def display_data(self) -> dict[str, Any]:
         # Patterns and columns are public; sizes and row counts are not shown.
         return {"columns": ", ".join(self.plan.source.names), "formats": ", ".join(self.plan.formats)}
 
 
+def _limited(counts: RecordCounts, check: Check) -> Tally:
+    return Tally(check, counts)
+
+
 class _ReadItem(beam.DoFn):
     """WorkItem → batches; counts accepted and rejected records."""
 
-    def __init__(self, plan: InputPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: InputPlan, counters: bool) -> None:
+        self._plan, self._counters = plan, counters
 
     def setup(self) -> None:
-        self._rows = Metrics.counter(_NAMESPACE, "rows")
-        self._bytes = Metrics.counter(_NAMESPACE, "bytes")
-        self._rejected = Metrics.counter(_NAMESPACE, "rejected")
+        self._rows = operator_counter("rows", self._counters)
+        self._bytes = operator_counter("bytes", self._counters)
+        self._rejected = operator_counter("rejected", self._counters)
         self._reasons: set[str] = set()
 
     def process(self, item: WorkItem) -> Iterator[Any]:
@@ -127,7 +141,7 @@ class _ReadItem(beam.DoFn):
                 for reason, count in chunk.rejected.items():
                     self._reasons.add(reason)
                     shown = reason if len(self._reasons) <= _MAX_REASONS else "other reasons"
-                    Metrics.counter(_NAMESPACE, f"rejected: {shown}").inc(count)
+                    operator_counter(f"rejected: {shown}", self._counters).inc(count)
             _tick(chunk.batch.num_rows, rejected, chunk.size)
             if chunk.rejected_records is not None:
                 yield beam.pvalue.TaggedOutput("rejected", chunk.rejected_records)

@@ -20,17 +20,22 @@ Where keys are selected by weights, that comes first, and once for all metrics:
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam import coders
 
 from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram
+from hushgram.errors import ParameterError
 from hushgram.inputs import Check, Limits
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
+from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
@@ -40,11 +45,27 @@ from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import ChooseContributions, PlanRelease
 from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
-from hushgram.transforms.shuffle.combining import CheckTallies, LocalResources, Shards, shards_for
+from hushgram.transforms.shuffle.combining import LocalResources, Shards, shards_for
 from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights, selected_rows
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
-__all__ = ["ReleaseMetrics", "ReleaseSparseHistogram"]
+__all__ = ["URN", "EstimateRow", "ReleaseMetrics", "ReleaseSparseHistogram"]
+
+#: how the graph of a pipeline names the transform
+URN = "hushgram:transform:release_sparse_histogram:v1"
+_CALLER = "ReleaseSparseHistogram"
+
+
+class EstimateRow(NamedTuple):
+    """A key of a release with its estimate (None where it is not resolved) and interval."""
+
+    key: str
+    estimate: float | None
+    low: float
+    high: float
+
+
+coders.registry.register_coder(EstimateRow, coders.RowCoder)
 
 
 class ReleaseSparseHistogram(beam.PTransform):
@@ -52,10 +73,14 @@ class ReleaseSparseHistogram(beam.PTransform):
 
     Records may be Arrow tables or batches, beam.Row or NamedTuple, dicts, or (user, key) pairs. The sketch is (epsilon,
     delta)-differentially private for what ``params`` say. Each run of a pipeline is a release of its own, and what
-    several of them lose together adds up.
+    several of them lose together adds up. A dict of ``records`` and ``tallies`` (`ReadRecords`) is taken too: then
+    nothing is published before all is read and within the reader's limits.
+
+    All arguments may be plain values, as in Beam YAML or through an expansion service. Constructing the transform
+    reads and writes nothing; applying it checks that ``path`` is free.
 
     Args:
-        params: the parameters.
+        params: the parameters; or leave it out and give those of `ReleaseParams` by name, such as ``epsilon="1"``.
         key: the column of keys (for pairs the name only describes).
         path: where the sketch goes.
         user: the column of users; left out, a single record is protected in place of a person.
@@ -69,14 +94,21 @@ class ReleaseSparseHistogram(beam.PTransform):
             pipeline fails with an `InputError` before anything is published.
         release_key: reproduces an earlier release to the byte, for tests and recovery: whoever has it can subtract the
             noise. It travels in the pipeline's code to the workers, and is not in options, names, display data or logs.
-        shards: shards of the shuffles; without an effect on the result.
+            A text is the path of a file that holds it as 64 hexadecimal digits.
+        shards: shards of the shuffles, or shards of users alone; without an effect on the result.
         local: what the job may use where all workers share one machine; without an effect on the result.
-        dataset: the data set of the ledger whose budget is spent, under the id ``name``. Constructing the transform
+        dataset: the data set of the ledger whose budget is spent, under the id ``name``. Applying the transform
             reserves the budget; the stage that publishes the sketch commits it, so the worker that runs it must reach
             the ledger. A pipeline that failed is run again with the same arguments and resumes; one whose release was
             committed before reads nothing and yields its path. ``path`` must be local.
         ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
         carry: keys that an earlier release named, as for ``hushgram.release``.
+        output: "path", or "rows" for `EstimateRow` elements: of the keys in ``lookup``, else of all keys that the
+            release names (public keys, or with delta above 0 the selected ones).
+        lookup: keys to estimate; it costs no budget.
+        counters: whether the job has counters of exact figures (records kept, distinct keys, rejected records). They
+            are private: everyone who sees the job on its engine sees them.
+        privacy: parameters by name, in place of ``params``.
 
     >>> import apache_beam as beam, tempfile
     >>> from hushgram import ReleaseParams, Sketch
@@ -91,7 +123,7 @@ class ReleaseSparseHistogram(beam.PTransform):
 
     def __init__(
         self,
-        params: ReleaseParams,
+        params: ReleaseParams | None = None,
         *,
         key: str,
         path: str | os.PathLike[str] | Target,
@@ -101,74 +133,98 @@ class ReleaseSparseHistogram(beam.PTransform):
         name: str = "",
         key_expression: str = "",
         max_rejected_share: Number = "0.05",
-        release_key: ReleaseKey | None = None,
-        shards: Shards | None = None,
+        release_key: ReleaseKey | str | None = None,
+        shards: Shards | int | None = None,
         local: LocalResources | None = None,
         dataset: str | None = None,
         ledger: str | None = None,
         carry: Any = None,
+        output: str = "path",
+        lookup: Any = None,
+        counters: bool = False,
+        **privacy: Any,
     ) -> None:
         super().__init__()
-        #: a collection that is waited for before anything is published, such as `ReadRecords.checked`
-        self.after: Any = None
+        self._key_file = release_key if isinstance(release_key, str) else None
         self._spec = ReleaseSpec.of(
-            params,
+            _params_of(params, privacy),
             key=key,
             user=user,
             value=value,
             public_keys=public_keys,
             name=name,
             key_expression=key_expression,
-            release_key=release_key,
+            release_key=None if isinstance(release_key, str) else release_key,
             carry=carry,
-            caller="ReleaseSparseHistogram",
+            caller=_CALLER,
         )
-        self._check = _check(max_rejected_share)
-        self._shards, self._local = shards or shards_for(None), local
-        self._released: str | None = None
-        if dataset is not None or ledger is not None:
-            self._track(path, dataset, ledger)
-        else:
-            self._target = path if isinstance(path, Target) else Target.of(os.fspath(path))
+        if output not in ("path", "rows"):
+            raise ParameterError(f"{_CALLER}: output must be path or rows, got {output!r}")
+        if output == "rows" and lookup is None and not self._spec.texts:
+            raise ParameterError(
+                f"{_CALLER}: with delta 0 a release names no keys; give lookup, the keys to estimate"
+            )
+        self._rows, self._lookup = output == "rows", None if lookup is None else list(lookup)
+        self._check, self._counters = _check(max_rejected_share), counters
+        self._shards = shards if isinstance(shards, Shards) else shards_for(None, shards)
+        self._local, self._path, self._tracking = local, path, (dataset, ledger)
 
-    def _track(self, path: Any, dataset: str | None, ledger: str | None) -> None:
-        """Reserve the budget and take the key of the reservation; find out whether it was released before."""
+    def _open(self) -> tuple[ReleaseSpec, Target, bool]:
+        """Return the specification with its key, the target, and whether it was released before.
+
+        Where a ledger is named, the budget is reserved here, and the key is that of the reservation.
+        """
+        spec, path, (dataset, ledger) = self._spec, self._path, self._tracking
+        if self._key_file is not None:
+            spec = spec.with_key(ReleaseKey.from_file(self._key_file))
+        if dataset is None and ledger is None:
+            return spec, path if isinstance(path, Target) else Target.of(os.fspath(path)), False
         from hushgram.ledger.tracking import TrackedRelease
 
-        spec = self._spec
         tracked = TrackedRelease.open(
-            "ReleaseSparseHistogram",
+            _CALLER,
             ledger=ledger,
             dataset=dataset,
             release=spec.name,
-            path=path,
+            path=path,  # type: ignore[arg-type]
             events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
             parameters=spec.stated(),
         )
         assert tracked is not None
         if tracked.done:
-            self._released, self._target = tracked.target, Target(tracked.target, tracked.target)
-            return
+            return spec, Target(tracked.target, tracked.target), True
         with tracked.undone_on_error():
-            self._target = Target.under_ledger(tracked)
-            self._spec = spec.with_key(tracked.key())
+            target = Target.under_ledger(tracked)
+            return spec.with_key(tracked.key()), target, False
 
     def expand(self, records: Any) -> Any:
-        if self._released is not None:
-            return records.pipeline | "Released" >> beam.Create([self._released]).with_output_types(str)
-        keep = self._spec.params.choose_contributions or self._spec.params.weighted
-        bound = BoundContributions(self._spec.bounding, self._shards.users, self._local, keep=keep)
+        spec, target, released = self._open()
+        if released:
+            pipeline = (records["records"] if isinstance(records, dict) else records).pipeline
+            path = pipeline | "Released" >> beam.Create([target.path]).with_output_types(str)
+        else:
+            path = self._release(records, spec, target)
+        if not self._rows:
+            return path
+        return path | "Rows" >> beam.FlatMap(_estimates, self._lookup).with_output_types(EstimateRow)
+
+    def _release(self, records: Any, spec: ReleaseSpec, target: Target) -> Any:
+        keep = spec.params.choose_contributions or spec.params.weighted
+        noted: dict[str, Any] = {"check": self._check, "counters": self._counters}
+        bound = BoundContributions(spec.bounding, self._shards.users, self._local, keep=keep, **noted)
         bounded = (
             records | "Bound" >> bound
         )  # Histogram; where keys or C are chosen first, (shard, Contributions)
-        checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
-        if self.after is not None:
-            checked = (checked, self.after) | "AllChecked" >> beam.Flatten()
-        if self._spec.params.weighted:
-            select = SelectByWeights(self._spec, 0, self._shards.groups, self._local)
+        if spec.params.weighted:
+            select = SelectByWeights(spec, 0, self._shards.groups, self._local)
             bounded = bounded | "SelectByWeights" >> select  # users and selected keys
-        release = _ReleaseBounded(self._spec, self._target, self._shards.groups, metric=0 if keep else None)
-        return (bounded, checked) | "Release" >> release
+        metric = 0 if keep else None
+        return bounded | "Release" >> _ReleaseBounded(
+            spec, target, self._shards.groups, metric=metric, counters=self._counters
+        )
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        return URN, json.dumps(self.display_data(), ensure_ascii=False).encode()
 
     def display_data(self) -> dict[str, Any]:
         params = self._spec.params
@@ -179,8 +235,43 @@ class ReleaseSparseHistogram(beam.PTransform):
             "max_per_key": params.max_per_key,
             "user": self._spec.user or "(a record is the privacy unit)",
             "key": self._spec.key,
-            "path": self._target.path,
+            "path": self._path.path if isinstance(self._path, Target) else os.fspath(self._path),
         }
+
+
+# A graph that was saved holds the stages; the transform around them is only a name.
+beam.PTransform.register_urn(URN, bytes, lambda proto, payload, context: _Loaded())
+
+
+class _Loaded(beam.PTransform):
+    """A release in a graph that was loaded."""
+
+
+def _params_of(params: ReleaseParams | None, privacy: Mapping[str, Any]) -> Any:
+    """Return the parameters, or those that plain arguments give; rows of another language's schema are mappings."""
+    if params is not None:
+        if privacy:
+            raise ParameterError(f"{_CALLER}: give params or {', '.join(privacy)}, not both")
+        return params
+    known = inspect.signature(ReleaseParams.__init__).parameters
+    for name in privacy:
+        if name not in known or name in ("self", "already_released", "shared"):
+            raise ParameterError(f"{_CALLER}: there is no argument {name!r}")
+    missing = [name for name in ("epsilon", "max_contributions") if name not in privacy]
+    if missing:
+        raise ParameterError(f"{_CALLER}: {' and '.join(missing)} must be given")
+    plain = {name: value._asdict() if hasattr(value, "_asdict") else value for name, value in privacy.items()}
+    return ReleaseParams(**plain)
+
+
+def _estimates(path: str, lookup: list[Any] | None) -> Iterator[EstimateRow]:
+    sketch = Sketch.open(path)
+    table, estimate = (sketch.heavy(), "value") if lookup is None else (sketch.estimate(lookup), "estimate")
+    for row in table.to_pylist():
+        key, value = row["key"], row[estimate]
+        text = key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+        low, high = float(row["low"]), float(row["high"])
+        yield EstimateRow(text, None if value is None else float(value), low, high)
 
 
 class ReleaseMetrics(beam.PTransform):
@@ -210,26 +301,28 @@ class ReleaseMetrics(beam.PTransform):
         release_key: ReleaseKey | None = None,
         shards: Shards | None = None,
         local: LocalResources | None = None,
+        counters: bool = False,
     ) -> None:
         super().__init__()
         self._bounding, self._specs = metric_specs(
             metrics, key=key, user=user, name=name, key_expression=key_expression, release_key=release_key
         )
         self._check = _check(max_rejected_share)
-        self._shards, self._local = shards or shards_for(None), local
-        self._targets = {name: Target.of(f"{os.fspath(path)}/{name}.sketch") for name in metrics}
+        self._shards, self._local, self._counters = shards or shards_for(None), local, counters
+        self._path = os.fspath(path)
 
     def expand(self, records: Any) -> Any:
-        users = self._bounding.user is not None
+        targets = {name: Target.of(f"{self._path}/{name}.sketch") for name in self._specs}
+        users, groups = self._bounding.user is not None, self._shards.groups
+        noted: dict[str, Any] = {"check": self._check, "counters": self._counters}
         if users:
-            bound = BoundContributions(self._bounding, self._shards.users, self._local, keep=True)
+            bound = BoundContributions(self._bounding, self._shards.users, self._local, keep=True, **noted)
             bounded = kept = records | "Bound" >> bound  # (shard, Contributions)
-            checked = bound.tallies | "CheckTaken" >> CheckTallies(self._check)
         weighted = [number for number, spec in enumerate(self._specs.values()) if spec.params.weighted]
         if weighted:  # keys are selected once; with one such metric, by the keys that count for it
             first = list(self._specs.values())[weighted[0]]
             alone = weighted[0] if len(weighted) == 1 else None
-            select = SelectByWeights(first, alone, self._shards.groups, self._local)
+            select = SelectByWeights(first, alone, groups, self._local)
             found = kept | "SelectByWeights" >> select  # users and selected keys
         paths = []
         for metric, (name, spec) in enumerate(self._specs.items()):
@@ -237,34 +330,33 @@ class ReleaseMetrics(beam.PTransform):
             if users:
                 bounded = found if spec.params.weighted else kept
             else:
-                bound = BoundContributions(spec.bounding, local=self._local)
+                bound = BoundContributions(spec.bounding, local=self._local, **noted)
                 bounded = records | f"Bound{label}" >> bound  # Histogram
-                checked = bound.tallies | f"CheckTaken{label}" >> CheckTallies(self._check)
-            groups = self._shards.groups
-            release = _ReleaseBounded(spec, self._targets[name], groups, metric=metric if users else None)
-            paths.append((bounded, checked) | label >> release)
+            release = _ReleaseBounded(
+                spec, targets[name], groups, metric=metric if users else None, counters=self._counters
+            )
+            paths.append(bounded | label >> release)
         return paths | "Paths" >> beam.Flatten()
 
 
 class _ReleaseBounded(beam.PTransform):
-    """(bounded contributions, what is waited for) → the path of the sketch.
+    """Bounded contributions → the path of the sketch.
 
     With ``metric``, contributions are (shard, Contributions) of which this is one metric, or what `SelectByWeights`
     makes of them; else parts of the bounded histogram.
     """
 
-    def __init__(self, spec: ReleaseSpec, target: Target, groups: int, *, metric: int | None) -> None:
+    def __init__(
+        self, spec: ReleaseSpec, target: Target, groups: int, *, metric: int | None, counters: bool
+    ) -> None:
         super().__init__()
-        self._spec, self._target, self._metric = spec, target, metric
+        self._spec, self._target, self._metric, self._counters = spec, target, metric, counters
         self._groups = groups if spec.public_keys is None else 1
 
-    def expand(self, given: tuple[Any, Any]) -> Any:
+    def expand(self, bounded: Any) -> Any:
         spec, groups, release_key = self._spec, self._groups, self._spec.release_key
-        bounded, checked = given
         if spec.params.weighted:
-            return {**self._weighted(bounded), "after": checked} | "WriteSketch" >> WriteSketch(
-                spec, self._target
-            )
+            return self._weighted(bounded) | "WriteSketch" >> WriteSketch(spec, self._target)
         chosen = None
         if self._metric is not None:
             # First, C is chosen from the data where the parameters ask for that, and users are bounded to it.
@@ -288,15 +380,18 @@ class _ReleaseBounded(beam.PTransform):
             planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen)  # one PlannedRelease
             released = {
                 "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
-                "heavy": merged | "SelectKeys" >> SelectKeys(release_key, planned, groups),  # (group, Heavy)
+                "heavy": merged
+                | "SelectKeys"
+                >> SelectKeys(release_key, planned, groups, counters=self._counters),  # (group, Heavy)
             }
             if spec.params.encodes:
                 released["blocks"] = merged | "Encode" >> EncodeCounts(
                     release_key, planned, groups
                 )  # EncodedBlock
 
-        # Last, everything is written; nothing is published before the records are checked.
-        return {**released, "after": checked} | "WriteSketch" >> WriteSketch(spec, self._target)  # path
+        # Last, everything is written. Users or groups, and with them all that follows, are complete only once the
+        # tallies among their parts are checked.
+        return released | "WriteSketch" >> WriteSketch(spec, self._target)  # path
 
     def _weighted(self, found: dict[str, Any]) -> dict[str, Any]:
         """Count the keys that were selected by weights, and encode the counts of all others."""
@@ -309,12 +404,14 @@ class _ReleaseBounded(beam.PTransform):
             )
             chosen = rows | "ChooseContributions" >> ChooseContributions(spec)  # one ChosenParams
         counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
-        counts = counted | "MergeCounts" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
+        merge = MergeHistograms(groups, texts=True, counters=self._counters)
+        counts = counted | "MergeCounts" >> merge  # (group, Histogram)
         plan = PlanRelease(spec, groups, chosen)
         released = {}
         if spec.params.encodes:
             rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram
-            merged = rest | "MergeOthers" >> MergeHistograms(groups, texts=True)  # (group, Histogram)
+            merge = MergeHistograms(groups, texts=True, counters=self._counters)
+            merged = rest | "MergeOthers" >> merge  # (group, Histogram)
             planned = merged | "PlanSizes" >> plan  # one PlannedRelease
             released["blocks"] = merged | "Encode" >> EncodeCounts(
                 spec.release_key, planned, groups
@@ -331,7 +428,8 @@ class _ReleaseBounded(beam.PTransform):
     def _merge(self, parts: Any) -> Any:
         """Return (group, Histogram), complete and in whole counts."""
         spec = self._spec
-        merged = parts | "MergeHistogram" >> MergeHistograms(self._groups, texts=spec.texts)
+        merge = MergeHistograms(self._groups, texts=spec.texts, counters=self._counters)
+        merged = parts | "MergeHistogram" >> merge
         if spec.value is None or spec.user is not None:
             return merged
         rounded = beam.Map(_round, spec.release_key).with_output_types(tuple[int, Histogram])

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.key_selection.threshold import Heavy
@@ -26,7 +25,7 @@ from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import PlannedRelease, count_public_keys, count_selected, select_keys
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import DigestShards, noise_parts
+from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter
 
 __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 
@@ -34,23 +33,23 @@ __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 class SelectKeys(beam.PTransform):
     """Complete histogram → the keys whose noisy count reaches the threshold."""
 
-    def __init__(self, release_key: ReleaseKey, planned: Any, groups: int) -> None:
+    def __init__(self, release_key: ReleaseKey, planned: Any, groups: int, *, counters: bool = False) -> None:
         super().__init__()
-        self._release_key, self._planned, self._groups = release_key, planned, groups
+        self._fn, self._planned = _Select(release_key, groups, counters), planned
 
     def expand(self, shards: Any) -> Any:
-        select = beam.ParDo(_Select(self._release_key, self._groups), beam.pvalue.AsSingleton(self._planned))
+        select = beam.ParDo(self._fn, beam.pvalue.AsSingleton(self._planned))
         return shards | "SelectShards" >> select.with_output_types(tuple[int, Heavy])
 
 
 class _Select(beam.DoFn):
     """Counts the distinct keys too, for the operator alone."""
 
-    def __init__(self, release_key: ReleaseKey, groups: int) -> None:
-        self._release_key, self._groups = release_key, groups
+    def __init__(self, release_key: ReleaseKey, groups: int, counters: bool) -> None:
+        self._release_key, self._groups, self._counters = release_key, groups, counters
 
     def setup(self) -> None:
-        self._keys = Metrics.counter("hushgram", "keys")
+        self._keys = operator_counter("keys", self._counters)
 
     def process(self, shard: tuple[int, Histogram], planned: PlannedRelease) -> Iterator[tuple[int, Heavy]]:
         group, histogram = shard

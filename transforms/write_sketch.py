@@ -1,7 +1,6 @@
 """The sketch directory: every file, the manifest last.
 
-In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All of it released. What is in `after` is
-     waited for.
+In:  (group, Heavy), `EncodedBlock` (where counts are encoded) and the plan. All of it released.
 Out: the path, once the sketch is there.
 
 Content comes from the functions of `hushgram.sketch.storage`, so the bytes are those of the library. On a
@@ -116,8 +115,7 @@ class WriteSketch(beam.PTransform):
         return self._publish(parts, written)
 
     def _publish(self, parts: dict[str, Any], written: Any) -> Any:
-        after = [beam.pvalue.AsList(parts["after"])] if "after" in parts else []
-        publish = beam.ParDo(_Publish(self._spec, self._target), beam.pvalue.AsList(written), *after)
+        publish = beam.ParDo(_Publish(self._spec, self._target), beam.pvalue.AsList(written))
         return parts["plan"] | "Publish" >> publish.with_output_types(str)
 
     def display_data(self) -> dict[str, Any]:
@@ -161,7 +159,7 @@ class _Publish(beam.DoFn):
     def __init__(self, spec: ReleaseSpec, target: Target) -> None:
         self._spec, self._target = spec, target
 
-    def process(self, plan: Plan, written: list[_Written], _after: Any = None) -> Iterator[str]:
+    def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
         # listed keys first, then the files of blocks by number: the order of the library
         first = heavy_name(texts=plan.selection.texts)
         heavy, *files = sorted(written, key=lambda file: (file.entry.name != first, file.entry.name))

@@ -27,6 +27,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -127,6 +128,16 @@ class ReleaseKey(_Secret):
             return cls(bytes.fromhex(text.strip()))
         except ValueError:
             raise ParameterError("ReleaseKey: the text must be 64 hexadecimal digits") from None
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> ReleaseKey:
+        """Read the key from a file with 64 hexadecimal digits."""
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise ParameterError(f"{os.fspath(path)} cannot be read: {reason}") from None
+        return cls.from_hex(text)
 
     def hex(self) -> str:
         """Return the secret itself: for whoever must run the same release again."""

@@ -154,22 +154,24 @@ class Job(ABC, Generic[C]):
 
     # Stages that jobs begin with
 
-    def records(self, pipeline: Pipeline, *, keep_rejected: bool = True) -> Any:
+    def records(self, pipeline: Pipeline, *, keep_rejected: bool = True, tallies: bool = False) -> Any:
         """Return the records of the input (of its part of the users, where it has one), as Arrow batches.
 
-        Rejected records go where the config says, if they are kept.
+        Rejected records go where the config says, if they are kept. With ``tallies`` it is what `ReadRecords` returns.
         """
         from hushgram.transforms.count_domain import KeepPartition
         from hushgram.transforms.read_records import ReadRecords, read_records
 
         config, part = self.config.input, self.config.user_part
         rejected = config.rejected_records if keep_rejected else None
-        read = read_records(pipeline, ReadRecords(self.source, config.limits), rejected)
-        return (
-            read
-            if part is None or config.user is None
-            else read | "OfPart" >> KeepPartition(part, config.user)
-        )
+        reader = ReadRecords(self.source, config.limits, tallies=tallies, counters=True)
+        read = read_records(pipeline, reader, rejected)
+        if part is None or config.user is None:
+            return read
+        keep = KeepPartition(part, config.user)
+        if isinstance(read, dict):
+            return {**read, "records": read["records"] | "OfPart" >> keep}
+        return read | "OfPart" >> keep
 
     def bounding(
         self,
@@ -189,7 +191,7 @@ class Job(ABC, Generic[C]):
         bounds = Bounds(privacy.contributions, max_per_key or privacy.max_per_key)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
-        return BoundContributions(spec, shards.users, local)
+        return BoundContributions(spec, shards.users, local, counters=True)
 
     def bounded_cells(
         self, pipeline: Pipeline, cells: FiniteDomain, release_key: ReleaseKey, local: LocalResources

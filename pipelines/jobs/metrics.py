@@ -153,8 +153,9 @@ class Metrics(Job[MetricsConfig]):
             release_key=release_key,
             shards=shards_for(self.source.bytes, self.config.shards),
             local=local,
+            counters=True,
         )
-        _ = self.records(pipeline) | "Release" >> release
+        _ = self.records(pipeline, tallies=True) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
         if steps := metrics_steps(self._params):

@@ -363,8 +363,9 @@ class Release(Job[ReleaseConfig]):
             shards=shards_for(self.source.bytes, self.config.shards),
             local=local,
             carry=self.carried,
+            counters=True,
         )
-        _ = self.records(pipeline) | "Release" >> release
+        _ = self.records(pipeline, tallies=True) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
         if self.config.carry is not None:
@@ -405,8 +406,8 @@ class Release(Job[ReleaseConfig]):
 
         def build(pipeline: Pipeline, local: LocalResources) -> None:
             records = self.records(pipeline, keep_rejected=False)
-            bounded = records | "Bound" >> BoundContributions(bounding, local=local)
-            _ = bounded | "Merge" >> MergeHistograms(1, texts=spec.texts)
+            bounded = records | "Bound" >> BoundContributions(bounding, local=local, counters=True)
+            _ = bounded | "Merge" >> MergeHistograms(1, texts=spec.texts, counters=True)
 
         return run_built(build, options, title=self.name, total_bytes=None, quiet=True).exact
 
@@ -569,12 +570,11 @@ def run_release(
         release_arguments["key_expression"] = key if key in source.source.key_expressions else ""
 
     def build(pipeline: Pipeline, local: LocalResources) -> None:
-        release = ReleaseSparseHistogram(
-            params, key=key, path=target, shards=shards_for(size, shards), local=local, **release_arguments
-        )
+        spread: dict[str, Any] = {"shards": shards_for(size, shards), "local": local, "counters": True}
+        release = ReleaseSparseHistogram(params, key=key, path=target, **spread, **release_arguments)
         if isinstance(source, InputPlan):
-            reader = ReadRecords(source, limits)
-            records, release.after = read_records(pipeline, reader, rejected_records), reader.checked
+            reader = ReadRecords(source, limits, tallies=True, counters=True)
+            records = read_records(pipeline, reader, rejected_records)
         else:
             records = pipeline | "Records" >> source
         _ = records | "Release" >> release

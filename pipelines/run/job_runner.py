@@ -303,11 +303,9 @@ def key_from_environment() -> ReleaseKey | None:
     if not path:
         return None
     try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise ParameterError(f"{KEY_FILE}: {path} cannot be read: {reason}") from None
-    return ReleaseKey.from_hex(text)
+        return ReleaseKey.from_file(path)
+    except ParameterError as problem:
+        raise ParameterError(f"{KEY_FILE}: {problem}") from None
 
 
 def open_job_budget(job: Job[Any], *, engine: bool = False) -> Run:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hushgram.contributions.bounding import BoundingSpec, Bounds, Contributions
 from hushgram.contributions.histogram import Histogram
+from hushgram.inputs import Check, Limits
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers
 from hushgram.transforms.shuffle import combining
@@ -116,7 +117,7 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
 
 def test_small_batches_travel_together() -> None:
     """A thousand batches of three rows are one piece of work, not a thousand."""
-    fn = bounding._PruneBatches(spec(), 2, LocalResources())
+    fn = bounding._PruneBatches(spec(), 2, LocalResources(), check=Check(Limits()))
     fn.setup()
     fn.start_bundle()
     for batch in itertools.islice(records(3000).to_batches(max_chunksize=3), 1000):

@@ -36,7 +36,7 @@ def to_pairs(batch: pa.RecordBatch) -> list[tuple[str, str]]:
 def run(plan: InputPlan, expected: list[tuple[str, str]], workers: int = 1) -> dict[str, int]:
     options = pipeline_options([], workers)
     pipeline = new_pipeline(options)
-    pairs = pipeline | ReadRecords(plan) | beam.FlatMap(to_pairs)
+    pairs = pipeline | ReadRecords(plan, counters=True) | beam.FlatMap(to_pairs)
     assert_that(pairs, equal_to(expected))
     return read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
 
@@ -78,9 +78,9 @@ def test_rejected_records_are_counted_and_written_where_asked(tmp_path: Path) ->
     plan = plan_records([str(tmp_path / "a.csv")], Source(ids=("user", "key"), keep_rejected=True))
     options = pipeline_options()
     pipeline = new_pipeline(options)
-    read = pipeline | ReadRecords(plan, Limits(Fraction(3, 4)))
-    assert_that(read.records | beam.FlatMap(to_pairs), equal_to([("1", "/a")]))
-    read.rejected | WriteRejectedRecords(str(tmp_path / "rejected.jsonl"))
+    read = pipeline | ReadRecords(plan, Limits(Fraction(3, 4)), counters=True)
+    assert_that(read["records"] | beam.FlatMap(to_pairs), equal_to([("1", "/a")]))
+    read["rejected"] | WriteRejectedRecords(str(tmp_path / "rejected.jsonl"))
     counters = read_counters(run_pipeline(pipeline, options, title="test", quiet=True))
     assert counters["rejected"] == 3
     assert counters["rejected: 1 fields instead of 2"] == counters["rejected: user is null"] == 1

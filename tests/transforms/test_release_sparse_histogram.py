@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +14,13 @@ import pytest
 from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows
 
-from hushgram import ReleaseKey, ReleaseParams
+from hushgram import ReleaseKey, ReleaseParams, Sketch
 from hushgram.errors import InputError, OutputError, ParameterError
+from hushgram.pipelines.run.progress import read_counters
 from hushgram.release_in_memory import release
 from hushgram.sparse_histogram.contribution_bounds import GRID
 from hushgram.transforms import ReleaseSparseHistogram
+from hushgram.transforms.release_sparse_histogram import URN
 from tests.transforms.releases import KEY, SMALL, collect, contents, params, pieces, records
 
 TABLE = records(300, users=30)
@@ -133,9 +136,15 @@ def test_a_fresh_key_each_time(tmp_path: Path) -> None:
 def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="params must be ReleaseParams, got dict"):
         ReleaseSparseHistogram({}, key="url", path=tmp_path / "a")  # type: ignore[arg-type]
-    (tmp_path / "b").write_text("")
-    with pytest.raises(OutputError, match="exists already"):
-        ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "b")
+    for choice, said in (
+        ({"params": CHOSEN, "epsilon": "1"}, "give params or epsilon, not both"),
+        ({"epsilon": "1", "max_contribution": 2}, "there is no argument 'max_contribution'"),
+        ({"delta": "1e-6", "epsilon": "1"}, "max_contributions must be given"),
+        ({"params": CHOSEN, "output": "table"}, "output must be path or rows, got 'table'"),
+        ({"params": CHOSEN, "output": "rows"}, "a release names no keys; give lookup"),
+    ):
+        with pytest.raises(ParameterError, match=said):
+            ReleaseSparseHistogram(key="url", path=tmp_path / "a", **choice)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="max_rejected_share must be from 0 to 1, got 5"):
         ReleaseSparseHistogram(CHOSEN, key="url", path=tmp_path / "a", max_rejected_share=5)
     with pytest.raises(ParameterError, match="levels"):
@@ -209,3 +218,77 @@ def test_public_keys_with_gaussian_noise_are_the_librarys(tmp_path: Path) -> Non
     with beam.Pipeline(runner="FnApiRunner") as p:
         p | beam.Create(pieces(TABLE, [7, 120])) | step
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
+
+
+def arguments(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    """The release of `CHOSEN` in plain values."""
+    (tmp_path / "key").write_text(KEY.hex())
+    return {
+        "epsilon": "2",
+        "max_contributions": 4,
+        "max_per_key": 2,
+        **SMALL,
+        "user": "user",
+        "key": "url",
+        "path": str(tmp_path / "plain.sketch"),
+        "name": "urls",
+        "release_key": str(tmp_path / "key"),
+        "shards": 3,
+        **more,
+    }
+
+
+def test_plain_arguments_give_the_librarys_bytes(expected: dict[str, bytes], tmp_path: Path) -> None:
+    step = ReleaseSparseHistogram(**arguments(tmp_path))
+    assert collect(lambda p: p | beam.Create(mixed()) | step) == [str(tmp_path / "plain.sketch")]
+    assert contents(tmp_path / "plain.sketch") == expected
+
+
+def test_constructing_reads_nothing_and_applying_changes_nothing(tmp_path: Path) -> None:
+    given = arguments(tmp_path, path=str(tmp_path / "nowhere" / "a"), release_key=str(tmp_path / "no key"))
+    ReleaseSparseHistogram(**given, dataset="views", ledger=f"sqlite:///{tmp_path}/none.db")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["key"]
+    step = ReleaseSparseHistogram(**arguments(tmp_path))
+    before = dict(vars(step))
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    records = pipeline | beam.Create([("ann", "/a")])
+    records | step
+    assert {
+        name: value for name, value in vars(step).items() if name != "_resource_hints"
+    } == before  # Beam's own
+    (tmp_path / "b").write_text("")
+    with pytest.raises(OutputError, match="exists already"):
+        records | "Again" >> ReleaseSparseHistogram(**arguments(tmp_path, path=str(tmp_path / "b")))
+
+
+@pytest.mark.parametrize(
+    "choice", [{"lookup": ["/a", "/b"]}, {"delta": "1e-2"}, {"public_keys": ["/a", "/b"]}]
+)
+def test_rows_are_what_the_sketch_says(choice: dict[str, Any], tmp_path: Path) -> None:
+    given = arguments(tmp_path, output="rows", **choice)
+    visits = [(f"u{i}", "/a") for i in range(400)]
+    rows = collect(lambda p: p | beam.Create(visits) | ReleaseSparseHistogram(**given))
+    sketch = Sketch.open(given["path"])
+    found = sketch.estimate(choice["lookup"]) if "lookup" in choice else sketch.heavy()
+    assert [row.key for row in rows] == found["key"].to_pylist()
+    assert [row.low for row in rows] == found["low"].to_pylist()
+    assert rows[0].low <= 400 <= rows[0].high
+
+
+def test_the_graph_names_the_transform_and_can_be_loaded(tmp_path: Path) -> None:
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam.Create([("ann", "/a")]) | ReleaseSparseHistogram(**arguments(tmp_path))
+    graph = pipeline.to_runner_api()
+    (named,) = [t for t in graph.components.transforms.values() if t.spec.urn == URN]
+    assert KEY.hex().encode() not in named.spec.payload
+    assert json.loads(named.spec.payload)["epsilon"] == "2"
+    beam.Pipeline.from_runner_api(graph, pipeline.runner, pipeline.options)
+
+
+@pytest.mark.parametrize("counters", [False, True])
+def test_exact_counters_are_there_on_request_alone(counters: bool, tmp_path: Path) -> None:
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam.Create(mixed()) | ReleaseSparseHistogram(**arguments(tmp_path), counters=counters)
+    result = pipeline.run()
+    result.wait_until_finish()
+    assert set(read_counters(result)) == ({"offered", "records", "keys"} if counters else set())

@@ -73,8 +73,17 @@ def test_pipeline_and_library_write_the_same_bytes(
     assert one == two
 
 
-def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(url: str, tmp_path: Path) -> None:
-    path = tmp_path / "monday.sketch"
+def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = tmp_path / "monday.sketch", TrackedRelease.key
+    opened: list[TrackedRelease] = []
+
+    def key(self: TrackedRelease) -> hg.ReleaseKey:
+        opened.append(self)
+        return real(self)
+
+    monkeypatch.setattr(TrackedRelease, "key", key)
 
     def broken(row: tuple[str, str]) -> tuple[str, str]:
         raise ValueError("a worker failed")
@@ -91,8 +100,7 @@ def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(url: str, tmp
         LedgerError, match="is being run by"
     ):  # by this process, for all that the ledger knows
         in_pipeline(url, path)
-    tracked = release._target.tracked
-    assert tracked is not None
+    (tracked,) = opened
     with Ledger(url) as ledger:
         ledger.release_lease(tracked.reservation)
     in_pipeline(url, path)

@@ -16,6 +16,7 @@ import struct
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -28,15 +29,18 @@ from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable, text_buffers
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.errors import OutputError
+from hushgram.inputs import Check, Limits, RecordCounts
+from hushgram.inputs.preflight import Place
 from hushgram.key_selection.threshold import Heavy
 from hushgram.sensitivity import PRIVACY_UNITS, Sensitivity
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
+from hushgram.transforms.shuffle.combining import Tally
 
 __all__ = [
-    "ArraysCoder", "BlockPart", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch", "SurveyCoder",
-    "pack_arrays", "pack_buffers", "register", "unpack_arrays",
+    "ArraysCoder", "BatchCoder", "BlockPart", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch",
+    "SurveyCoder", "TallyCoder", "pack_arrays", "pack_buffers", "register", "unpack_arrays",
 ]  # fmt: skip
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
@@ -128,8 +132,42 @@ class _KindCoder(coders.Coder):
         return self.kind
 
 
+class BatchCoder(_KindCoder):
+    """A batch of records, as an Arrow stream."""
+
+    kind = pa.RecordBatch
+
+    def encode(self, value: pa.RecordBatch) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as stream:
+            stream.write_batch(value)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        with pa.ipc.open_stream(encoded) as stream:
+            return stream.read_next_batch()
+
+
+class TallyCoder(_KindCoder):
+    """Limits and counts as JSON."""
+
+    kind = Tally
+
+    def encode(self, value: Tally) -> bytes:
+        check, counts = value
+        share, rows = check.limits.max_rejected_share, check.limits.min_rows
+        limits = [str(share), rows, check.subject, check.hint, check.group]
+        return json.dumps([limits, counts.rows, counts.rejected, counts.places], sort_keys=True).encode()
+
+    def decode(self, encoded: bytes) -> Tally:
+        (share, least, *words), rows, rejected, places = json.loads(encoded)
+        check = Check(Limits(Fraction(share), least), *words)
+        found = {reason: Place(*place) for reason, place in places.items()}
+        return Tally(check, RecordCounts(rows, rejected, found))
+
+
 class ArraysCoder(_KindCoder):
-    """A coder for a class that is a few arrays."""
+    """A coder for a class that is a few arrays; tallies travel among them, behind a header of no arrays."""
 
     def to_arrays(self, value: Any) -> list[Array]:
         raise NotImplementedError
@@ -138,9 +176,13 @@ class ArraysCoder(_KindCoder):
         raise NotImplementedError
 
     def encode(self, value: Any) -> bytes:
+        if isinstance(value, Tally):
+            return _COUNT.pack(0) + TallyCoder().encode(value)
         return pack_arrays(self.to_arrays(value))
 
     def decode(self, encoded: bytes) -> Any:
+        if encoded[: _COUNT.size] == _COUNT.pack(0) and len(encoded) > _COUNT.size:
+            return TallyCoder().decode(encoded[_COUNT.size :])
         return self.from_arrays(unpack_arrays(encoded))
 
 
@@ -285,7 +327,7 @@ def register(*every: type[_KindCoder]) -> None:
 
 register(
     ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder, BlockPartCoder,
-    EncodedBlockCoder,
+    EncodedBlockCoder, BatchCoder, TallyCoder,
 )  # fmt: skip
 
 

@@ -17,10 +17,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, Sessions
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -33,9 +34,9 @@ from hushgram.sparse_histogram.sizing import Survey
 from hushgram.transforms.files import open_file
 
 __all__ = [
-    "CheckTallies", "CombineParts", "CombineShards", "DigestAll", "DigestShards", "LocalResources", "OneWindow",
-    "OrderedPool", "Shards", "SumAll", "SumParts", "in_global_window", "no_survey", "noise_parts", "shards_for",
-    "split_groups", "survey_group", "zero_vector",
+    "TALLIES", "CheckTallies", "CombineParts", "CombineShards", "DigestAll", "DigestShards", "LocalResources",
+    "OneWindow", "OrderedPool", "Shards", "SumAll", "SumParts", "Tally", "in_global_window", "no_survey",
+    "noise_parts", "operator_counter", "shards_for", "split_groups", "survey_group", "with_tallies", "zero_vector",
 ]  # fmt: skip
 
 #: Rows that wait to be merged.
@@ -186,7 +187,9 @@ class _Parts:
 class CombineShards(beam.PTransform):
     """(shard, part) → (shard, combined), of type ``output``: CombinePerKey without its table.
 
-    ``threads`` shards are finished at a time, where more than one.
+    ``threads`` shards are finished at a time, where more than one. Parts of the shard `TALLIES` are tallies
+    (`with_tallies`): where they are beyond their limits, the stage fails with an `InputError`, and so nothing that
+    follows from its output is ever complete.
     """
 
     def __init__(self, fn: beam.CombineFn, output: type, *, threads: int = 1) -> None:
@@ -211,6 +214,9 @@ class _Combine(beam.DoFn):
 
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
+        if shard == TALLIES:
+            check_tallies(parts)
+            return
         found = self._fn.create_accumulator()
         for part in parts:
             found = self._fn.add_input(found, part)
@@ -350,8 +356,44 @@ class OneWindow(beam.PTransform):
         return whole
 
 
+class Tally(NamedTuple):
+    """How many records were accepted and rejected somewhere, and the limits for all of them together."""
+
+    check: Check
+    counts: RecordCounts
+
+
+#: The shard of tallies among parts.
+TALLIES = -1
+
+
+def with_tallies(parts: Any, tallies: Any) -> Any:
+    """Return (shard, part) and the tallies of what was read as one collection, for `CombineShards`.
+
+    Engines write all outputs of a stage once per output (Flink), so the stage that reads records has only one.
+    """
+    noted = tallies | "NoteTallies" >> beam.Map(_noted)
+    noted.element_type = parts.element_type
+    whole = (parts, noted) | "WithTallies" >> beam.Flatten()
+    whole.element_type = parts.element_type
+    return whole
+
+
+def _noted(tally: Tally) -> tuple[int, Tally]:
+    return TALLIES, tally
+
+
+def check_tallies(tallies: Iterable[Tally]) -> None:
+    """Raise an `InputError` where tallies with the same limits are together beyond them."""
+    whole: dict[Check, RecordCounts] = {}
+    for check, counts in tallies:
+        whole.setdefault(check, RecordCounts()).add(counts.rows, counts.rejected, counts.places)
+    for check, counts in whole.items():
+        check(counts, open_file)
+
+
 class CheckTallies(beam.PTransform):
-    """Tallies of parts → one element once all of them are within the limits; an `InputError` where they are not.
+    """Counts of parts → one element once all of them are within the limits; an `InputError` where they are not.
 
     What is published waits for that element. It says nothing else.
     """
@@ -365,6 +407,16 @@ class CheckTallies(beam.PTransform):
         return whole | "Check" >> beam.Map(_checked, self._check).with_output_types(bool)
 
 
-def _checked(tally: RecordCounts, check: Check) -> bool:
-    check(tally, open_file)
+def _checked(counts: RecordCounts, check: Check) -> bool:
+    check_tallies([Tally(check, counts)])
     return True
+
+
+def operator_counter(name: str, wanted: bool) -> Any:
+    """Return a counter of an exact figure, for whoever sees the job on its engine; unwanted, it counts nothing."""
+    return Metrics.counter("hushgram", name) if wanted else _NoCounter()
+
+
+class _NoCounter:
+    def inc(self, by: int = 1) -> None:
+        pass

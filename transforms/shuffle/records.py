@@ -4,7 +4,7 @@ key) pairs.
 Arrow data are taken column by column. Single records are collected into columns by `RowBuffer`, up to a
 number of rows, so that all later work is on arrays. A record that has no user or key, or one without canonical
 bytes (a float, a list), that lacks a field or has another shape, is rejected and counted under a reason that quotes
-no value. Whether they are too many is decided once, over all records (`CheckTallies`), never by a batch or bundle.
+no value. Whether they are too many is decided once, over all records (`check_tallies`), never by a batch or bundle.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.metrics import Metrics
-from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
 from hushgram.contributions.keys import ACCEPTED, decoded, one_array, python_text, spelled
 from hushgram.contributions.sums import MAX_VALUE, NUMBERS, is_number, wrong_values
 from hushgram.errors import InputError
-from hushgram.inputs import RecordCounts
+from hushgram.inputs import Check, RecordCounts
 from hushgram.inputs.key_expressions import rows_per_record
 from hushgram.sensitivity import ONE_RECORD, Sensitivity
-from hushgram.transforms.shuffle.combining import OrderedPool, in_global_window
+from hushgram.transforms.shuffle.combining import OrderedPool, Tally, in_global_window, operator_counter
 
-__all__ = ["Columns", "Fields", "RowBuffer", "TakeBatches", "check_fields", "columns_of", "take_batches"]
+__all__ = ["Columns", "Fields", "RowBuffer", "TakeBatches", "check_fields", "columns_of"]
 
 #: Single records are collected into batches of this many.
 ROWS_PER_BATCH = 1 << 16
@@ -302,12 +300,14 @@ class TakeBatches(beam.DoFn):
     """Collects records into columns; a subclass does `work` on some of them (in any thread) and `send`s the
     result.
 
-    Records that cannot be counted are rejected and counted as ``rejected``; the tally of a bundle goes to the
-    output ``tally`` (`take_batches`).
+    Records that cannot be counted are rejected, and counted as ``rejected`` with ``counters``. With a ``check`` each
+    bundle sends its tally along (`send_tally`).
     """
 
-    def __init__(self, fields: Fields, *, threads: int) -> None:
-        self._fields, self._threads = fields, threads
+    def __init__(
+        self, fields: Fields, *, threads: int, check: Check | None = None, counters: bool = False
+    ) -> None:
+        self._fields, self._threads, self._check, self._counters = fields, threads, check, counters
 
     def work(self, columns: list[Columns]) -> Any:
         """Return something made from one or more batches of columns; called in any thread."""
@@ -317,8 +317,12 @@ class TakeBatches(beam.DoFn):
         """Yield the elements of a result."""
         raise NotImplementedError
 
+    def send_tally(self, tally: Tally) -> Any:
+        """Return the element that a tally travels as."""
+        return tally
+
     def setup(self) -> None:
-        self._rejected = Metrics.counter("hushgram", "rejected")
+        self._rejected = operator_counter("rejected", self._counters)
 
     def start_bundle(self) -> None:
         self._rows = RowBuffer(self._fields)
@@ -340,7 +344,8 @@ class TakeBatches(beam.DoFn):
         try:
             for element in self._last():
                 yield in_global_window(element)
-            yield beam.pvalue.TaggedOutput("tally", in_global_window(self._tally))
+            if self._check is not None:
+                yield in_global_window(self.send_tally(Tally(self._check, self._tally)))
         finally:
             self._pool.close()
 
@@ -365,10 +370,3 @@ class TakeBatches(beam.DoFn):
         batches, self._batches, self._count = self._batches, [], 0
         for result in self._pool.give(batches):
             yield from self.send(result)
-
-
-def take_batches(records: Any, fn: TakeBatches, output: Any) -> tuple[Any, Any]:
-    """Return what ``fn`` makes of the records, a collection of type ``output``, and the tallies of what it took."""
-    taken = records | "Take" >> beam.ParDo(fn).with_outputs("tally", main="taken")
-    taken.taken.element_type = convert_to_beam_type(output)
-    return taken.taken, taken.tally

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -19,6 +20,8 @@ from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError, ParameterError
+from hushgram.inputs import Check, Limits, RecordCounts
+from hushgram.inputs.preflight import Place
 from hushgram.key_selection.threshold import Heavy
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
@@ -32,7 +35,14 @@ from hushgram.transforms.shuffle.coders import (
     SpillWriter,
     SurveyCoder,
 )
-from hushgram.transforms.shuffle.combining import OrderedPool, Shards, noise_parts, shards_for, split_groups
+from hushgram.transforms.shuffle.combining import (
+    OrderedPool,
+    Shards,
+    Tally,
+    noise_parts,
+    shards_for,
+    split_groups,
+)
 from hushgram.transforms.shuffle.records import Fields, RowBuffer, columns_of
 from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
 
@@ -91,8 +101,27 @@ def test_tally_and_plan_come_back() -> None:
     assert coder.decode(coder.encode(ready)) == ready
 
 
+def test_tallies_come_back_among_parts() -> None:
+    counts = RecordCounts(3, {"no user": 2}, {"no user": Place("a.csv", 7, None, row=False)})
+    tally = Tally(Check(Limits(Fraction(1, 3), 2), "a.csv", " (hint)", "input."), counts)
+    for kind in (Tally, Contributions, Histogram):
+        coder = registry.get_coder(kind)
+        assert coder.decode(coder.encode(tally)) == tally
+
+
+def test_batches_come_back_with_their_schema() -> None:
+    schema = pa.schema([("user", pa.string()), ("n", pa.int64())], metadata={b"rows": b"2"})
+    batch = pa.record_batch([pa.array(["a", None]), pa.array([1, 2])], schema=schema)
+    coder = registry.get_coder(pa.RecordBatch)
+    back = coder.decode(coder.encode(batch))
+    assert back.equals(batch)
+    assert back.schema.metadata == schema.metadata
+
+
 def test_types_choose_their_coders() -> None:
-    kinds = (Contributions, Histogram, Heavy, Survey, Plan, PlannedRelease, BlockPart, EncodedBlock)
+    kinds = (
+        Contributions, Histogram, Heavy, Survey, Plan, PlannedRelease, BlockPart, EncodedBlock, Tally, pa.RecordBatch,
+    )  # fmt: skip
     for kind in kinds:
         coder = registry.get_coder(kind)
         assert coder.to_type_hint() is kind

@@ -12,13 +12,14 @@ import pytest
 
 from hushgram.contributions.bounding import BoundingSpec, Bounds
 from hushgram.errors import InputError
-from hushgram.inputs import RecordCounts
+from hushgram.inputs import Check, Limits, RecordCounts
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
 from hushgram.pipelines.run.progress import run_pipeline
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.transforms.bound_contributions import BoundContributions
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
+from hushgram.transforms.shuffle.combining import Tally
 from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, columns_of
 
 
@@ -71,18 +72,15 @@ def _taken(records: list[Any], fields: Fields) -> RecordCounts:
     step.start_bundle()
     for record in records:
         assert not list(step.process(record) or ())
-    (tally,) = [
-        element.value for element in step.finish_bundle() if isinstance(element, beam.pvalue.TaggedOutput)
-    ]
-    assert isinstance(tally.value, RecordCounts)
-    return tally.value
+    (tally,) = [element.value for element in step.finish_bundle() if isinstance(element.value, Tally)]
+    return tally.counts
 
 
 class CountBatches(TakeBatches):
     """Takes batches, and makes nothing of them."""
 
     def __init__(self, fields: Fields) -> None:
-        super().__init__(fields, threads=1)
+        super().__init__(fields, threads=1, check=Check(Limits()))
 
     def work(self, columns: list[Columns]) -> int:
         return sum(map(len, columns))
