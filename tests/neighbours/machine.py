@@ -468,9 +468,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         other = np.where((drawn >= 4) & (not last), rounds.OPEN, rounds.HOPELESS)
         return np.where((drawn == number) & (part.counts > 0), rounds.SELECTED, other).astype(np.uint8)
 
-    def watched(job: Job[Any], pipeline: Any) -> Any:
-        found = records(job, pipeline)
-        for batch in found.elements:
+    def watched(job: Job[Any], pipeline: Any, **given: Any) -> Any:
+        found = records(job, pipeline, **given)
+        for batch in (found["records"] if isinstance(found, dict) else found).elements:
             observed.accepted.update(_rows(batch))
         return found
 

@@ -236,7 +236,6 @@ def test_stages_pickle(tmp_path: Path) -> None:
     for part in (
         step._spec,
         step._spec.bounding,
-        step._target,
         bounding.BoundUsers(step._spec.bounding),
         ReleaseKey(bytes(32)),
     ):
