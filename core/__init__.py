@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hushgram.mechanisms.randomized_response import mechanism as randomized_response
     from hushgram.noise import sampling
     from hushgram.noise.entropy import InteractiveKey, ReleaseKey, os_entropy
+    from hushgram.planning import plan
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
     from hushgram.sketch.reader import Sketch, Total
     from hushgram.sparse_histogram.params import ReleaseParams
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "Total", "__version__", "errors",
-    "laplace", "ledger", "os_entropy", "planner", "pmw",
+    "laplace", "ledger", "os_entropy", "plan", "planner", "pmw",
     "randomized_response", "release", "release_histogram", "release_metrics", "release_public", "sampling", "selection",
     "sensitivity", "svt",
 ]  # fmt: skip
@@ -37,6 +38,7 @@ __version__ = "0.2.0"
 if not TYPE_CHECKING:
     _OBJECTS = {
         "hushgram.noise.entropy": ("InteractiveKey", "ReleaseKey", "os_entropy"),
+        "hushgram.planning": ("plan",),
         "hushgram.release_in_memory": ("release", "release_histogram", "release_metrics", "release_public"),
         "hushgram.sketch.reader": ("Sketch", "Total"),
         "hushgram.sparse_histogram.params": ("ReleaseParams",),

@@ -18,7 +18,7 @@ __all__ = [
 EXTRAS = {
     "apache_beam": "beam", "pydantic": "beam", "pydantic_core": "beam", "yaml": "beam", "zstandard": "beam",
     "dp_accounting": "ledger", "rich": "ledger", "sqlalchemy": "ledger", "psycopg": "postgres",
-    "jinja2": "pages", "markupsafe": "pages", "starlette": "pages", "uvicorn": "pages",
+    "matplotlib": "plot", "jinja2": "pages", "markupsafe": "pages", "starlette": "pages", "uvicorn": "pages",
 }  # fmt: skip
 
 

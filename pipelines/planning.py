@@ -1,18 +1,12 @@
-"""The settings that `hushgram plan` tries, what it predicts of them, and the config that it writes.
+"""What `hushgram plan` and ``--check`` say of a setting, and the config that a plan writes.
 
 No record is read: sizes of files alone.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +14,8 @@ from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import show
 from hushgram.pipelines.terminal import file_size
-from hushgram.planner import (
-    Effort,
-    NamedKeys,
-    Population,
-    Prediction,
-    average,
-    bound_of,
-    is_simulated,
-    predict,
-    recommend,
-    settings,
-)
+from hushgram.planner import NamedKeys, Population, Prediction, bound_of, predict, settings
+from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
 from hushgram.sparse_histogram.params import ReleaseParams
 
@@ -55,10 +39,7 @@ _SELECTION_SHARES = tuple(Fraction(n, 20) for n in (4, 8, 12))
 _MUCH_SHARPER = 0.8
 # An earlier release that knows its number of keys less well than this is said to.
 _UNSURE = 0.05
-# What is recommended is tried on more releases, of more keys (the fewer, the worse the fit that they have in common),
-# and totals on more sets of them.
 _SHOWN_AT = 100  # the count at which two choices are compared
-_RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
 
 
 def release_config(path: str) -> ReleaseConfig:
@@ -84,90 +65,6 @@ def population_of(
         found = match_files(config.input.path)
         records = max(round(sum(_records(file.path, file.size) for file in found)), 1)
     return Population.zipf(min(keys or max(records // _RECORDS_A_KEY, 1), records), records, users)
-
-
-def plan_settings(
-    tried: Sequence[ReleaseParams], population: Population, *, careful: bool = True
-) -> tuple[list[Prediction], Prediction, str]:
-    """Return a prediction of each setting, the recommended one, and why.
-
-    Where `careful`, the recommended setting is predicted again, from more releases of more keys.
-    """
-    if not any(map(is_simulated, tried)):
-        found = [predict(params, population) for params in tried]
-        return found, *recommend(found)
-    workers = min(os.cpu_count() or 1, _RELEASES)
-    if workers == 1 or (not careful and len(tried) <= 2):  # a second process takes as long to start
-        return _planned(tried, population, map, careful)
-    try:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            return _planned(tried, population, pool.map, careful)
-    except (OSError, BrokenProcessPool):  # no second process can be had here: slower, and the same
-        return _planned(tried, population, map, careful)
-
-
-def _planned(
-    tried: Sequence[ReleaseParams],
-    population: Population,
-    run: Callable[..., Iterator[Prediction]],
-    careful: bool,
-) -> tuple[list[Prediction], Prediction, str]:
-    found = list(run(partial(predict, population=population), tried))
-    best, why = recommend(found)
-    if not careful:
-        return found, best, why
-    again = partial(_carefully, best.params, population)
-    sharp = average([*run(again, range(_RELEASES))])
-    return [sharp if one is best else one for one in found], sharp, why
-
-
-def _carefully(params: ReleaseParams, population: Population, number: int) -> Prediction:
-    return predict(params, population, number=number, effort=replace(_EFFORT, intervals=number == 0))
-
-
-def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Return one row per setting, the same for table, CSV and page."""
-    out = []
-    for one in found:
-        params = one.params
-        row: dict[str, Any] = {
-            "encoding": params.encoding,
-            "optimize": params.optimize,
-            "noise": params.noise,
-            "epsilon": show(params.epsilon),
-            "max_contributions": bound_of(params),
-            "bytes": one.size,
-            "kept": round(one.kept, 3),
-        }
-        row |= {f"error_at_{a.count}": round(a.error, 1) for a in one.at}
-        row |= {f"width_at_{a.count}": round(a.width, 1) for a in one.at}
-        row |= {f"total_error_{t.keys}": round(t.error, 4) for t in one.totals}
-        row |= {f"total_width_{t.keys}": round(t.width, 4) for t in one.totals}
-        row |= {
-            "detection_limit": one.detection_limit,
-            "keys_above_limit": one.keys_above_limit,
-            "heavy_from": one.threshold,
-            "false_heavy": round(one.false_keys, 1),
-            "missed_heavy": round(one.missed_keys, 1),
-            "score": round(one.score, 3),
-        }
-        if any(each.named is not None for each in found):
-            row |= _named_columns(one.named)
-        out.append(row)
-    return out
-
-
-def _named_columns(named: NamedKeys | None) -> dict[str, Any]:
-    """Return what is predicted of named keys; empty columns where the release was simulated instead."""
-    if named is None:
-        return dict.fromkeys(("rounds", "threshold_users", "named", "noise_scale", "most_named"))
-    return {
-        "rounds": named.rounds,
-        "threshold_users": round(named.threshold, 1),
-        "named": round(named.number),
-        "noise_scale": round(named.noise, 1),
-        "most_named": round(named.most),
-    }
 
 
 def prediction_lines(

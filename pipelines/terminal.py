@@ -211,6 +211,7 @@ def print_table(
     table: pa.Table, style: str, output: str | None = None, digits: int = 1, right: Collection[str] = ()
 ) -> None:
     """Print a table in one of `FORMATS`, or write it to the file `output`; text in the columns `right` is numbers."""
+    table = getattr(table, "table", table)  # of a result
     if style == "parquet":
         import pyarrow.parquet as pq
 

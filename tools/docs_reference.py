@@ -38,6 +38,7 @@ MODULES = (
     "hushgram.accounting",
     "hushgram.ledger",
     "hushgram.planner",
+    "hushgram.planning",
     "hushgram.errors",
 )
 

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.sketch.reader import Sketch, Total
+from hushgram.sketch.results import Tabular
 
 __all__ = ["Changes", "Series", "compare", "date_of", "differing_parameters", "series", "smooth"]
 
@@ -61,7 +62,7 @@ _ALPHAS = tuple(a * 10.0**-k for k in range(8) for a in (0.5, 0.2, 0.1))
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(Tabular):
     """Estimates by date: `table` has a row per date and key, `missing` dates without a sketch, `differs` what is not
     as on the first date, by date."""
 
@@ -71,7 +72,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Tabular):
     """What rose or fell from one sketch to another.
 
     `table` has a row per compared key; `found` of them changed, at a false discovery rate of `rate` out of `among`.

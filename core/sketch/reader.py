@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -30,6 +30,7 @@ from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, plus_minus
 from hushgram.sketch.manifest import FileEntry
+from hushgram.sketch.results import ResultTable, Tabular, plot_counts
 from hushgram.sketch.storage import Storage, local_copy
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
@@ -45,7 +46,7 @@ Fingerprints = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class Total(Tabular):
     """The sum over a set of keys, with its interval; ``assumes`` says of which sets it holds."""
 
     estimate: float
@@ -55,6 +56,12 @@ class Total:
     keys: int
     assumes: str = "nothing"
     keys_error: float = 0.0  # half the width of an interval, where the number of keys is an estimate
+
+    @property
+    def table(self) -> pa.Table:
+        """Return the total as a table of one row, as `hushgram total` writes it."""
+        names = ("keys", "estimate", "low", "high", "level", "assumes")
+        return pa.table({name: [getattr(self, name)] for name in names})
 
     def __iter__(self) -> Iterator[float]:
         return iter((self.estimate, self.low, self.high))
@@ -132,7 +139,7 @@ class Sketch:
         level: float = _LEVEL,
         present: float | None = None,
         among: int = 1,
-    ) -> pa.Table:
+    ) -> ResultTable:
         """Estimate the count of each key, with an interval.
 
         A key is resolved if its confidence interval is at most as wide as its estimate (about ± 50 %). The estimate of
@@ -155,7 +162,8 @@ class Sketch:
 
         Returns:
             A table with key, estimate, low, high, resolved, above_zero (whether the interval excludes 0), source
-            ("threshold" for a heavy key, else the name of the encoding) and among, in the order of the keys.
+            ("threshold" for a heavy key, else the name of the encoding) and among, in the order of the keys: an Arrow
+            table with ``to_pandas()`` and ``to_polars()``.
         """
         encoded = self._encode(keys)
         check_among(among, level, interval)
@@ -195,7 +203,9 @@ class Sketch:
             for column, kind in zip(columns, types, strict=True)
         ]
         text = _as_text(encoded.values).take(pa.array(encoded.codes))
-        return pa.table([text, *rows, pa.array(np.full(len(text), among, np.int64))], names=names)
+        return ResultTable(
+            pa.table([text, *rows, pa.array(np.full(len(text), among, np.int64))], names=names)
+        )
 
     def total(
         self, keys: Any, level: float = _LEVEL, present: float | None = None, estimator: str = "any"
@@ -243,7 +253,7 @@ class Sketch:
             out.append(self._total(sums, level, end - start, assumes))
         return out
 
-    def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> pa.Table:
+    def heavy(self, all: bool = False, keys: Any = None, level: float = _LEVEL) -> ResultTable:
         """Return the heavy keys: the threshold part of the release.
 
         All intervals of the list, shown or not, hold at once at ``level``, those of empty fingerprints with 0 in them.
@@ -272,7 +282,31 @@ class Sketch:
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
         if names is not None:
             table = table.append_column("key", names)
-        return table
+        return ResultTable(table)
+
+    def plot(
+        self,
+        keys: Any = None,
+        *,
+        top: int = 20,
+        truth: Mapping[Any, float] | None = None,
+        level: float = _LEVEL,
+        ax: Any = None,
+    ) -> Any:
+        """Draw counts of keys with their intervals. It needs matplotlib, the extra "plot".
+
+        Args:
+            keys: The keys, as for `estimate`, one row each; an unresolved key has an interval and no estimate. By
+                default the largest that `heavy` lists, with intervals that hold at once.
+            top: The most keys to draw.
+            truth: True counts by key, to draw beside the estimates; for data that are not private.
+            level: The probability with which an interval holds.
+            ax: The matplotlib axes to draw on; by default those of a new figure.
+
+        Returns:
+            The axes.
+        """
+        return plot_counts(self, keys, top=top, truth=truth, level=level, ax=ax)
 
     def named_keys(self) -> list[str] | list[bytes]:
         """Return the texts of named keys whose noisy count exceeds the noise: to `carry` to the next release."""

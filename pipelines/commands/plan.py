@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
-from hushgram.numbers import rational
 from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import (
     format_options,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _TARGET = re.compile(r"\s*error\s+([\d.]+)\s+at\s+count\s+([\d_,]+)\s*")
-_CONTRIBUTIONS, _CONTRIBUTIONS_NAMED = (1, 10, 100), (10, 30, 100)
 # Columns for people; CSV, JSON and the page have all.
 _SHOWN = {
     "encoding": "encoding", "optimize": "optimize", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions",
@@ -108,9 +105,8 @@ def command(
     a page is written, with -o plan.svg its picture, else the rows.
     """
     from hushgram.pipelines.pages import write_page
-    from hushgram.pipelines.planning import plan_settings
-    from hushgram.planner import bound_of, settings, solve_epsilon
-    from hushgram.sparse_histogram.params import ReleaseParams
+    from hushgram.planner import solve_epsilon
+    from hushgram.planning import choices, plan_settings
 
     if not click.get_current_context().params["force"]:
         refuse_existing(written)
@@ -141,15 +137,9 @@ def command(
         raise click.UsageError(
             "say --records and --keys, --like SKETCH, or give a CONFIG whose files have a size"
         )
-    tried = [rational(text, "epsilon", "plan") for text in epsilons] if epsilons else None
-    tried = tried or [base.epsilon if base else Fraction(1)]
-    most: tuple[int | str, ...] = contributions or (_usual(delta) if users else (8,))
-    if base and not contributions:
-        most = (bound_of(base),)
-    base = base or ReleaseParams(epsilon=tried[0], delta=delta, max_contributions=most[0])
-    choices = settings(base, most, tried)
-    with status(f"simulating {len(choices)} settings …"):
-        found, best, why = plan_settings(choices, population, careful=careful)
+    tried = choices(base, epsilons, delta, contributions, users=users is not None)
+    with status(f"simulating {len(tried)} settings …"):
+        found, best, why = plan_settings(tried, population, careful=careful)
         reached = None if wanted is None else solve_epsilon(best.params, population, *wanted)
     if ending in (".html", ".svg"):
         assert output is not None
@@ -171,11 +161,6 @@ def command(
 
         write_page(written, config_text(config, best.params), replace=True)
         print_note(f"config      {written}", style)
-
-
-def _usual(delta: str) -> tuple[int, ...]:
-    """Return the values of C to try where users are known: with keys by name, more keys per user cost less."""
-    return _CONTRIBUTIONS_NAMED if rational(delta, "delta", "plan") else _CONTRIBUTIONS
 
 
 def _parsed(target: str) -> tuple[float, int]:

@@ -86,8 +86,7 @@ def command(
             style,
         )
         return
-    fields = {name: [getattr(result, name)] for name in ("keys", "estimate", "low", "high")}
-    print_table(pa.table({**fields, "level": [level], "assumes": [result.assumes]}), style, output)
+    print_table(result.table, style, output)
 
 
 def _named_keys(sketch: Sketch) -> list[str]:

@@ -16,8 +16,8 @@ import yaml
 from click.testing import CliRunner
 
 import hushgram as hg
+from hushgram import planning
 from hushgram.errors import ParameterError
-from hushgram.pipelines import planning
 from hushgram.pipelines.commands.plan import command
 from hushgram.pipelines.terminal import status
 from hushgram.planner import Population, predict, settings
@@ -146,7 +146,7 @@ def test_each_setting_is_simulated_once_unless_care_is_asked_for(monkeypatch: py
         seen.append(1)
         return predict(params, population, path=how.get("path"))
 
-    monkeypatch.setattr(planning, "predict", counted)
+    monkeypatch.setattr("hushgram.planning.predict", counted)
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # in this process
     population = Population.zipf(200, 2_000)
     tried = settings(ReleaseParams(epsilon=1, max_contributions=2), (2,), (Fraction(1),))
