@@ -308,6 +308,11 @@ class Sketch:
         """
         return plot_counts(self, keys, top=top, truth=truth, level=level, ax=ax)
 
+    def spell(self, keys: Any) -> pa.Array:
+        """Return each key as this release spells it: made by its key expression, where it has one."""
+        encoded = self._encode(keys)
+        return _as_text(encoded.values).take(pa.array(encoded.codes))
+
     def named_keys(self) -> list[str] | list[bytes]:
         """Return the texts of named keys whose noisy count exceeds the noise: to `carry` to the next release."""
         heavy = self.heavy()
@@ -394,7 +399,9 @@ class Sketch:
         top = int(prior.grid.high[-1]) if self._joint else 0  # what was selected by weights is in no prior
         beyond = np.sort(self._storage.heavy.values[self._storage.heavy.values > top]).astype(np.float64)
         counts = np.concatenate([prior.grid.at, beyond])
-        return counts * self.per_count, np.concatenate([prior.mass * prior.keys, np.ones(len(beyond))])
+        order = np.argsort(counts, kind="stable")
+        number = np.concatenate([prior.mass * prior.keys, np.ones(len(beyond))])
+        return counts[order] * self.per_count, number[order]
 
     def lookups(self, keys: Any) -> Lookups:
         """Return what the release shows at each of these keys; not for public keys."""

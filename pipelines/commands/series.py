@@ -74,10 +74,7 @@ _COLOURS = ("var(--accent)", "var(--second)", "var(--third)", "var(--bad)", "var
 
 def series_chart(found: Series) -> str:
     """Return a picture of the smoothed series of up to five keys, as a file of its own."""
-    from hushgram.pipelines.pages.svg import as_file
-
-    chart = chart_of(found)
-    return as_file(chart.title, chart.svg())
+    return str(chart_of(found).file())
 
 
 def chart_of(found: Series) -> Any:

@@ -6,18 +6,20 @@ They need neither the data nor the network, and are readable without JavaScript,
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jinja2  # noqa: F401  (asked for before anything is computed)
 import numpy as np
+import pyarrow as pa
 from markupsafe import Markup
 
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import plus_minus, show
 from hushgram.pipelines.pages import render
-from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
+from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line, Shade, percents
+from hushgram.pipelines.pages.tables import LEVEL, MAX_ASKED, MAX_ROWS, Whole, asked_keys, ranked_keys
 from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import rounded
 from hushgram.planner import COUNTS, Population, Prediction, predict
@@ -28,29 +30,41 @@ if TYPE_CHECKING:
 
 __all__ = ["make_plan_chart", "make_plan_page", "make_report"]
 
-MAX_ROWS = 1_000
-_LEVEL = 0.95
 
+def make_report(
+    sketch: Sketch,
+    ledger: tuple[Summary, Sequence[ReleaseRecord]] | None = None,
+    titles: Mapping[Any, str] | None = None,
+) -> str:
+    """Return the page as HTML.
 
-def make_report(sketch: Sketch, ledger: tuple[Summary, Sequence[ReleaseRecord]] | None = None) -> str:
-    """Return the page as HTML."""
+    Args:
+        sketch: the release.
+        ledger: summary and history of the data set, for the budget over time.
+        titles: keys with their titles, which may be empty: names for fingerprints, and more keys to look up.
+    """
     body = sketch.manifest_json
+    table, listed, whole = ranked_keys(sketch, titles)
+    asked = asked_keys(sketch, titles, listed, whole) if titles else None
     return render(
         "report",
         name=sketch.manifest.release or sketch.path.name,
         guarantee=sketch.guarantee.sentence(),
-        parts=[f"{part.kind} ε = {show(part.epsilon)}" for part in sketch.guarantee.parts],
-        level=f"{_LEVEL:.0%}",
+        guarantee_parts=[f"{part.kind} ε = {show(part.epsilon)}" for part in sketch.guarantee.parts],
         note=f"{sketch.detection_limit().sentence().capitalize()}: its interval is at most as wide as the"
         f" {sketch.measure}.",
         measure=sketch.measure,
+        tiles=_tiles(sketch),
+        keys=table,
+        keys_note=_keys_note(sketch, listed, len(table.rows)),
+        asked=asked and asked[0],
+        asked_note=asked and _asked_note(asked[0].rows, asked[1], len(titles or ())),
+        others=_others(sketch, listed, whole),
         distribution=_distribution(sketch),
-        cut=_cut(sketch),
+        kept=_kept(sketch),
         facts=_facts(sketch, body),
         files=body["files"],
         budget=None if ledger is None else _budget(*ledger),
-        tiles=_tiles(sketch),
-        **_heavy(sketch),
         **_errors(sketch),
     )
 
@@ -71,117 +85,140 @@ def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
     ]
 
 
-def _heavy(sketch: Sketch) -> dict[str, Any]:
-    table = sketch.heavy()
-    names = "key" in table.column_names
-    order = [("value", "descending"), ("fingerprint", "ascending")]
-    table = table.sort_by(order)
-    total = table.num_rows
-    table = table.slice(0, MAX_ROWS)
-    values = table["value"].to_numpy().astype(np.float64)
-    low, high = (table[name].to_numpy() if name in table.column_names else values for name in ("low", "high"))
-    keys = table["key"].to_pylist() if names else table["fingerprint"].to_pylist()
-    top = float(high.max()) if len(high) else 1.0
-    shown = f"The {len(values):,} largest of {total:,}" if total > len(values) else f"All {total:,}"
-    false = sketch.expected_false()
-    shown += (
-        f" keys that are in the data with a probability of 95 % or more; {false:,.1f} of them are expected to be false."
-        if false
-        else f" {'named' if names else 'heavy'} keys; none of them is false."
+def _keys_note(sketch: Sketch, listed: pa.Table, rows: int) -> str:
+    total, false = listed.num_rows, sketch.expected_false()
+    shown = f"The {rows:,} largest of {total:,}" if total > rows else f"All {total:,}"
+    if false:
+        shown += f" keys that are in the data with a probability of 95 % or more; {false:,.1f} of them are expected to"
+        shown += " be false."
+    else:
+        shown += f" {'named' if sketch.plan.selection.texts else 'heavy'} keys; none of them is false."
+    if "key" not in listed.column_names:
+        shown += " This release has fingerprints in place of texts (delta = 0): name them with --keys-file."
+    return shown
+
+
+def _asked_note(rows: Sequence[Any], unresolved: int, titles: int) -> str:
+    shown = f"The {len(rows):,} largest are shown. " if len(rows) >= MAX_ROWS else ""
+    first = f"The first {MAX_ASKED:,} keys of the file were looked up; hushgram query takes more. "
+    return (
+        f"{first if titles > MAX_ASKED else ''}{shown}{unresolved:,} keys are unresolved: the interval of each is wider"
+        " than any number that could be shown. Their total may be known: see hushgram total."
     )
-    return {
-        "rows": [
-            _row(k, v, a, b, top, sketch.per_count)
-            for k, v, a, b in zip(_texts(keys), values, low, high, strict=True)
-        ],
-        "others": _others(sketch),
-        "key_title": "key" if names else "fingerprint of the key",
-        "heavy_note": shown,
-    }
 
 
-def _others(sketch: Sketch) -> str | None:
-    """Return a sentence about the total of keys that the report does not name; None where it was not released."""
+def _others(sketch: Sketch, listed: pa.Table, whole: Whole | None) -> list[tuple[str, str]] | None:
+    """Return what is known of the keys that are not listed; None where nothing was released."""
     try:
-        total = sketch.others(limit=MAX_ROWS)
+        total = sketch.others()
     except ParameterError:
         return None
-    about, low, high = rounded(total.estimate, total.low, total.high, sketch.per_count)
-    return (
-        f"All other keys together: {about} ({low} to {high} with probability {total.level:.0%}),"
-        f" {plus_minus(total.keys, total.keys_error)} keys."
-    )
+    told = rounded(total.estimate, total.low, total.high, sketch.per_count)
+    keys = plus_minus(total.keys, total.keys_error)
+    sure = total.high - total.low <= total.estimate
+    about = f"{told[0]} ({told[1]} to {told[2]})" if sure else f"unresolved, {told[1]} to {told[2]}"
+    facts = [
+        (
+            f"{sketch.measure} of all other keys together",
+            f"{about}, with probability {total.level:.0%}".replace("%", " %"),
+        )
+    ]
+    if sure and whole is not None:
+        share = whole.share(total.estimate, total.low, total.high)
+        facts.append(("share of the total", str(share.html)))
+    facts.append(("other keys", keys))
+    if sure and 2 * total.keys_error <= total.keys:
+        ends = total.low / (total.keys + total.keys_error), total.high / (total.keys - total.keys_error)
+        mean = rounded(total.estimate / total.keys, *ends, 0.01 * sketch.per_count)
+        facts.append((f"mean {sketch.measure} of one of them", f"{mean[0]} ({mean[1]} to {mean[2]})"))
+    if sketch.plan.selection.by_count:
+        least = sketch.plan.threshold * sketch.per_count
+        what = f"keys whose noisy {sketch.measure} is below {least:,.10g}"
+    else:
+        what = "keys that were not selected"
+    more = sketch.manifest.heavy_rows - listed.num_rows
+    real = f", and {more:,} listed fingerprints that may be noise alone" if more else ""
+    facts.append(("what they are", f"{what}{real}"))
+    return facts
 
 
-def _texts(keys: Sequence[Any]) -> list[str]:
-    return [key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key) for key in keys]
+# --- charts -----------------------------------------------------------------------------------------------------
 
 
-def _row(key: str, value: float, low: float, high: float, top: float, finest: float) -> dict[str, str]:
-    told = rounded(value, max(low, 0.0), high, finest)
-    at, start, end = (100 * max(x, 0.0) / max(top, 1.0) for x in (value, low, high))
-    return {
-        "key": key,
-        **dict(zip(("estimate", "low", "high"), told, strict=True)),
-        "at": f"{at:.2f}",
-        "from": f"{start:.2f}",
-        "wide": f"{max(end - start, 0.3):.2f}",
-    }
-
-
-def _distribution(sketch: Sketch) -> Markup | None:
-    """Draw keys with at least t records against t, with the band of the noise; both axes logarithmic."""
+def _distribution(sketch: Sketch) -> dict[str, Any] | None:
+    """Draw the share of keys with at least t records against t; where noise hides it, only how large it may be."""
     sizes = sketch.plan.sizes
     counts, number = sketch.distribution()
     above = np.cumsum(number[::-1])[::-1]
     shown = np.flatnonzero(above >= 0.5)
     if sketch.plan.layout is None or not sizes.profile or len(shown) < 2:
         return None
-    noise = LaplaceLaw(float(sizes.scale)).radius(_LEVEL)
+    noise = LaplaceLaw(float(sizes.scale)).radius(LEVEL)
     values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
     per = float(sketch.per_count)  # values are sums of a column, or records
-    reach, threshold = per * sketch.decoder.released.noise.radius(_LEVEL), per * sketch.plan.threshold
+    reach, threshold = per * sketch.decoder.released.noise.radius(LEVEL), per * sketch.plan.threshold
 
     def band(t: float, n: float) -> tuple[float, float]:
-        """Return the band by the noise of the sizes; well above the threshold by that of the listed values."""
+        """Return the band by the noise of the sizes; that of the listed values says more well above the threshold.
+
+        Keys that were not selected by weights may be as large as named ones, which are a lower bound then.
+        """
         low, high = n - noise, n + noise
-        if t - reach > threshold + reach:
-            below = np.searchsorted(values, (t + reach, t - reach))
-            low, high = (float(v) for v in (np.clip(len(values) - below, low, high)))
+        at_least, at_most = (len(values) - np.searchsorted(values, (t + reach, t - reach))).tolist()
+        if not sketch.plan.selection.by_count:
+            low = max(low, min(at_least, high))
+        elif t - reach > threshold + reach:
+            low, high = (float(v) for v in np.clip([at_least, at_most], low, high))
         return max(min(low, n), 0.5), max(high, n)
 
     chosen = np.unique(np.geomspace(1, len(shown), min(len(shown), 120)).astype(int)) - 1
-    points = [(float(counts[i]), float(above[i])) for i in shown[chosen]]
-    low, high = np.array([band(t, n) for t, n in points]).T
+    at, keys = counts[shown[chosen]], above[shown[chosen]]
+    low, high = np.array([band(float(t), float(n)) for t, n in zip(at, keys, strict=True)]).T
     low = np.maximum.accumulate(low[::-1])[::-1]  # the numbers themselves only fall
     high = np.minimum.accumulate(high)
+    known = high - low <= keys
+    whole = float(keys[0]) if known[0] else 1.0  # shares of all keys, where their number is known
+    keys, low, high = keys / whole, low / whole, high / whole
+    least, most = 0.5 / whole, max(float(high.max()), 10.0 / whole)
     chart = Chart(
-        f"Number of keys with at least this {sketch.measure}",
+        f"{'Share' if known[0] else 'Number'} of keys with at least this {sketch.measure}",
         Axis(
-            f"{'sum' if sketch.sums_values else 'records'} of a key, at least", per, points[-1][0], log=True
+            f"{'sum' if sketch.sums_values else 'records'} of a key, at least", per, float(at[-1]), log=True
         ),
-        Axis("keys", 0.5, max(points[0][1] + noise, 10.0), log=True),
-        [Band(list(zip((t for t, _ in points), low, high, strict=True)))],
-        [Line("keys", points)],
+        Axis("share of keys", least, most, True, percents(least, most))
+        if known[0]
+        else Axis("keys", least, most, log=True),
+        [Band(list(zip(at.tolist(), low.tolist(), high.tolist(), strict=True)))],
     )
-    return Markup(chart.svg())
+    for first, end in _runs(known):
+        if end - first > 1:
+            chart.lines.append(
+                Line("", list(zip(at[first:end].tolist(), keys[first:end].tolist(), strict=True)))
+            )
+    for first, end in _runs(~known):
+        chart.shades.append(
+            Shade(float(at[max(first - 1, 0)]), float(at[min(end, len(at) - 1)]), "not resolved")
+        )
+    rows = [
+        (
+            f"{t:,.10g}",
+            *_number_of_keys(*(float(np.interp(t, at, each) * whole) for each in (keys, low, high))),
+        )
+        for t in (per * 10.0**k for k in range(9))
+        if t <= at[-1]
+    ]
+    return {"chart": Markup(chart.html()), "rows": rows}
 
 
-def _cut(sketch: Sketch) -> str:
-    """Describe what contribution bounding removed from the counts, as far as the release shows it."""
-    plan = sketch.plan
-    if plan.totals is not None:
-        return f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."
-    if plan.unit == "record":
-        return "Nothing: the privacy unit is one record, and every record counts."
-    most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
-    per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
-    records = "" if sketch.sums_values else " records"
-    return (
-        f"One user contributes at most {most:,.10g}{records}{per_key}. Whatever exceeded that is"
-        " missing from all counts here, mostly from popular keys. This release does not say how much it"
-        " was; a release with max_contributions: auto does."
-    )
+def _number_of_keys(keys: float, low: float, high: float) -> tuple[str, str]:
+    about, least, most = rounded(keys if high - low <= keys else None, low if low > 0.5 else 0.0, high)
+    return about, f"{least} to {most}"
+
+
+def _runs(flags: Any) -> list[tuple[int, int]]:
+    """Return the first and one past the last place of each run of true flags."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 _MEASURED = "Measured on synthetic data of the same size and shape, released and decoded in the same way."
@@ -190,7 +227,7 @@ _PUBLIC = "Computed from the noise of this release, which is the same for every 
 
 
 def _errors(sketch: Sketch) -> dict[str, Any]:
-    """Return chart and table of the expected error; a count of the prediction stands for `per`."""
+    """Return chart and table of the expected relative error; a count of the prediction stands for `per`."""
     per, what = sketch.per_count, sketch.measure
     if sketch.plan.selection.selects:
         predicted = predict(sketch.plan.params, Population.like(sketch), set_sizes=())
@@ -198,30 +235,80 @@ def _errors(sketch: Sketch) -> dict[str, Any]:
         at = [(float(a.count * per), a.error * per, a.width * per) for a in predicted.at]
     else:
         law, note = sketch.plan.noise.law(float(sketch.plan.scale)), _PUBLIC
-        error, width = law.variance**0.5 * per, 2.0 * law.interval(_LEVEL) * per
+        error, width = law.variance**0.5 * per, 2.0 * law.interval(LEVEL) * per
         at = [(float(count * per), error, width) for count in COUNTS]
-    points = [(count, max(error, 0.1 * per)) for count, error, _ in at]
-    widths = [(count, max(width / 2, 0.1 * per)) for count, _, width in at]
-    top = at[-1][0]
-    high = max(y for _, y in [*points, *widths, (0.0, top / 10)])
-    end = min(top, high)  # where the line leaves the chart
-    chart = Chart(
-        f"Expected error at a true {what}",
-        Axis(f"true {what} of a key", float(per), top, log=True),
-        Axis("error", 0.5 * per, high, log=True),
-        [],
-        [
-            Line("root mean square error", points, dots=True),
-            Line("half the width of an interval", widths, "var(--second)", dots=True),
-            Line(f"the {what} itself", [(float(per),) * 2, (end,) * 2], "var(--soft)", dashed=True),
-        ],
-    )
+    resolved = [(count, error, width) for count, error, width in at if width <= count]
+    rows = [
+        (f"{n:,.10g}", _share(error / n), _share(width / 2 / n))
+        if (n, error, width) in resolved
+        else (f"{n:,.10g}", "unresolved", f"0 to {n + width:,.0f}")
+        for n, error, width in at
+    ]
     return {
         "error_note": note,
-        "error_chart": Markup(chart.svg()),
-        "error_titles": [f"true {what}", "root mean square error", "width of a 95 % interval"],
-        "errors": [(f"{n:,.10g}", f"± {error:,.1f}", f"{width:,.0f}") for n, error, width in at],
+        "error_chart": _error_chart(at, resolved, float(sketch.detection_limit().count), what)
+        if resolved
+        else None,
+        "error_titles": [f"true {what}", "relative error", "95 % interval"],
+        "errors": rows,
     }
+
+
+def _share(part: float) -> str:
+    return f"± {float(f'{100.0 * part:.2g}'):.10g} %"
+
+
+def _error_chart(
+    at: Sequence[tuple[float, float, float]],
+    resolved: Sequence[tuple[float, float, float]],
+    limit: float,
+    what: str,
+) -> Markup:
+    """Draw errors as shares of the true count, from the detection limit on."""
+    start, end = at[0][0], at[-1][0]
+    edge = min(max(limit, start), end)
+
+    def line(place: int, part: float) -> list[tuple[float, float]]:
+        """Return the errors at counts from the limit on, with that at the limit itself, between its neighbours."""
+        logs = np.log([[row[0], max(part * row[place], 1e-9)] for row in at])
+        first = float(np.exp(np.interp(np.log(edge), logs[:, 0], logs[:, 1])))
+        points = [(edge, first), *((n, part * (n, e, w)[place]) for n, e, w in at if n > edge)]
+        return [(n, max(y, 1e-9) / n) for n, y in points]
+
+    lines = [
+        Line("root mean square error", line(1, 1.0)),
+        Line("half of a 95 % interval", line(2, 0.5), "var(--second)"),
+    ]
+    least = min(y for one in lines for _, y in one.points) / 2.0
+    most = max(1.0, max(y for one in lines for _, y in one.points))
+    chart = Chart(
+        f"Expected error as a share of the true {what}",
+        Axis(f"true {what} of a key", start, end, log=True),
+        Axis(f"error / {what}", least, most, True, percents(least, most)),
+        lines=lines,
+        shades=[Shade(start, edge, "below the detection limit")] if edge > start else [],
+    )
+    return Markup(chart.html())
+
+
+# --- facts ------------------------------------------------------------------------------------------------------
+
+
+def _kept(sketch: Sketch) -> list[str]:
+    """Describe what contribution bounding kept, as far as the release shows it; a released share belongs here."""
+    plan = sketch.plan
+    if plan.totals is not None:
+        return [f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."]
+    if plan.unit == "record":
+        return ["Everything: the privacy unit is one record, and every record counts."]
+    most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
+    per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
+    records = "" if sketch.sums_values else " records"
+    return [
+        f"One user contributes at most {most:,.10g}{records}{per_key}. Whatever exceeded that is"
+        " missing from all counts here, mostly from popular keys.",
+        "This release does not say how much it was; a release with max_contributions: auto does.",
+    ]
 
 
 # parameters that a release of public keys uses
@@ -280,7 +367,7 @@ def _budget(summary: Summary, history: Sequence[ReleaseRecord]) -> dict[str, Any
         f"Data set {summary.dataset}: ε = {summary.spent_epsilon} of {summary.budget_epsilon} spent,"
         f" {summary.left_epsilon} left."
     )
-    return {"rows": rows, "chart": Markup(chart.svg()), "note": note}
+    return {"rows": rows, "chart": Markup(chart.html()), "note": note}
 
 
 # --- plan -------------------------------------------------------------------------------------------------------
@@ -299,8 +386,8 @@ def make_plan_page(population: Population, found: Sequence[Prediction], best: Pr
         else "errors follow from noise, thresholds and the shape of such data.",
         why=why,
         predicted=list(prediction_lines(best, population)),
-        chart=Markup(_chart(best, found).svg()),
-        bounds=None if (chart := _bounds(best, found)) is None else Markup(chart.svg()),
+        chart=Markup(_chart(best, found).html()),
+        bounds=None if (chart := _bounds(best, found)) is None else Markup(chart.html()),
         counts=COUNTS,
         sets=[total.keys for total in best.totals],
         rows=[{**row, "best": one is best} for row, one in zip(rows_of(found), found, strict=True)],

@@ -1,4 +1,4 @@
-"""Small pictures as inline SVG: axes, lines with bands, bars with whiskers. No script, no style sheet of its own.
+"""Small pictures as inline SVG: axes, lines with bands, shades where nothing is known. No script, no style sheet.
 
 A picture is text that a page embeds; colours come from the page's custom properties, so that a dark page and a printed
 one look right.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
-__all__ = ["Axis", "Band", "Chart", "Line", "as_file", "human"]
+__all__ = ["Axis", "Band", "Chart", "Line", "Shade", "as_file", "human", "percents"]
 
 _WIDTH, _HEIGHT = 640, 300
+# In a page: as wide as its column, on a phone, and beside another one. Text stays legible when they are scaled down.
+_WIDE, _NARROW, _SMALL = (920, 320), (460, 300), (440, 250)
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 46
 # The light colours of a page (templates/base.css) and what its classes mean, for a picture in a file of its own: plain
 # attributes, since many viewers know neither style sheets nor custom properties.
@@ -50,6 +52,17 @@ def human(value: float) -> str:
     return f"{value:.3g}"
 
 
+def percents(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """Return marks of a logarithmic axis of shares, as percent.
+
+    >>> percents(0.004, 1.0)
+    ((0.01, '1 %'), (0.1, '10 %'), (1.0, '100 %'))
+    """
+    powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    every = max(1, math.ceil(len(powers) / 7))
+    return tuple((10.0**power, f"{10.0 ** (power + 2):.10g} %") for power in powers[::-1][::every][::-1])
+
+
 def as_file(title: str, inside: str, width: int = _WIDTH, height: int = _HEIGHT) -> str:
     """Return a picture as a file of its own, which every SVG viewer shows: dark on white, without a style sheet."""
     for name, plain in _PLAIN.items():
@@ -59,12 +72,13 @@ def as_file(title: str, inside: str, width: int = _WIDTH, height: int = _HEIGHT)
 
 @dataclass(frozen=True)
 class Axis:
-    """From `low` to `high`, linear or logarithmic."""
+    """From `low` to `high`, linear or logarithmic; with `marks`, these are its ticks."""
 
     label: str
     low: float
     high: float
     log: bool = False
+    marks: Sequence[tuple[float, str]] = ()
 
     def place(self, value: float) -> float:
         """Return where a value lies on the axis, from 0 to 1; values outside are at the ends."""
@@ -88,13 +102,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """Points joined by a line."""
+    """Points joined by a line, or dots alone."""
 
     name: str
     points: Sequence[tuple[float, float]]
     colour: str = "var(--accent)"
     dots: bool = False
     dashed: bool = False
+    joined: bool = True
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,15 @@ class Band:
 
     points: Sequence[tuple[float, float, float]]
     colour: str = "var(--accent)"
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A part of the horizontal axis of which nothing is known, and a word about it."""
+
+    low: float
+    high: float
+    text: str = ""
 
 
 @dataclass
@@ -116,17 +140,38 @@ class Chart:
     lines: list[Line] = field(default_factory=list)
     #: where the names of the lines begin, as shares of width and height from the lower left
     legend: tuple[float, float] = (0.0, 1.0)
+    shades: list[Shade] = field(default_factory=list)
+    size: tuple[int, int] = (_WIDTH, _HEIGHT)
 
-    def svg(self) -> str:
+    def svg(self, css: str = "chart") -> str:
         """Return the picture as an <svg> element."""
-        size = f"0 0 {_WIDTH} {_HEIGHT}"
+        size = f"0 0 {self.size[0]} {self.size[1]}"
         inside = "".join(self._inside())
         return (
-            f'<svg class="chart" viewBox="{size}" role="img" aria-label="{escape(self.title)}">{inside}</svg>'
+            f'<svg class="{css}" viewBox="{size}" role="img" aria-label="{escape(self.title)}">{inside}</svg>'
         )
 
+    def html(self, small: bool = False) -> str:
+        """Return the picture for a page: one for wide and one for narrow windows, or a small one; names above it."""
+        names, bare = self._names(), replace(self, lines=[replace(line, name="") for line in self.lines])
+        if small:
+            inside = replace(bare, size=_SMALL).svg()
+        else:
+            wide, narrow = (replace(bare, size=size) for size in (_WIDE, _NARROW))
+            inside = wide.svg("chart wide") + narrow.svg("chart narrow")
+        return f"<figure>{names}{inside}</figure>"
+
+    def _names(self) -> str:
+        shown = [
+            f'<span><svg viewBox="0 0 22 8" aria-hidden="true"><path d="M0 4h22" stroke="{line.colour}"'
+            f' stroke-width="3"{_dash(line)}/></svg>{escape(line.name)}</span>'
+            for line in self.lines
+            if line.name
+        ]
+        return f"<figcaption>{' '.join(shown)}</figcaption>" if len(shown) > 1 else ""
+
     def _inside(self) -> list[str]:
-        parts = self._grid()
+        parts = [*self._shades(), *self._grid()]
         for band in self.bands:
             upper = [self._at(x, high) for x, _, high in band.points]
             lower = [self._at(x, low) for x, low, _ in reversed(band.points)]
@@ -138,27 +183,43 @@ class Chart:
 
     def file(self) -> str:
         """Return the picture as a file of its own."""
-        return as_file(self.title, "".join(self._inside()))
+        return as_file(self.title, "".join(self._inside()), *self.size)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        across = _LEFT + self.x.place(x) * (_WIDTH - _LEFT - _RIGHT)
-        return across, _HEIGHT - _BOTTOM - self.y.place(y) * (_HEIGHT - _TOP - _BOTTOM)
+        across = _LEFT + self.x.place(x) * (self.size[0] - _LEFT - _RIGHT)
+        return across, self.size[1] - _BOTTOM - self.y.place(y) * (self.size[1] - _TOP - _BOTTOM)
+
+    def _shades(self) -> list[str]:
+        out = []
+        top, bottom = _TOP, self.size[1] - _BOTTOM
+        for shade in self.shades:
+            (left, _), (right, _) = (self._at(x, self.y.low) for x in (shade.low, shade.high))
+            out.append(
+                f'<rect x="{left:.1f}" y="{top}" width="{right - left:.1f}" height="{bottom - top}"'
+                ' fill="var(--soft)" opacity="0.16"/>'
+            )
+            if right - left > 8 * len(shade.text):
+                middle = (left + right) / 2
+                out.append(
+                    f'<text x="{middle:.1f}" y="{top + 16}" text-anchor="middle">{escape(shade.text)}</text>'
+                )
+        return out
 
     def _grid(self) -> list[str]:
         out = []
-        bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
-        for tick in self.y.ticks():
+        bottom, right = self.size[1] - _BOTTOM, self.size[0] - _RIGHT
+        for tick, told in self.y.marks or [(tick, human(tick)) for tick in self.y.ticks()]:
             y = self._at(self.x.low, tick)[1]
             out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            out.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{human(tick)}</text>')
-        for tick in self.x.ticks():
+            out.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
+        for tick, told in self.x.marks or [(tick, human(tick)) for tick in self.x.ticks()]:
             x = self._at(tick, self.y.low)[0]
             out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" class="axis"/>')
-            out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{human(tick)}</text>')
+            out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{told}</text>')
         middle = (_LEFT + right) / 2
         out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}" class="axis"/>')
         out.append(
-            f'<text x="{middle:.0f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(self.x.label)}</text>'
+            f'<text x="{middle:.0f}" y="{self.size[1] - 8}" text-anchor="middle">{escape(self.x.label)}</text>'
         )
         height = (_TOP + bottom) / 2
         out.append(
@@ -170,8 +231,8 @@ class Chart:
     def _line(self, line: Line) -> list[str]:
         places = [self._at(x, y) for x, y in line.points]
         text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        dash = ' stroke-dasharray="6 4"' if line.dashed else ""
-        out = [f'<polyline points="{text}" fill="none" stroke="{line.colour}" stroke-width="2"{dash}/>']
+        stroke = f'stroke="{line.colour}" stroke-width="2"{_dash(line)}'
+        out = [f'<polyline points="{text}" fill="none" {stroke}/>'] if line.joined else []
         if line.dots:
             out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{line.colour}"/>' for x, y in places]
         return out
@@ -182,11 +243,13 @@ class Chart:
             return []
         out = []
         for row, line in enumerate(named):
-            y = round(_TOP + (1.0 - self.legend[1]) * (_HEIGHT - _TOP - _BOTTOM)) + 10 + 17 * row
-            x = round(_LEFT + self.legend[0] * (_WIDTH - _LEFT - _RIGHT)) + 12
-            dash = ' stroke-dasharray="6 4"' if line.dashed else ""
-            out.append(
-                f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" stroke="{line.colour}" stroke-width="2"{dash}/>'
-            )
+            y = round(_TOP + (1.0 - self.legend[1]) * (self.size[1] - _TOP - _BOTTOM)) + 10 + 17 * row
+            x = round(_LEFT + self.legend[0] * (self.size[0] - _LEFT - _RIGHT)) + 12
+            stroke = f'stroke="{line.colour}" stroke-width="2"{_dash(line)}'
+            out.append(f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" {stroke}/>')
             out.append(f'<text x="{x + 28}" y="{y + 4}">{escape(line.name)}</text>')
         return out
+
+
+def _dash(line: Line) -> str:
+    return ' stroke-dasharray="6 4"' if line.dashed else ""

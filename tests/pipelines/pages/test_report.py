@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,11 @@ from hushgram.errors import OutputError
 from hushgram.ledger import Ledger, Request
 from hushgram.pipelines.commands.report import command
 from hushgram.pipelines.pages.static import make_report
+from hushgram.pipelines.pages.tables import ranked_keys
 from hushgram.processes import Owner
+from tests.pipelines.page_checks import violations
+
+KEY = hg.ReleaseKey(bytes(range(32)))
 
 
 def make(sketch: Path, output: Path, *more: str) -> str:
@@ -32,39 +39,142 @@ def test_the_page_in_a_browser(name: str, sketches: dict[str, Path], looked: Any
     looked.page.goto(f"file://{tmp_path}/report.html")
     assert looked.page.title() == f"urls-{name} · hushgram report"
     assert "differentially private for one user" in looked.page.inner_text("#guarantee")
-    assert looked.page.locator("svg.chart").count() == 2
-    assert looked.contrast() == []
+    assert looked.page.locator("svg.chart:visible").count() == 2
+    assert all(looked.page.locator(f"#{part}").count() == 1 for part in ("others", "distribution", "kept"))
     looked.keep(f"report-{name}")
     assert looked.errors == []
     assert all(url.startswith(("file://", "data:")) for url in looked.requests)
 
 
-def test_keys_are_text_and_can_be_found_with_the_keyboard(
+def test_keys_are_text_and_can_be_found_and_sorted_with_the_keyboard(
     sketches: dict[str, Path], looked: Any, tmp_path: Path
 ) -> None:
     make(sketches["text"], tmp_path / "report.html")
     page = looked.page
     page.goto(f"file://{tmp_path}/report.html")
-    assert "<script>alert" in page.inner_text("#keys tbody tr:first-child td")  # shown, not run
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "find"
+    assert "<script>alert" in page.inner_text("#keys tbody tr:first-child td.key")  # shown, not run
+    page.focus("#keys input")
     page.keyboard.type("/page/2")
     shown = page.locator("#keys tbody tr:visible")
     assert shown.count() >= 1
     assert all("/page/2" in text for text in shown.locator("td.key").all_inner_texts())
-    assert "keys" in page.inner_text("#found")
+    assert "rows" in page.inner_text("#keys [role=status]")
+    page.focus("#keys th[data-field=value] button")
+    for order, rising in (("descending", -1), ("ascending", 1)):
+        page.keyboard.press("Enter")
+        assert page.get_attribute("#keys th[data-field=value]", "aria-sort") == order
+        cells = page.locator("#keys tbody tr:visible td[data-v]:nth-child(3)")
+        values = [float(v) for v in cells.evaluate_all("cells => cells.map(c => c.dataset.v)") if v]
+        assert values == sorted(values, key=lambda v: rising * v)
 
 
-def test_without_javascript_and_on_a_phone(browser: Any, sketches: dict[str, Path], tmp_path: Path) -> None:
+def test_the_downloaded_csv_has_what_is_shown(
+    sketches: dict[str, Path], browser: Any, tmp_path: Path
+) -> None:
+    make(sketches["text"], tmp_path / "report.html")
+    page = browser.new_page()
+    page.goto(f"file://{tmp_path}/report.html")
+    with page.expect_download() as download:
+        page.click("#keys .tools button")
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    found = (
+        hg.Sketch.open(sketches["text"])
+        .heavy()
+        .sort_by([("value", "descending"), ("fingerprint", "ascending")])
+    )
+    assert [row["key"] for row in rows] == found["key"].to_pylist()
+    assert float(rows[0]["value"]) == found["value"][0].as_py()
+    assert [float(row["low"]) for row in rows] == pytest.approx(found["low"].to_pylist())
+    assert float(rows[1]["cumulative_share"]) == pytest.approx(
+        float(rows[0]["share"]) + float(rows[1]["share"])
+    )
+    page.fill("#keys input", "<script>")
+    with page.expect_download() as download:
+        page.click("#keys .tools button")
+    assert len(Path(download.value.path()).read_text().splitlines()) == 2
+    page.close()
+
+
+def test_without_javascript(browser: Any, sketches: dict[str, Path], tmp_path: Path) -> None:
     make(sketches["text"], tmp_path / "report.html")
     context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
     page = context.new_page()
     page.goto(f"file://{tmp_path}/report.html")
     assert page.locator("#keys tbody tr:visible").count() > 5
-    assert not page.locator("#find").is_visible()
-    width = page.locator("body").bounding_box()["width"]
-    assert width <= 390  # nothing sticks out
+    assert not page.locator("#keys input, #keys button").first.is_visible()
     context.close()
+
+
+LONG = "https://example.org/a/long/path/that/does/not/fit/into/a/cell/of/a/table/at/all/index.html?page="
+
+
+@pytest.fixture(scope="module")
+def composite(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Keys of two columns, some long, some formulas; a pure and a text release; a file of their names."""
+    home = tmp_path_factory.mktemp("composite")
+    rng = np.random.default_rng(1)
+    pages = np.minimum(rng.zipf(1.5, 20_000), 400)
+    parts = [
+        ("FR" if page % 2 else "=CH", f"{LONG}{page}" if page % 3 == 1 else f"/{page}") for page in pages
+    ]
+    keys = [json.dumps(part, separators=(",", ":")) for part in parts]
+    users = [f"u{i}" for i in range(len(keys))]
+    for name, delta in (("pure", "0"), ("text", "1e-6")):
+        params = hg.ReleaseParams(epsilon="2", delta=delta, max_contributions=2)
+        hg.release(users, keys, params, home / name, release_key=KEY)
+    names = [f"{key}\tTitle {i}" if i % 2 == 0 else key for i, key in enumerate(dict.fromkeys(keys))]
+    (home / "names.txt").write_text("\n".join(names[:60]) + "\n")
+    return {"pure": home / "pure", "text": home / "text", "names": home / "names.txt"}
+
+
+@pytest.mark.parametrize("name", ["pure", "text"])
+def test_names_titles_columns_and_long_keys(
+    name: str, composite: dict[str, Path], browser: Any, tmp_path: Path
+) -> None:
+    make(composite[name], tmp_path / "report.html", "--keys-file", str(composite["names"]))
+    assert violations(browser, f"file://{tmp_path}/report.html") == []
+    page = browser.new_page()
+    page.goto(f"file://{tmp_path}/report.html")
+    heads = [text.strip() for text in page.locator("#keys thead th").all_inner_texts()]
+    assert heads[:5] == ["rank", "column 1", "column 2", "title", "estimate"]
+    first = page.locator("#keys tbody tr").first
+    assert first.locator("td").nth(1).inner_text() == "FR"
+    assert re.fullmatch(r"Title \d+", first.locator("td.title").inner_text())
+    long = first.locator(".long")
+    assert long.text_content() == f"{LONG}1"
+    assert long.bounding_box()["height"] < 40
+    long.focus()
+    assert long.bounding_box()["height"] > 40  # on several lines, all of it
+    assert "unresolved" in page.inner_text("#asked tbody")
+    with page.expect_download() as download:
+        page.click("#keys .tools button")
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    assert rows[0]["column_2"] == f"{LONG}1"
+    assert {row["column_1"] for row in rows if not re.fullmatch("[0-9a-f]{16}", row["column_1"])} == {
+        "FR",
+        "'=CH",
+    }
+    page.close()
+
+
+def test_fingerprints_without_names_are_shown(composite: dict[str, Path], tmp_path: Path) -> None:
+    text = make(composite["pure"], tmp_path / "report.html")
+    assert "name them with --keys-file" in text
+    assert re.search(r"<code>[0-9a-f]{16}</code>", text)
+
+
+def test_ranks_and_shares_are_no_finer_than_the_noise(composite: dict[str, Path]) -> None:
+    table, listed, whole = ranked_keys(hg.Sketch.open(composite["text"]), None)
+    assert whole is not None
+    assert whole.text == "the total after bounding"
+    low, high = listed["low"].to_numpy(), listed["high"].to_numpy()
+    for i, row in enumerate(table.rows):
+        least, _, most = str(row[0].html).partition("–")
+        assert int(least) == 1 + (low > high[i]).sum()
+        assert int(most or least) == (high >= low[i]).sum()
+        value = listed["value"][i].as_py()
+        assert (row[3].html == "unresolved") == (high[i] - max(low[i], 0) > value)
+        assert (row[6].html == "–") is (row[3].html == "unresolved")
 
 
 def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
@@ -102,17 +212,16 @@ def test_a_page_is_not_replaced_unless_asked(sketches: dict[str, Path], tmp_path
 
 def test_intervals_hold_for_all_listed_keys_at_once(sketches: dict[str, Path], tmp_path: Path) -> None:
     text = make(sketches["text"], tmp_path / "report.html")
-    assert "intervals that hold for all heavy keys at once with probability 95%" in text
+    assert "Intervals hold for all" in text
     found = hg.Sketch.open(sketches["text"]).heavy().sort_by([("value", "descending")])
     alone = hg.Sketch.open(sketches["text"]).estimate(found["key"].to_pylist())
     widest = found["high"].to_numpy()[0]
     assert widest > alone["high"].to_numpy()[0]
-    assert f'<td class="n">{widest:,.0f}</td>' in text
+    assert f'data-v="{widest:.10g}" data-l="to">{widest:,.0f}</td>' in text
 
 
 NOISY = [f"u{i % 300}" for i in range(3_000)]
 PAGES = [f"/{i % 7}" for i in range(3_000)]
-KEY = hg.ReleaseKey(bytes(range(32)))
 
 
 def report_text(sketch: hg.Sketch) -> str:
@@ -126,8 +235,9 @@ def test_a_report_of_public_keys_has_the_errors_of_its_noise() -> None:
     sketch = hg.release_public(NOISY, PAGES, ["/1", "/2", "/99"], params, release_key=KEY)
     text = report_text(sketch)
     law = sketch.plan.noise.law(float(sketch.plan.scale))
-    for count in (1, 10_000):
-        assert f" {count:,} ± {law.variance**0.5:,.1f} {2 * law.interval(0.95):,.0f} " in text
+    error, width = law.variance**0.5, 2 * law.interval(0.95)
+    assert f" 1 unresolved 0 to {1 + width:,.0f} " in text
+    assert f" 10,000 ± {error / 100:.2g} % ± {width / 200:.2g} % " in text
     for word in ("0 records", "bits per key", "alpha", "synthetic"):
         assert word not in text
 
@@ -152,19 +262,15 @@ def test_no_number_is_shown_below_its_noise_and_each_has_one_interval() -> None:
     assert f"{keys} different keys" in text
     assert keys in sketch.sizes_in_words()
     assert "(fewer than" in sketch.detection_limit().sentence()
-    assert re.search(r"95%\), fewer than [\d,]+ keys", text)
+    assert re.search(r"other keys fewer than [\d,]+ ", text)
     assert not re.search(r"\b0 ±", text)
 
 
-def test_the_line_of_the_count_itself_is_straight() -> None:
-    """Both axes are logarithmic: the line rises one decade for each decade, and ends where the chart does."""
+def test_no_line_is_drawn_below_the_detection_limit() -> None:
     sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7), release_key=KEY)
     page = make_report(sketch)
-    chart = page[page.index("Expected error at a true count") :]
-    x1, y1, x2, y2 = map(
-        float, re.search(r'points="([\d.]+),([\d.]+) ([\d.]+),([\d.]+)"[^>]*dasharray', chart).groups()
-    )
-    ticks = {int(n): float(at) for at, n in re.findall(r'<text x="([\d.]+)" y="273[^>]*>(\d+)<', chart)}
-    rows = {int(n): float(at) for at, n in re.findall(r'y="([\d.]+)" text-anchor="end">(\d+)<', chart)}
-    across, up = ticks[100] - ticks[10], rows[10] - rows[100]
-    assert (y1 - y2) / up == pytest.approx((x2 - x1) / across, rel=0.01)
+    chart = page[page.index('aria-label="Expected error as a share') :].partition("</svg>")[0]
+    left, wide = map(float, re.search(r'<rect x="([\d.]+)" y="14" width="([\d.]+)"', chart).groups())
+    assert "below the detection limit" in chart
+    lines = re.findall(r'<polyline points="([\d.]+),', chart)
+    assert [float(start) for start in lines] == pytest.approx([left + wide] * 2, abs=0.11)
