@@ -68,6 +68,12 @@ class Owner:
         started = rest.partition("-")[0]
         return realm == _hash(_realm()) and pid.isdigit() and _start_of(int(pid)) not in (started, "?")
 
+    @staticmethod
+    def is_live_mark(mark: str) -> bool:
+        """Return True only where it is certain that the run which made this mark goes on."""
+        realm, pid, started = [*mark.split("-", 3), "", ""][:3]
+        return realm == _hash(_realm()) and pid.isdigit() and _start_of(int(pid)) == started
+
     def is_dead(self) -> bool:
         """Return True only where it is certain that this process has ended."""
         return self.realm == _realm() and _start_of(self.pid) not in (self.started, "?")

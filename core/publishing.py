@@ -111,7 +111,12 @@ def publish(source: str | Path, target: str | Path) -> None:
             for each in source.rglob("*"):
                 _sync(each)
         _sync(source)
-        rename_new(source, target)
+        try:
+            rename_new(source, target)
+        except OSError:
+            if source.is_dir():
+                source.chmod(0o700)  # what is not published stays private
+            raise
         _sync(target.parent)
 
 
@@ -139,7 +144,7 @@ def digest_files(files: Mapping[str, Callable[[], IO[bytes]]]) -> str:
     return state.hexdigest()
 
 
-def put_file(path: str | Path, content: bytes | None, *, private: bool = False) -> None:
+def put_file(path: str | Path, content: bytes | None) -> None:
     """Write a file that readers see complete: an earlier one, or this one, on disk. Problems are an OSError.
 
     The draft next to it has a random name and is never a file or a link that existed before.
@@ -147,7 +152,6 @@ def put_file(path: str | Path, content: bytes | None, *, private: bool = False) 
     Args:
         path: the file to write or replace.
         content: its bytes; None only tries, and leaves no trace.
-        private: make the file readable by its owner only. If the operator widens that, the next one keeps it.
     """
     path = Path(path)
     if path.is_dir():
@@ -155,11 +159,9 @@ def put_file(path: str | Path, content: bytes | None, *, private: bool = False) 
     if not os.path.lexists(path.parent):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     draft = path.with_name(f".{os_entropy().take(16).tobytes().hex()}.part")
-    handle = os.open(draft, _NEW_FILE, 0o600 if private else 0o666)
+    handle = os.open(draft, _NEW_FILE, 0o666)
     try:
         with open(handle, "wb") as file:
-            if private and os.path.lexists(path) and stat.S_ISREG(mode := os.lstat(path).st_mode):
-                os.fchmod(handle, mode & 0o777)
             file.write(content or b"")
             file.flush()
             os.fsync(handle)

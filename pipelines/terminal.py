@@ -361,10 +361,10 @@ def write_output(content: str | bytes, output: str | None) -> None:
     replace_file("--output", output, content.encode() if isinstance(content, str) else content)
 
 
-def replace_file(option: str, path: str | Path, content: bytes | None, *, private: bool = False) -> None:
+def replace_file(option: str, path: str | Path, content: bytes | None) -> None:
     """Write the file that an option names; without content, only check that it can be written."""
     try:
-        put_file(path, content, private=private)
+        put_file(path, content)
     except OSError as problem:
         raise OutputError(f"{option} {path} cannot be written: {problem.strerror}") from None
 

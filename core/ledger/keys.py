@@ -1,7 +1,8 @@
 """Keys of the ledger: release keys at rest, and MACs of rows.
 
 The wrapping key is 32 bytes of the operator's: 64 hexadecimal digits in HUSHGRAM_WRAP_KEY, or the file that
-HUSHGRAM_KEY_FILE names (hexadecimal or raw). With it
+HUSHGRAM_KEY_FILE names (hexadecimal or raw), or what the command in HUSHGRAM_KEY_COMMAND prints: a key that a key
+management service (KMS, Vault) holds or unwraps. The command runs once per process. With the key
 
 - release keys are stored encrypted by AES-256-GCM, so that a stolen ledger, journal or disk image does not reveal the
   noise of a release in progress. The context (data set, release id, attempt) is authenticated: a wrapped key does not
@@ -14,10 +15,13 @@ someone who recomputes them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import json
 import os
+import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -35,6 +39,7 @@ PEPPER = "fingerprints of inputs"
 """The context of the secret under which inputs are fingerprinted."""
 
 _NONCE_BYTES, _SECRET_BYTES = 12, 32
+_COMMAND_SECONDS = 60.0
 _of_dataset = itemgetter("name", "epsilon", "delta", "composition", "created")
 _fixed = itemgetter(
     "dataset", "name", "attempt", "job", "parameters", "inputs", "reserved", "users", "resumable"
@@ -113,7 +118,8 @@ def unwrap(text: str, context: str) -> bytes:
         )
     if kind == "aesgcm" and wrapping is None:
         raise LedgerError(
-            f"{context}: its key is wrapped; set HUSHGRAM_KEY_FILE or HUSHGRAM_WRAP_KEY to the key used then"
+            f"{context}: its key is wrapped; set HUSHGRAM_KEY_FILE or HUSHGRAM_WRAP_KEY (or HUSHGRAM_KEY_COMMAND) to "
+            "the key used then"
         )
     try:
         if wrapping is None:
@@ -131,16 +137,23 @@ def unwrap(text: str, context: str) -> bytes:
     return secret
 
 
+_VARIABLES = ("HUSHGRAM_WRAP_KEY", "HUSHGRAM_KEY_FILE", "HUSHGRAM_KEY_COMMAND")
+
+
 def _wrapping_key() -> bytes | None:
     """Return the operator's 32 bytes, or None if no wrapping key is set."""
-    text, path = os.environ.get("HUSHGRAM_WRAP_KEY"), os.environ.get("HUSHGRAM_KEY_FILE")
-    if not text and not path:
+    name = next((name for name in _VARIABLES if os.environ.get(name)), None)
+    if name is None:
         return None
-    source = "HUSHGRAM_WRAP_KEY" if text else f"HUSHGRAM_KEY_FILE {path}"
-    try:
-        content = text.strip().encode() if text else Path(str(path)).read_bytes()
-    except OSError as problem:
-        raise LedgerError(f"{source} cannot be read: {problem.strerror}") from None
+    value = os.environ[name]
+    source = name if name == "HUSHGRAM_WRAP_KEY" else f"{name} {value}"
+    if name == "HUSHGRAM_KEY_COMMAND":
+        content = _printed_by(value)
+    else:
+        try:
+            content = value.strip().encode() if name == "HUSHGRAM_WRAP_KEY" else Path(value).read_bytes()
+        except OSError as problem:
+            raise LedgerError(f"{source} cannot be read: {problem.strerror}") from None
     if len(content) == _SECRET_BYTES:
         return content
     try:
@@ -150,3 +163,21 @@ def _wrapping_key() -> bytes | None:
     if len(key) != _SECRET_BYTES:
         raise LedgerError(f"{source} must contain 32 bytes or 64 hexadecimal digits (openssl rand -hex 32)")
     return key
+
+
+@functools.cache
+def _printed_by(command: str) -> bytes:
+    """Return what a command prints, without a shell; what it says when it fails is shown, what it prints never."""
+    try:
+        parts = shlex.split(command)
+        done = subprocess.run(parts, capture_output=True, stdin=subprocess.DEVNULL, timeout=_COMMAND_SECONDS)
+    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as problem:
+        reason = getattr(problem, "strerror", None) or type(problem).__name__
+        raise LedgerError(f"HUSHGRAM_KEY_COMMAND {command} cannot be run: {reason}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise LedgerError(
+            f"HUSHGRAM_KEY_COMMAND {command} failed with exit code {done.returncode}"
+            + (f": {said[-1][:200]}" if said else "")
+        )
+    return done.stdout

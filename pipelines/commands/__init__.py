@@ -12,6 +12,7 @@ __all__ = ["COMMANDS", "EXAMPLES", "JOBS_WITH_MODULE"]
 #: command → its line in `hushgram --help`
 COMMANDS = {
     "init": "Write a config for your files: four questions.",
+    "check": "Check configs: a dry run, or offline.",
     "query": "Estimate the counts of keys in a sketch.",
     "total": "Estimate the sum over many keys of a sketch.",
     "heavy": "List the heavy keys of a sketch.",
@@ -23,6 +24,7 @@ COMMANDS = {
     "explore": "Query sketches in a browser, on this machine.",
     "verify": "Check the digests of all files of a sketch.",
     "ledger": "Manage the privacy budget across releases.",
+    "clean": "List or remove hidden folders that killed runs left.",
     "calculate": "Calculate a bound, with its formula, theorem and exact value.",
     "plan": "Choose parameters before reading any data.",
     "example": "Generate synthetic data for the ready-made configs.",
@@ -49,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bounds": ("configs/urls.yaml --epsilon 0.05", "configs/urls.yaml --epsilon 0.1 --format json"),
     "metrics": ("configs/traffic.yaml --date yesterday --check", "configs/traffic.yaml --date yesterday"),
     "init": ("data/pageviews/*.parquet", "access.log --yes --user ip --key path --every day --no-names"),
+    "check": ("configs/urls.yaml configs/top.yaml --offline", "--schema release"),
     "query": (
         "out/urls.sketch https://example.org/news/0 https://example.org/sport/1",
         "out/urls.sketch --keys-file pages.txt --format csv -o counts.csv",
@@ -76,6 +79,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ledger backup": ("/backup/ledger.db",),
     "ledger recover": ("pageviews",),
     "ledger add-key": ("--ledger sqlite:///ledger.db",),
+    "clean": ("out", "out s3://sketches/urls --older-than 30 --remove"),
     "calculate above-threshold": ("--queries 1000 --epsilon 1",),
     "calculate advanced-composition": ("--epsilon 0.1 --steps 100 --delta 1e-6",),
     "calculate laplace-error": ("--queries 100 --epsilon 0.5 --records 100000",),

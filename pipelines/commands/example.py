@@ -82,8 +82,9 @@ def command(name: str, rows: int, with_config: bool, style: str, output: str | N
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     target = Path(path.format(yesterday))
     config = Path("configs", f"{name}.yaml")
-    content = (importlib.resources.files("hushgram.configs") / config.name).read_bytes()
-    if with_config and config.exists() and config.read_bytes() != content:
+    shipped = (importlib.resources.files("hushgram.configs") / config.name).read_bytes()
+    content = shipped.partition(b"\n")[2]  # without the line for editors, which names a schema beside it
+    if with_config and config.exists() and config.read_bytes() not in (content, shipped):
         raise OutputError(f"{config} already exists with other content; remove it or leave --config out")
     lines: list[str] = []
     with output_errors("data"):

@@ -33,6 +33,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     create_model,
     field_validator,
     model_validator,
@@ -90,8 +91,8 @@ def _name(value: Any) -> str:
     return text
 
 
-Exact = Annotated[Fraction, BeforeValidator(_exact)]
-Name = Annotated[str, BeforeValidator(_name)]
+Exact = Annotated[Fraction, BeforeValidator(_exact), WithJsonSchema({"type": ["number", "string"]})]
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": ["string", "integer"]})]
 # For fields of tuples: YAML has lists.
 AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from hushgram.accounting import Event
 from hushgram.errors import InputError
@@ -27,8 +27,15 @@ __all__ = ["JOB", "ClipConfig", "ClipInput", "ClipJob", "ClipPrivacy", "ClipSpli
 VERSION = 1
 
 
+def _with_column(schema: dict[str, Any]) -> None:
+    schema["properties"]["column"] = schema["properties"]["key"]
+    schema["required"].remove("key")
+
+
 class ClipInput(InputConfig):
     """Which records to read; ``column`` is another name for the key here."""
+
+    model_config = ConfigDict(json_schema_extra=_with_column)
 
     @model_validator(mode="before")
     @classmethod

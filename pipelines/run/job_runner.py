@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from hushgram.pipelines.run.engine_jobs import EngineJob
 
 __all__ = [
-    "KEY_FILE", "JobResult", "check_job", "import_beam", "key_from_environment", "load_job", "open_job_budget",
-    "run_built", "run_job", "run_stages",
+    "KEY_FILE", "JobResult", "check_job", "import_beam", "job_lines", "key_from_environment", "load_job",
+    "open_job_budget", "run_built", "run_job", "run_stages",
 ]  # fmt: skip
 
 # Released rows that the terminal shows.
@@ -128,7 +128,7 @@ def check_job(
             job.open_inputs()
             job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
             exact = job.exact_lines(job.measure(options))
-            lines = [*_job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
+            lines = [*job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
         print_lines(lines, style, output)
     if style == "table":
         print_line("ok: nothing was run and no budget was spent")
@@ -143,12 +143,13 @@ def run_job(
     output: str | None = None,
     log: str = "text",
     metrics: str | None = None,
+    notify: str | None = None,
 ) -> bool:
     """Reserve the budget, run the job, publish and report; return False if it had been released before."""
     from hushgram.pipelines.run.beam_runners import is_local, pipeline_options
 
     config = job.config
-    job_log = JobLog(job.kind, log, metrics, dataset=config.dataset, release=job.name)
+    job_log = JobLog(job.kind, log, metrics, notify, dataset=config.dataset, release=job.name)
     with job_log, temporary_files_of_a_run():
         check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
@@ -328,7 +329,8 @@ def open_job_budget(job: Job[Any], *, engine: bool = False) -> Run:
     )
 
 
-def _job_lines(job: Job[Any]) -> Iterator[Line]:
+def job_lines(job: Job[Any]) -> Iterator[Line]:
+    """Yield (name, text) of what follows from the config alone: name, guarantee, shares of the budget, output."""
     guarantee = job.guarantee()
     yield job.kind.replace("-", " "), job.name
     yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"

@@ -1,8 +1,8 @@
-"""Logs and metrics of scheduled jobs: lines on standard error, and a metrics file for Prometheus.
+"""Logs, metrics and notifications of scheduled jobs: lines on standard error, a file for Prometheus, a command.
 
     @click.command()
     @log_options
-    def command(..., log: str, metrics: str | None) -> None:
+    def command(..., log: str, metrics: str | None, notify: str | None) -> None:
         with JobLog("release", log, metrics, dataset="pageviews", release="urls-2026-11-15") as job_log:
             job_log.write("started", "reading 3 files", files=3)
             ...
@@ -16,12 +16,17 @@ text form shows nothing.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
+import os
+import re
+import shlex
 import signal
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -55,9 +60,19 @@ _METRICS = {
 }
 
 
+_SERIES = re.compile(
+    rf'hushgram_(?P<name>{"|".join(_METRICS)})\{{(?P<labels>job="[^\n]*")\}} (?P<value>[-+.\deE]+)'
+)
+_NOTIFY_SECONDS = 60.0
+
+
 def log_options(command: C) -> C:
-    """Add ``--log`` and ``--metrics`` to a job's command, passed as `log` and `metrics`."""
+    """Add ``--log``, ``--metrics`` and ``--notify`` to a job's command, passed under these names."""
     for add in (
+        click.option(
+            "--notify", metavar="COMMAND", envvar="HUSHGRAM_NOTIFY",
+            help="Run COMMAND after the run, with its outcome as JSON on standard input.",
+        ),
         click.option(
             "--metrics", metavar="FILE", envvar="HUSHGRAM_METRICS",
             help="Write Prometheus metrics of this run to FILE (name it *.prom for the node exporter).",
@@ -95,11 +110,12 @@ class JobLog:
         job: str,
         mode: str = "text",
         metrics: str | Path | None = None,
+        notify: str | None = None,
         *,
         dataset: str | None = None,
         release: str | None = None,
     ) -> None:
-        self.is_json, self._metrics = mode == "json", metrics
+        self.is_json, self._metrics, self._notify = mode == "json", metrics, notify
         self._names = {"job": job, "dataset": dataset, "release": release}
         self._started = time.monotonic()
         self._values: dict[str, float] = {}
@@ -121,6 +137,7 @@ class JobLog:
         try:
             try:
                 self._write_metrics(code, seconds)
+                self._run_notify(code, error)
             except OutputError as problem:  # does not change how the run ended
                 self.write("warning", f"warning: {problem}", level="warning")
             if self.is_json and error is None and self._finished is not None:
@@ -161,6 +178,30 @@ class JobLog:
             if summary.more is not None:
                 self._values["budget_releases_left"] = summary.more
 
+    def _run_notify(self, code: int, error: BaseException | None) -> None:
+        """Tell the operator's command how the run ended. Messages are left out: they may hold exact numbers."""
+        if not self._notify or (error is None and self._finished is None):
+            return
+        names = {name: value for name, value in self._names.items() if value is not None}
+        outcome = {"event": "error", "error": type(error).__name__} if error else {"event": "finished"}
+        fields = {
+            "time": _timestamp(time.time()),
+            **outcome,
+            **names,
+            "exit_code": code,
+            **(self._finished or {}),
+        }
+        try:
+            parts, line = shlex.split(self._notify), json_text(fields) + "\n"
+            done = subprocess.run(
+                parts, input=line.encode(), timeout=_NOTIFY_SECONDS, stdout=subprocess.DEVNULL, check=False
+            )
+            problem = f"exit code {done.returncode}" if done.returncode else None
+        except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as failure:
+            problem = getattr(failure, "strerror", None) or type(failure).__name__
+        if problem is not None:
+            raise OutputError(f"--notify {self._notify} failed: {problem}")
+
     def _write_metrics(self, code: int, seconds: float) -> None:
         if self._metrics is None:
             return
@@ -173,18 +214,21 @@ class JobLog:
             "last_run_duration_seconds": seconds,
             **self._values,
         }
+        # A run that never succeeded has the time 0, so that an alert on the age of the last success fires.
         success = "last_success_timestamp_seconds"
-        last = now if code == 0 else _previous(path, f"hushgram_{success}{{{labels}}}")
-        if last is not None:
-            values[success] = last
-        lines = [
-            f"# HELP hushgram_{name} {meaning}\n# TYPE hushgram_{name} gauge\n"
-            f"hushgram_{name}{{{labels}}} {values[name]}\n"
-            for name, meaning in _METRICS.items()
-            if name in values
-        ]
-        # Only its owner can read the file, unless an operator has changed the mode of an earlier one.
-        replace_file("--metrics", path, "".join(lines).encode(), private=True)
+        with _locked(path):
+            before = _series(path)
+            old = before.get(success, {}).get(labels, "0")
+            values[success] = now if code == 0 else float(old)
+            for name, value in values.items():
+                before.setdefault(name, {})[labels] = str(value)
+            lines = [
+                f"# HELP hushgram_{name} {meaning}\n# TYPE hushgram_{name} gauge\n"
+                + "".join(f"hushgram_{name}{{{each}}} {value}\n" for each, value in before[name].items())
+                for name, meaning in _METRICS.items()
+                if name in before
+            ]
+            replace_file("--metrics", path, "".join(lines).encode())
 
 
 def _exit_code(error: BaseException | None) -> int:
@@ -207,16 +251,31 @@ def _label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _previous(path: Path, series: str) -> float | None:
-    """Return the value of a series in the previous file, so that a failure keeps the time of the last success."""
+def _series(path: Path) -> dict[str, dict[str, str]]:
+    """Return the series of an earlier file, name → labels → value: jobs that share a file keep one another's."""
+    found: dict[str, dict[str, str]] = {}
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text().splitlines():
-            if line.startswith(f"{series} "):
-                return float(line.rpartition(" ")[2])
-    return None
+            if match := _SERIES.fullmatch(line):
+                found.setdefault(match["name"], {})[match["labels"]] = match["value"]
+    return found
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one job at a time change a file: hold a lock on its directory."""
+    try:
+        handle = os.open(path.parent, os.O_RDONLY)
+    except OSError as problem:
+        raise OutputError(f"--metrics {path} cannot be written: {problem.strerror}") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def check_writable(option: str, path: str | Path | None) -> None:
     """Refuse, before anything runs, a file that could not be written at the end."""
     if path is not None:
-        replace_file(option, path, None, private=True)
+        replace_file(option, path, None)

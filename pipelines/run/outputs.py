@@ -16,7 +16,9 @@ import functools
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +36,9 @@ from hushgram.publishing import (
     work_name,
 )
 
-__all__ = ["LocalOutput", "Output", "Shape", "StoreOutput", "digest_of", "output_at"]
+__all__ = [
+    "LocalOutput", "Output", "Shape", "StoreOutput", "WorkFolder", "digest_of", "label_of", "output_at", "work_folders",
+]  # fmt: skip
 
 Shape: TypeAlias = Literal["directory", "file"]
 
@@ -42,9 +46,14 @@ _LAST = "manifest.json"
 _CHUNK = 1 << 20
 
 
+def label_of(text: str) -> str:
+    """Return the part of a hidden name that stands for a data set and a release."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def output_at(target: str, label: str, shape: Shape) -> Output:
     """Return the output at a path or URL; `label` names data set and release."""
-    label = hashlib.sha256(label.encode()).hexdigest()[:16]
+    label = label_of(label)
     if "://" in target and not target.startswith("file://"):
         return StoreOutput(target.rstrip("/"), label, shape)
     return LocalOutput(Path(target.removeprefix("file://")), label, shape)
@@ -183,6 +192,53 @@ class StoreOutput:
 
 
 Output: TypeAlias = LocalOutput | StoreOutput
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """A hidden folder that a run has written to: its label and mark (see the module), size and last change."""
+
+    path: str
+    files: tuple[str, ...]
+    label: str
+    mark: str
+    bytes: int
+    changed: float
+
+    def remove(self) -> None:
+        """Remove it."""
+        if "://" not in self.path:
+            shutil.rmtree(self.path, ignore_errors=True)
+        elif self.files:
+            with _store_errors(self.path):
+                _systems().delete(list(self.files))
+
+
+def work_folders(folder: str) -> list[WorkFolder]:
+    """Return the hidden folders of runs in a folder, by name."""
+    found: dict[str, list[tuple[str, int, float]]] = {}
+    top = folder.rstrip("/")
+    if "://" in top:
+        with _store_errors(top):
+            for file in _systems().match([f"{top}/.*.hushgram-*/*"])[0].metadata_list:
+                name = file.path.removeprefix(f"{top}/").partition("/")[0]
+                found.setdefault(name, []).append(
+                    (file.path, file.size_in_bytes, file.last_updated_in_seconds or 0)
+                )
+    else:
+        for path in sorted(Path(folder).glob(".*.hushgram-*")):
+            if path.is_dir() and not path.is_symlink():
+                stats = [(str(each), each.lstat()) for each in (path, *path.rglob("*"))]
+                found[path.name] = [
+                    (name, 0 if stat.S_ISDIR(one.st_mode) else one.st_size, one.st_mtime)
+                    for name, one in stats
+                ]
+    folders = []
+    for name, files in sorted(found.items()):
+        label, _, mark = name.rpartition(".hushgram-")[2].rpartition(".")
+        paths, sizes, times = zip(*files, strict=True)
+        folders.append(WorkFolder(f"{top}/{name}", paths, label, mark, sum(sizes), max(times)))
+    return folders
 
 
 def digest_of(path: str) -> str:

@@ -90,9 +90,8 @@ def test_a_file_is_seen_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("private", [False, True])
 def test_a_draft_is_never_somebody_elses_file_or_link(
-    private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names that could be known in advance are not used; one that was guessed all the same is refused."""
     victim, folder = tmp_path / "victim", tmp_path / "shared"
@@ -100,15 +99,15 @@ def test_a_draft_is_never_somebody_elses_file_or_link(
     folder.mkdir()
     for known in (f"a.{os.getpid()}.part", f".a.{os.getpid()}"):  # what drafts were called before
         (folder / known).symlink_to(victim)
-    put_file(folder / "a", b"new", private=private)
+    put_file(folder / "a", b"new")
     assert (folder / "a").read_bytes() == b"new"
     assert not (folder / "a").is_symlink()
-    assert mode(folder / "a") == (0o600 if private else 0o666 & ~publishing._umask())
+    assert mode(folder / "a") == 0o666 & ~publishing._umask()
 
     drafts = []
     monkeypatch.setattr(os, "replace", lambda draft, _: drafts.append(Path(draft).name))
-    put_file(folder / "a", b"1", private=private)
-    put_file(folder / "a", b"2", private=private)
+    put_file(folder / "a", b"1")
+    put_file(folder / "a", b"2")
     assert len(set(drafts)) == 2
     monkeypatch.undo()
 
@@ -118,7 +117,7 @@ def test_a_draft_is_never_somebody_elses_file_or_link(
         guessed.unlink(missing_ok=True)
         plant()
         with pytest.raises(FileExistsError):
-            put_file(folder / "a", b"never", private=private)
+            put_file(folder / "a", b"never")
         assert os.path.lexists(guessed)
     assert guessed.read_bytes() == b"theirs"
     assert victim.read_bytes() == b"precious"
@@ -130,13 +129,19 @@ def test_a_link_in_place_of_the_file_is_replaced_and_lends_no_permissions(tmp_pa
     victim.write_bytes(b"precious")
     victim.chmod(0o666)
     (tmp_path / "m.prom").symlink_to(victim)
-    put_file(tmp_path / "m.prom", b"new", private=True)
+    put_file(tmp_path / "m.prom", b"new")
     assert victim.read_bytes() == b"precious"
     assert not (tmp_path / "m.prom").is_symlink()
-    assert mode(tmp_path / "m.prom") == 0o600
-    (tmp_path / "m.prom").chmod(0o640)
-    put_file(tmp_path / "m.prom", b"newer", private=True)
-    assert mode(tmp_path / "m.prom") == 0o640  # as the operator set it
+    assert mode(tmp_path / "m.prom") == 0o666 & ~publishing._umask()
+
+
+def test_what_is_refused_stays_private(tmp_path: Path) -> None:
+    work = make_private(tmp_path / "work")
+    (work / "manifest.json").write_text("{}")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputError, match="exists already"):
+        publish(work, tmp_path / "out")
+    assert mode(work) == 0o700
 
 
 def test_each_trouble_has_its_words(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def _plain_lines(text: str) -> list[str]:
         except ValueError:
             lines.append(line)
             continue
-        for name in ("time", "private", "seconds", "duration"):  # `private` is the operator's, and says so
+        # `private` is the operator's, and says so; `digest` is that of the release, which differs
+        for name in ("time", "private", "seconds", "duration", "digest"):
             fields.pop(name, None)
         lines.append(re.sub(r"in [\d.]+ s\b", "in T", json.dumps(fields, sort_keys=True)))
     return lines

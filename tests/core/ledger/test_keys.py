@@ -88,3 +88,43 @@ def test_owner_knows_the_living_and_the_dead() -> None:
     assert not replace(gone, realm="another machine").is_dead()  # nothing is known about that one
     assert replace(me, started="1").is_dead()  # the id was used again by this process
     assert not Owner.is_dead_mark("something else")
+
+
+def test_a_wrapping_key_from_a_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HUSHGRAM_WRAP_KEY", "HUSHGRAM_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    key, runs = "ab" * 32, tmp_path / "runs"
+    program = tmp_path / "kms"
+    program.write_text(f"#!/bin/sh\necho x >> {runs}\nprintf '%s\\n' {key}\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("HUSHGRAM_KEY_COMMAND", f"{program} decrypt --key 'my key'")
+    text = wrap(bytes(32), "a context")
+    assert text.startswith("aesgcm:")
+    assert unwrap(text, "a context") == bytes(32)
+    assert runs.read_text() == "x\n"  # once per process
+    monkeypatch.delenv("HUSHGRAM_KEY_COMMAND")
+    monkeypatch.setenv("HUSHGRAM_WRAP_KEY", key)
+    assert unwrap(text, "a context") == bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo secret; echo 'access denied' >&2; exit 3", "failed with exit code 3: access denied"),
+        ("echo secret", "must contain 32 bytes or 64 hexadecimal digits"),
+        (None, "cannot be run: No such file or directory"),
+    ],
+)
+def test_a_command_that_gives_no_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str | None, said: str
+) -> None:
+    for name in ("HUSHGRAM_WRAP_KEY", "HUSHGRAM_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    program = tmp_path / "kms"
+    if script is not None:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o700)
+    monkeypatch.setenv("HUSHGRAM_KEY_COMMAND", str(program))
+    with pytest.raises(LedgerError, match=said) as refused:
+        wrap(bytes(32), "a context")
+    assert "secret" not in str(refused.value)
