@@ -120,7 +120,7 @@ def test_every_dependency_is_required_or_in_an_extra() -> None:
     extras = project["optional-dependencies"]
     assert {re.split(r"[\[>]", name)[0] for name in project["dependencies"]} == BASE
     assert set(errors.EXTRAS.values()) <= set(extras)
-    assert set(extras) == {"ledger", "beam", "gcp", "aws", "postgres", "pages", "plot", "dev"}
+    assert set(extras) == {"ledger", "beam", "gcp", "aws", "yaml", "postgres", "pages", "plot", "dev"}
 
 
 @pytest.mark.parametrize(
