@@ -40,6 +40,7 @@ from hushgram.encodings import ENCODINGS, encoding_named
 from hushgram.encodings.alp import AlpLayout
 from hushgram.errors import ParameterError
 from hushgram.key_selection.forecast import KeysPerUser, SelectionForecast, most_chances, users_for_half
+from hushgram.key_selection.rounds import best_rounds
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
@@ -424,6 +425,8 @@ def _predict_named(
     sizes = _sizes(held, scale)
     if params.weighted:
         people, assumed = population.people
+        if params.choose_rounds:
+            params = params.with_rounds(best_rounds(zip(people.users, people.keys, strict=True)))
         forecast = SelectionForecast(params.gaussian.selection, people, uncut / per_user, number)
         sizes = _sizes_of_rest(held, scale, lambda c: forecast.chances(c / per_user / max(kept, 1e-9)))
     plan = make_plan(params, sizes)
@@ -720,7 +723,7 @@ def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
     same = same and changes.get("optimize", params.optimize) == params.optimize
     own = {"bits_per_key": text["bits_per_key"]} if same else {}
     if changes.get("max_contributions", bound_of(params)) == bound_of(params):
-        own["selection_rounds"] = params.selection_rounds
+        own["selection_rounds"] = "auto" if params.choose_rounds else params.selection_rounds
     kept = (
         "epsilon",
         "delta",

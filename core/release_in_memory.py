@@ -26,14 +26,21 @@ from hushgram.contributions.sums import MAX_SUM, Grid, checked_sums, checked_val
 from hushgram.encodings import EncodedBlock, encoding_named
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.frames import UNSTATED, Frame, Records, columns_by_name, is_frame
-from hushgram.key_selection.rounds import SELECTED, carried_states, next_states, release_round, weigh
+from hushgram.key_selection.rounds import (
+    SELECTED,
+    carried_states,
+    keys_of_users,
+    next_states,
+    release_round,
+    weigh,
+)
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.publishing import PrivateDirectory, check_free, remove_dead_work, work_name
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTally
+from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
@@ -44,6 +51,7 @@ from hushgram.sparse_histogram.steps import (
     choose_contributions,
     count_public_keys,
     count_selected,
+    count_users,
     encode_counts,
     noisy_block,
     plan_release,
@@ -405,12 +413,12 @@ def release_metrics(
     if shared:
         assert rows is not None
         present = rows.present()
-        selected = _selected_keys(present, shared[0])
+        users, selected = _selected_keys(present, shared[0])
     for number, (each, spec) in enumerate(specs.items()):
         place = Path(path) / f"{each}.sketch"
         check_free(place)
         if spec.params.shared is not None:
-            out[each] = _release_selected(present, selected, spec, place, number)
+            out[each] = _release_selected(present, users, selected, spec, place, number)
         elif rows is None:
             places = [named.index(column) for column in spec.bounding.value_columns]
             own = [batch._replace(values=tuple(batch.values[i] for i in places)) for batch in batches]
@@ -436,7 +444,7 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
     """Bound the contributions of all users and release them."""
     if spec.params.weighted:
         present = rows.prune(spec.loose_bounds).present()
-        return _release_selected(present, _selected_keys(present, spec), spec, path)
+        return _release_selected(present, *_selected_keys(present, spec), spec, path)
     chosen = None
     if spec.params.choose_contributions:
         rows = rows.prune(spec.loose_bounds)
@@ -445,11 +453,14 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
     return _release(histogram, spec, path, chosen)
 
 
-def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> NDArray[np.bool_]:
-    """Select keys of the table by weights."""
-    selection = spec.params.gaussian.selection
+def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[UserTotals | None, NDArray[np.bool_]]:
+    """Select keys of the table by weights; first count users by their keys, where these choose the rounds."""
     assert rows.table is not None
-    states = carried_states(rows.table, spec.carried)
+    states, users, params = carried_states(rows.table, spec.carried), None, spec.params
+    if params.choose_rounds:
+        users = count_users(UserTally.of(keys_of_users(rows, states)), spec)
+        params = params.with_rounds(users.rounds())
+    selection = params.gaussian.selection
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
@@ -458,11 +469,12 @@ def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> NDArray[np.bool_]:
             for i, part in enumerate(shards)
         ]
         states = next_states(states, np.concatenate(found))
-    return np.asarray(states == SELECTED)
+    return users, np.asarray(states == SELECTED)
 
 
 def _release_selected(
     rows: Contributions,
+    users: UserTotals | None,
     selected: NDArray[np.bool_],
     spec: ReleaseSpec,
     path: str | Path | None,
@@ -471,9 +483,9 @@ def _release_selected(
     """Count the selected keys for one metric, encode the counts of all others, write."""
     assert rows.table is not None
     counted, rest = (rows.of_keys(keys).metric(metric, present=True) for keys in (selected, ~selected))
-    chosen = None
+    chosen = ChosenParams.by_users(users, spec.params)
     if spec.params.choose_contributions:
-        chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec)
+        chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
     params = None if chosen is None else chosen.params
     shards = rest.bounded(spec.bounds(params)).shards() if spec.params.encodes else []
     planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen)

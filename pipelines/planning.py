@@ -142,6 +142,8 @@ def _named_lines(
     """Yield what is predicted of named keys; no release was simulated for it."""
     if found.params.weighted:
         rounds = "one round" if named.rounds == 1 else "two rounds"
+        if found.params.choose_rounds:
+            rounds += " (chosen when users by keys are counted, if that is as assumed here)"
         several = "" if named.max_keys == 1 else (
             f", about {named.threshold * named.max_keys**0.5:,.0f} if they have {named.max_keys} keys each"
             " (users needed grow with the root of keys per user)"

@@ -5,6 +5,10 @@ In:  (shard, Contributions) of all users, pruned for the largest C that can be c
 Out: one `ChosenParams`. Released: it follows from how many users have totals in each cell, with noise (ε-DP, see
      `hushgram.sparse_histogram.contribution_bounds`).
 
+`CountUsers`
+In:  `UserTally` of users by open keys. Exact and private.
+Out: one `UserTotals`. Released in the same way.
+
 `PlanRelease`
 In:  (group, Histogram) of all groups. Exact and private.
 Out: one `PlannedRelease`. Its plan is released: it follows from the parameters and from sizes with noise (ε-DP, see
@@ -33,30 +37,56 @@ from hushgram.mechanisms.user_quantiles import QuantileParams, UserFigures, rele
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sensitivity import CONSTANT, ExactVector
-from hushgram.sparse_histogram.contribution_bounds import UserTally
+from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
-from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease, choose_contributions, plan_release
+from hushgram.sparse_histogram.steps import (
+    ChosenParams,
+    PlannedRelease,
+    choose_contributions,
+    count_users,
+    plan_release,
+)
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import SumAll, no_survey, survey_group
 
-__all__ = ["ChooseContributions", "PlanRelease", "ReleaseFigures", "ReleaseTotal"]
+__all__ = ["ChooseContributions", "CountUsers", "PlanRelease", "ReleaseFigures", "ReleaseTotal"]
 
 
 class ChooseContributions(beam.PTransform):
-    """Contributions of all users → parameters with the C that suits one metric of them."""
+    """Contributions of all users → parameters with the C that suits one metric of them.
 
-    def __init__(self, spec: ReleaseSpec, metric: int = 0) -> None:
+    ``chosen`` is a collection of one `ChosenParams` with what was chosen before, or None.
+    """
+
+    def __init__(self, spec: ReleaseSpec, metric: int = 0, chosen: Any = None) -> None:
         super().__init__()
-        self._spec, self._metric = spec, metric
+        self._spec, self._metric, self._chosen = spec, metric, chosen
 
     def expand(self, kept: Any) -> Any:
         tally = beam.Map(_tally, self._spec, self._metric).with_output_types(UserTally)
-        choose = beam.CombineGlobally(ReleaseTotal(UserTally.zero, choose_contributions, self._spec))
+        chosen = () if self._chosen is None else (beam.pvalue.AsSingleton(self._chosen),)
+        total = ReleaseTotal(UserTally.zero, choose_contributions, self._spec)
+        choose = beam.CombineGlobally(total, *chosen)
         return kept | "TallyUsers" >> tally | "ChooseBound" >> choose.with_output_types(ChosenParams)
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon_contributions": show(self._spec.params.split.contributions)}
+
+
+class CountUsers(beam.PTransform):
+    """Tallies of users by keys → one `UserTotals` with noise, from which rounds of key selection are chosen."""
+
+    def __init__(self, spec: ReleaseSpec) -> None:
+        super().__init__()
+        self._spec = spec
+
+    def expand(self, tallies: Any) -> Any:
+        total = beam.CombineGlobally(ReleaseTotal(UserTally.zero, count_users, self._spec))
+        return tallies | "CountUsers" >> total.with_output_types(UserTotals)
+
+    def display_data(self) -> dict[str, Any]:
+        return {"epsilon_users": show(self._spec.params.split.users)}
 
 
 class PlanRelease(beam.PTransform):

@@ -39,11 +39,11 @@ from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
-from hushgram.sparse_histogram.steps import PlannedRelease
+from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease
 from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
-from hushgram.transforms.plan_release import ChooseContributions, PlanRelease
+from hushgram.transforms.plan_release import ChooseContributions, CountUsers, PlanRelease
 from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
 from hushgram.transforms.shuffle.combining import LocalResources, Shards, shards_for
 from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights, selected_rows
@@ -216,7 +216,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             records | "Bound" >> bound
         )  # Histogram; where keys or C are chosen first, (shard, Contributions)
         if spec.params.weighted:
-            select = SelectByWeights(spec, 0, self._shards.groups, self._local)
+            select = _selection(spec, 0, self._shards.groups, self._local)
             bounded = bounded | "SelectByWeights" >> select  # users and selected keys
         metric = 0 if keep else None
         return bounded | "Release" >> _ReleaseBounded(
@@ -322,7 +322,7 @@ class ReleaseMetrics(beam.PTransform):
         if weighted:  # keys are selected once; with one such metric, by the keys that count for it
             first = list(self._specs.values())[weighted[0]]
             alone = weighted[0] if len(weighted) == 1 else None
-            select = SelectByWeights(first, alone, groups, self._local)
+            select = _selection(first, alone, groups, self._local)
             found = kept | "SelectByWeights" >> select  # users and selected keys
         paths = []
         for metric, (name, spec) in enumerate(self._specs.items()):
@@ -398,11 +398,15 @@ class _ReleaseBounded(beam.PTransform):
         spec, groups, metric = self._spec, self._groups, self._metric or 0
         stated = found["users"]  # (shard, StatedRows)
         chosen = None
+        if spec.params.choose_rounds:
+            by_users = beam.Map(ChosenParams.by_users, spec.params).with_output_types(ChosenParams)
+            chosen = found["totals"] | "ChooseRounds" >> by_users  # one ChosenParams
         if spec.params.choose_contributions:
             rows = stated | "SelectedRows" >> beam.Map(selected_rows, metric).with_output_types(
                 tuple[int, Contributions]
             )
-            chosen = rows | "ChooseContributions" >> ChooseContributions(spec)  # one ChosenParams
+            choose = ChooseContributions(spec, chosen=chosen)
+            chosen = rows | "ChooseContributions" >> choose  # one ChosenParams
         counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
         merge = MergeHistograms(groups, texts=True, counters=self._counters)
         counts = counted | "MergeCounts" >> merge  # (group, Histogram)
@@ -439,6 +443,12 @@ class _ReleaseBounded(beam.PTransform):
 def _check(max_rejected_share: Number) -> Check:
     share = rational(max_rejected_share, "max_rejected_share", "ReleaseSparseHistogram")
     return Check(Limits(share, min_rows=0), "the records", group="")
+
+
+def _selection(
+    spec: ReleaseSpec, metric: int | None, groups: int, local: LocalResources | None
+) -> SelectByWeights:
+    return SelectByWeights(spec, metric, groups, local, count=CountUsers(spec))
 
 
 def _round(shard: tuple[int, Histogram], release_key: ReleaseKey) -> tuple[int, Histogram]:

@@ -3,6 +3,8 @@
 In:  (shard, Contributions) of all users, pruned. Exact and private.
 Out: ``users``, (shard, `StatedRows`): the same rows with the state of every key. Exact and private.
      ``selected``, (group, Heavy without counts): the selected keys of each group. Released (`hushgram.key_selection`).
+     ``totals``, one `UserTotals`: users by keys, from which the number of rounds follows. Released. None where that
+     number is stated.
 
 One round:
 
@@ -29,9 +31,11 @@ from numpy.typing import NDArray
 from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.key_selection.rounds import (
+    OPEN,
     SELECTED,
     SelectionPlan,
     carried_states,
+    keys_of_users,
     next_states,
     release_round,
     weigh,
@@ -39,6 +43,7 @@ from hushgram.key_selection.rounds import (
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import CONSTANT
+from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle.coders import (
@@ -108,24 +113,40 @@ class _States:
 
 
 class SelectByWeights(beam.PTransform):
-    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}.
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy), "totals": UserTotals}.
 
     ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
-    are those of ``spec``, which for several metrics is that of the first.
+    are those of ``spec``, which for several metrics is that of the first. ``count`` makes `UserTotals` of tallies.
+
+    Where the number of rounds is chosen, the second one has no keys if there is one only.
     """
 
     def __init__(
-        self, spec: ReleaseSpec, metric: int | None, groups: int, local: LocalResources | None = None
+        self,
+        spec: ReleaseSpec,
+        metric: int | None,
+        groups: int,
+        local: LocalResources | None = None,
+        *,
+        count: beam.PTransform,
     ) -> None:
         super().__init__()
-        self._plan, self._release_key, self._groups = spec.params.gaussian.selection, spec.release_key, groups
+        params = spec.params
+        numbers = (1, 2) if params.choose_rounds else (params.selection_rounds,)
+        self._plans = {rounds: params.with_rounds(rounds).gaussian.selection for rounds in numbers}
+        self._count = count if params.choose_rounds else None
+        self._release_key, self._groups = spec.release_key, groups
         self._metric, self._spill = metric, None if local is None else local.spill
         self._carried = spec.carried
 
     def expand(self, kept: Any) -> dict[str, Any]:
-        shards = tuple[int, StatedRows]
-        keep = beam.ParDo(_Keep(self._spill, self._metric, self._carried)).with_output_types(shards)
-        users = kept | "KeepRows" >> keep  # (shard, StatedRows)
+        keep = beam.ParDo(_Keep(self._spill, self._metric, self._carried)).with_outputs(
+            "tallies", main="users"
+        )
+        found = kept | "KeepRows" >> keep
+        found["users"].element_type, found["tallies"].element_type = tuple[int, StatedRows], UserTally
+        users = found["users"]  # (shard, StatedRows)
+        totals = None if self._count is None else found["tallies"] | "KeysPerUser" >> self._count
         every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
         groups = beam.Create(every, reshuffle=False).with_output_types(tuple[int, _Sent])
         empty = kept.pipeline | "EveryGroup" >> groups
@@ -135,13 +156,13 @@ class SelectByWeights(beam.PTransform):
             selected.append(
                 users.pipeline | "Carried" >> create.with_output_types(tuple[int, Heavy])
             )  # (group, Heavy)
-        for number in range(len(self._plan.rounds)):
-            one = _Round(self._plan, self._release_key, self._groups, number, empty, self._spill)
+        for number in range(max(self._plans)):
+            one = _Round(self._plans, totals, self._release_key, self._groups, number, empty, self._spill)
             found = users | f"Round{number + 1}" >> one
             users, chosen = found["users"], found["selected"]
             selected.append(chosen)
         named = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
-        return {"users": users, "selected": named}
+        return {"users": users, "selected": named, "totals": totals}
 
 
 class _Round(beam.PTransform):
@@ -149,7 +170,8 @@ class _Round(beam.PTransform):
 
     def __init__(
         self,
-        plan: SelectionPlan,
+        plans: dict[int, SelectionPlan],
+        totals: Any,
         release_key: ReleaseKey,
         groups: int,
         number: int,
@@ -157,12 +179,13 @@ class _Round(beam.PTransform):
         spill: str | None,
     ) -> None:
         super().__init__()
-        self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
+        self._plans, self._totals = plans, totals
+        self._release_key, self._groups, self._number = release_key, groups, number
         self._empty, self._spill = empty, spill
 
     def expand(self, users: Any) -> dict[str, Any]:
         sent, states = tuple[int, _Sent], tuple[int, _States]
-        weigh_rows = _Weigh(self._spill, self._plan.max_keys, self._groups)
+        weigh_rows = _Weigh(self._spill, max(plan.max_keys for plan in self._plans.values()), self._groups)
         weighed = users | "Weigh" >> beam.ParDo(weigh_rows).with_output_types(sent)
         merged = (
             (weighed, self._empty)
@@ -172,10 +195,9 @@ class _Round(beam.PTransform):
         )  # (group, _Group)
         digests = DigestShards(self._groups, _weights)
         survey = merged | "DigestWeights" >> digests  # one digest of all weights of the round
-        release = _ReleaseRound(self._plan, self._release_key, self._groups, self._number)
-        found = merged | "ReleaseRound" >> beam.ParDo(release, beam.pvalue.AsSingleton(survey)).with_outputs(
-            "selected", main="states"
-        )
+        release = _ReleaseRound(self._plans, self._release_key, self._groups, self._number)
+        sides = [beam.pvalue.AsSingleton(side) for side in (survey, self._totals) if side is not None]
+        found = merged | "ReleaseRound" >> beam.ParDo(release, *sides).with_outputs("selected", main="states")
         # Beam's outputs of several kinds have no types of their own.
         found["states"].element_type, found["selected"].element_type = states, tuple[int, Heavy]
         here = users | "ToJoin" >> beam.MapTuple(_to_join).with_output_types(states)
@@ -216,16 +238,17 @@ def _load(kept: Any, coder: ArraysCoder) -> Any:
 
 
 class _Keep(_Spilling):
-    """(shard, Contributions) → (shard, StatedRows), of one metric or all."""
+    """(shard, Contributions) → (shard, StatedRows), of one metric or all, and the tally of its users."""
 
     def __init__(self, spill: str | None, metric: int | None, carried: KeyTable | None) -> None:
         super().__init__(spill)
         self._metric, self._carried = metric, carried
 
-    def process(self, element: tuple[int, Contributions]) -> Iterator[tuple[int, StatedRows]]:
+    def process(self, element: tuple[int, Contributions]) -> Iterator[Any]:
         shard, every = element
         rows = (every if self._metric is None else every.metric(self._metric)).present()
         states = None if rows.table is None else carried_states(rows.table, self._carried)
+        yield beam.pvalue.TaggedOutput("tallies", UserTally.of(keys_of_users(rows, states)))
         yield shard, StatedRows(self.keep(rows, _ROWS), states)
 
 
@@ -242,8 +265,11 @@ class _Weigh(_Spilling):
 
     def process(self, element: tuple[int, StatedRows]) -> Iterator[tuple[int, _Sent]]:
         shard, users = element
-        rows = users.rows
-        if len(rows):
+        closed = users.states is not None and not np.any(
+            users.states == OPEN
+        )  # the round before was the last
+        rows = None if closed else users.rows
+        if rows is not None and len(rows):
             weights = weigh(rows, self._max_keys, users.states)
             for group, part in split_groups(weights, self._groups):
                 yield group, _Sent(shard, self.keep(part, _WEIGHTS))
@@ -271,13 +297,18 @@ def _weights(group: _Group) -> Histogram:
 class _ReleaseRound(beam.DoFn):
     """(group, _Group) → (shard, states) for every shard of users, and the selected keys of the group."""
 
-    def __init__(self, plan: SelectionPlan, release_key: ReleaseKey, groups: int, number: int) -> None:
-        self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
+    def __init__(
+        self, plans: dict[int, SelectionPlan], release_key: ReleaseKey, groups: int, number: int
+    ) -> None:
+        self._plans, self._release_key, self._groups, self._number = plans, release_key, groups, number
 
-    def process(self, element: tuple[int, _Group], data_digest: bytes) -> Iterator[Any]:
+    def process(
+        self, element: tuple[int, _Group], data_digest: bytes, totals: UserTotals | None = None
+    ) -> Iterator[Any]:
         group, merged = element[0], _load(element[1].kept, _MERGED)
+        plan = self._plans[max(self._plans) if totals is None else totals.rounds()]
         found = [
-            release_round(self._number, shard, part, self._plan, self._release_key, data_digest)
+            release_round(self._number, shard, part, plan, self._release_key, data_digest)
             for shard, part in noise_parts(group, self._groups, merged.weights)
         ]
         states = np.concatenate(found)

@@ -44,7 +44,7 @@ from hushgram.sensitivity import Sensitivity
 
 __all__ = [
     "HOPELESS", "OPEN", "SELECTED", "CountChoice", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
-    "carried_states", "next_states", "plan_gaussian", "release_round", "weigh",
+    "best_rounds", "carried_states", "keys_of_users", "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
 #: States of a key between rounds.
@@ -61,6 +61,8 @@ _THRESHOLDS, _FIRST_THRESHOLD, _JOINT_NOISE = Fraction(7, 20), Fraction(1, 10), 
 # Scales of counts are whole multiples of 1/64, those of weights are whole.
 _GRID = 64
 _STEPS = 1 << 12
+# Of the pairs of a user with many keys, how many count in the choice of rounds.
+_MOST_PAIRS = 16
 
 States = NDArray[np.uint8]
 
@@ -190,6 +192,8 @@ class MetricShares:
     counted: Fraction
     delta: Fraction
     choices: tuple[CountChoice, ...]
+    #: ε of the numbers of users by keys, where rounds are chosen from them; no part of the Gaussian mechanism
+    users: Fraction = Fraction(0)
 
     @property
     def epsilon(self) -> Fraction:
@@ -200,7 +204,8 @@ class MetricShares:
         """Return a JSON-ready form."""
         parts = {name: show(getattr(self, name)) for name in ("selection", "counted", "delta")}
         choices = [{**each._asdict(), "counts": show(each.counts)} for each in self.choices]
-        return {**parts, "choices": choices}
+        users = {"users": show(self.users)} if self.users else {}
+        return {**parts, **users, "choices": choices}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> MetricShares:
@@ -216,9 +221,14 @@ class MetricShares:
             )
             for each in stated["choices"]
         )
-        if min(selection, counted, delta) <= 0 or not all(0 < each.counts <= counted for each in choices):
+        users = rational(stated.get("users", 0), "users", "MetricShares")
+        if (
+            min(selection, counted, delta) <= 0
+            or users < 0
+            or not all(0 < each.counts <= counted for each in choices)
+        ):
             raise ParameterError("MetricShares: selection, counted, counts and delta must be above 0")
-        return cls(selection, counted, delta, choices)
+        return cls(selection, counted, delta, choices, users)
 
 
 @dataclass(frozen=True)
@@ -350,6 +360,28 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
     return Histogram(table.fingerprints, weights, table.texts, weight_sensitivity(max_keys))
 
 
+def keys_of_users(rows: Contributions, states: States | None = None) -> NDArray[np.int64]:
+    """Return how many open keys each user has, for users that have one. Exact and private."""
+    open_ = None if states is None else np.asarray(states == OPEN)
+    number = rows.first_keys(len(rows), open_)[1]  # beside each key
+    users = np.bincount(number) // np.maximum(np.arange(number.max(initial=0) + 1), 1)
+    return np.repeat(np.arange(len(users)), users)
+
+
+def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:
+    """Return the number of rounds that is likely to select more keys, of (users, keys of each).
+
+    A second round gains by what users shift from keys that are selected or hopeless to others, so only those with
+    several keys. It loses where users with one key have more pairs of user and key than all others, who count for at
+    most `_MOST_PAIRS` each: the weights of users with very many keys stay small in either round (docs/decisions/118).
+
+    >>> best_rounds([(900, 1), (100, 4)]), best_rounds([(500, 1), (500, 2)])
+    (1, 2)
+    """
+    pairs = [(number if keys <= 1 else -number * min(keys, _MOST_PAIRS)) for number, keys in users]
+    return 1 if sum(pairs) > 0 else 2
+
+
 def release_round(
     number: int,
     shard: int,
@@ -369,9 +401,9 @@ def release_round(
         data_digest: of the weights of all shards.
     """
     part.admit(plan.sensitivity)
-    chosen = plan.rounds[number]
-    if not len(part):
+    if not len(part):  # as in a second round that was not chosen
         return np.zeros(0, np.uint8)
+    chosen = plan.rounds[number]
     source = release_key.for_data(data_digest).source(f"selection {number}", shard, part.digest())
     noisy = part.counts + discrete_gaussian(chosen.scale, len(part), source)
     selected = (noisy >= chosen.threshold) & (part.counts > 0)

@@ -19,6 +19,11 @@ of its count by bounding, on average, whatever the key. C is the candidate with 
 the mean square error of a key that all heavy users have in common. Both are estimated from released numbers, in exact
 arithmetic, so that every worker chooses the same.
 
+The same numbers for open keys in place of contributions, released before keys are selected by weights, choose the
+number of rounds (`UserTotals.rounds`). Whatever is chosen is (ε', δ)-DP by itself, so all together is (ε + ε', δ)-DP
+(basic composition, which holds for mechanisms chosen by earlier results: Dwork, Roth 2014, Theorem 3.16 and section
+3.5.1).
+
 | symbol | meaning |
 |---|---|
 | T | contributions of a user with at most L∞ per key, clamped to `MAX_CHOICE` |
@@ -36,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
+from hushgram.key_selection.rounds import best_rounds
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.noise.sampling import discrete_laplace
@@ -48,6 +54,8 @@ __all__ = ["GRID", "MAX_CHOICE", "UserTally", "UserTotals", "choose", "privacy_m
 MAX_CHOICE = 1024
 # From so many scales on the number of users in a cell is known well enough to go on from it.
 _CLEAR = 8
+# From so many scales on there are users in a cell at all, for choices.
+_SOME, _SURELY_SOME = 2, 4
 #: Upper ends of the cells, and the candidates for C: two a doubling.
 GRID = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
 
@@ -140,10 +148,21 @@ class UserTotals:
             f" dropped, and at most about {float(f'{most:.2g}'):,.10g} from any key"
         )
 
-    def _cells(self) -> list[tuple[int, Fraction]]:
+    def rounds(self) -> int:
+        """Return the number of rounds of key selection, where totals are numbers of keys."""
+        return best_rounds(self._cells(_SURELY_SOME))
+
+    def keys_in_words(self) -> str:
+        """Return how many users have one key and how many several, in words, where totals are numbers of keys."""
+        one, several = max(self.users[0], 0), max(sum(self.users[1:]), 0)
+        law = LaplaceLaw(float(self.scale))
+        errors = f"± {law.radius(0.95):,} and ± {law.interval(0.95, len(self.users) - 1):,.0f}"
+        return f"about {one:,} users have one key, about {several:,} several ({errors} with 95 % probability)"
+
+    def _cells(self, scales: int = _SOME) -> list[tuple[int, Fraction]]:
         """Return (users, middle of the cell); numbers that their noise explains are left at 0."""
         return [
-            (n if n > 2 * self.scale else 0, Fraction(low + 1 + high, 2))
+            (n if n > scales * self.scale else 0, Fraction(low + 1 + high, 2))
             for n, low, high in zip(self.users, (0, *GRID), GRID, strict=False)
         ]
 

@@ -33,11 +33,14 @@ DEFAULT_MAX_KEYS = 100
 
 # Of what selection by weights leaves, what counts may get with `split: auto`; buckets get the rest. 3/5 is the default.
 _COUNT_SHARES = tuple(Fraction(n, 20) for n in (5, 8, 12, 15, 17))
+_UNLESS_SET = ("fit_split", "choose_contributions", "choose_rounds", "granularity", "shared")
 _WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
 # Shares of ε of sizing; where the list comes first less, and what is then left to the encoding, which serves totals of
 # many keys (decision 120). The columns then have a sixteenth of the bits.
 _SIZE, _LIST_FIRST_SIZE, _LIST_FIRST_ENCODING = Fraction(2, 100), Fraction(15, 1000), Fraction(2, 100)
 _COLUMNS = Fraction(1, 16)
+# What the numbers of users by keys get, from which rounds are chosen: at ε = 1 they have noise of about 280 users.
+_USERS = Fraction(1, 200)
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MAX_EPSILON = 100
 MAX_CONTRIBUTIONS = 1 << 20
@@ -83,6 +86,7 @@ class ReleaseParams:
     key_selection: str = "threshold"
     max_keys_selection: int = DEFAULT_MAX_KEYS
     selection_rounds: int = 2
+    choose_rounds: bool = False
     shared: SharedSelection | None = None
     optimize: str = "keys"
 
@@ -111,7 +115,8 @@ class ReleaseParams:
         granularity: Number | None = None,
         key_selection: str | None = None,
         max_keys_selection: int = DEFAULT_MAX_KEYS,
-        selection_rounds: int | None = None,
+        selection_rounds: int | str | None = None,
+        choose_rounds: bool = False,
         shared: SharedSelection | None = None,
         optimize: str | None = None,
     ) -> None:
@@ -154,7 +159,10 @@ class ReleaseParams:
                 whose noise does not grow with ``max_contributions``, then counts the selected ones; it needs users.
                 "threshold" selects keys by their noisy counts.
             max_keys_selection: with weighted key selection, how many keys of a user are weighed.
-            selection_rounds: with weighted key selection, 1 or 2; by default 2 unless a user has one key.
+            selection_rounds: with weighted key selection, 1, 2, or "auto" (by default unless a ``split`` without
+                "users" is stated): 1 where a user has one key, else chosen from noisy numbers of users by keys, for
+                1/200 of ε.
+            choose_rounds: whether the number of rounds is yet to be chosen from the data.
             shared: for parameters that a sketch states: the metrics for which keys were selected together.
             optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. At δ = 0
                 "keys" gives the list all of ε but for sizing and 2 % for the encoding, and chooses its domain and
@@ -184,13 +192,18 @@ class ReleaseParams:
             list_first = optimize == "keys" and rational(delta, "delta", _OWNER) == 0
             bits_per_key = 10 if columns == "flat" else 9 if list_first else 8
         if selection_rounds is None:
-            selection_rounds = (
-                1 if key_selection != "weighted" or 1 in (max_keys_selection, max_contributions) else 2
-            )
+            shares = isinstance(split, Split) or (isinstance(split, Mapping) and not split.get("users"))
+            selection_rounds = 2 if shares else "auto"
+            if key_selection != "weighted" or 1 in (max_keys_selection, max_contributions):
+                selection_rounds = 1
+        if selection_rounds == "auto":
+            choose_rounds = key_selection == "weighted" and 1 not in (max_keys_selection, max_contributions)
+            selection_rounds = 2 if choose_rounds else 1
         self._put(
             key_selection=key_selection,
             max_keys_selection=max_keys_selection,
             selection_rounds=selection_rounds,
+            choose_rounds=choose_rounds,
             optimize=optimize,
             epsilon=rational(epsilon, "epsilon", _OWNER),
             delta=rational(delta, "delta", _OWNER),
@@ -317,7 +330,8 @@ class ReleaseParams:
                 self.epsilon * (_LIST_FIRST_SIZE if self.fits_list else _SIZE) if self.sized else Fraction(0)
             )
             choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
-            rest = self.epsilon - size - choice
+            users = self.epsilon * _USERS if self.choose_rounds else Fraction(0)
+            rest = self.epsilon - size - choice - users
             chosen = encoding_named(self.encoding)
             totals = self.encodes and self.optimize == "totals" and self.delta != 0
             if self.fits_list and self.encodes:
@@ -326,7 +340,9 @@ class ReleaseParams:
             elif self.weighted:
                 encoded = rest * (Fraction(1, 2) if totals else chosen.weighted_share)
                 selection = (rest - encoded) / 2
-                parts = Split(size, Fraction(0), encoded, choice, selection, rest - encoded - selection)
+                parts = Split(
+                    size, Fraction(0), encoded, choice, selection, rest - encoded - selection, users
+                )
             else:
                 share = Fraction(1, 2) if totals and not auto else chosen.auto_share if auto else None
                 listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
@@ -337,6 +353,10 @@ class ReleaseParams:
                 raise ParameterError(
                     f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
                 )
+            if self.choose_rounds != bool(parts.users):
+                raise ParameterError(
+                    f"{_OWNER}: split.users must be above 0 where selection_rounds is auto, and else 0"
+                )
         self._put(split=parts)
         self._check_split()
 
@@ -344,7 +364,7 @@ class ReleaseParams:
         parts, sized = self.split, self.sized
         needed = ["selection", "counts"] if self.weighted else ["threshold"]
         needed += ["encoding"] if self.encodes else []
-        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions"}
+        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions", "users"}
         if given != set(needed) or any(getattr(parts, name) < 0 for name in _PARTS):
             names = " and ".join(self.encoding if name == "encoding" else name for name in needed)
             raise ParameterError(
@@ -441,6 +461,15 @@ class ReleaseParams:
         """Return the same with this C, chosen from the data."""
         return self._changed(max_contributions=chosen, choose_contributions=False)
 
+    def with_rounds(self, chosen: int) -> ReleaseParams:
+        """Return the same with this number of rounds, chosen from the data."""
+        return self._changed(selection_rounds=chosen, choose_rounds=False)
+
+    def stating_rounds(self, rounds: int) -> ReleaseParams:
+        """Return the same with so many rounds, whatever the data: selection gets what their choice would cost."""
+        split = replace(self.split, selection=self.split.selection + self.split.users, users=Fraction(0))
+        return self.with_rounds(rounds)._changed(split=split)
+
     def without_choice(self, stated: int) -> ReleaseParams:
         """Return what is left to release, at this C, once a choice of it is paid: for forecasts."""
         split = replace(self.split, contributions=Fraction(0))
@@ -510,7 +539,12 @@ class ReleaseParams:
             self._changed(max_contributions=c).sensitivity for c in self.choices or (self.max_contributions,)
         ]
         choices = tuple(CountChoice(part, each.l2_squared, each.l0) for each in bounds for part in parts)
-        return MetricShares(split.selection, counted, self.delta, choices)
+        return MetricShares(split.selection, counted, self.delta, choices, split.users)
+
+    @property
+    def users_epsilon(self) -> Fraction:
+        """Return ε of the numbers of users by keys: of all metrics for which keys are selected together."""
+        return sum((shares.users for _, shares in self._gaussian_parts), Fraction(0))
 
     @property
     def fitted(self) -> tuple[ReleaseParams, ...]:
@@ -531,18 +565,18 @@ class ReleaseParams:
         return epsilon, sum((shares.delta for _, shares in self._gaussian_parts), Fraction(0))
 
     def with_selection(self, share: Fraction, rounds: int) -> ReleaseParams:
-        """Return the same with this share of ε for selection, and so many rounds: for forecasts."""
+        """Return the same with this share of ε for selection, and so many rounds, chosen: for forecasts."""
         split, selection = self.split, self.epsilon * share
         noisy = encoding_named(self.encoding).noisy
         counted = split.counts + (split.encoding if noisy else Fraction(0))
         counts = (counted + split.selection - selection) * split.counts / counted
         encoding = counted + split.selection - selection - counts if noisy else split.encoding
         split = replace(split, selection=selection, counts=counts, encoding=encoding)
-        return self._changed(split=split, selection_rounds=rounds)
+        return self._changed(split=split).with_rounds(rounds)
 
-    def sharing(self, shared: SharedSelection, rounds: int) -> ReleaseParams:
+    def sharing(self, shared: SharedSelection) -> ReleaseParams:
         """Return the same as one of several metrics for which keys are selected together."""
-        params = self._changed(shared=shared, selection_rounds=rounds)
+        params = self._changed(shared=shared)
         params.check()
         return params
 
@@ -652,7 +686,7 @@ class ReleaseParams:
         out: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("fit_split", "choose_contributions", "granularity", "shared") and not value:
+            if field.name in _UNLESS_SET and not value:
                 continue
             if field.name in _WEIGHTED_FIELDS and not self.weighted:
                 continue

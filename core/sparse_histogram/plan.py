@@ -74,6 +74,8 @@ class Plan:
     totals: UserTotals | None = None
     #: of keys that are selected by weights
     rounds: SelectionPlan | None = None
+    #: numbers of users by keys, from which the number of rounds was chosen; None where it was stated
+    users: UserTotals | None = None
 
     @property
     def noise(self) -> Noise:
@@ -132,6 +134,7 @@ class Plan:
             "encoding": None if self.layout is None else self.layout.encoding,
             "layout": None if self.layout is None else self.layout.to_dict(),
             **({} if self.totals is None else {"user_totals": self.totals.to_dict()}),
+            **({} if self.users is None else {"keys_per_user": self.users.to_dict()}),
             **({} if self.rounds is None else {"weighted_selection": self.rounds.to_dict()}),
         }
 
@@ -181,6 +184,7 @@ class Plan:
             unit=unit,
             totals=UserTotals.from_dict(text["user_totals"]) if "user_totals" in text else None,
             rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
+            users=UserTotals.from_dict(text["keys_per_user"]) if "keys_per_user" in text else None,
         )
 
 
@@ -269,6 +273,10 @@ def check_params(params: ReleaseParams) -> None:
     if params.choose_contributions:  # as below: what holds at both ends holds between them
         for chosen in (max(GRID[0], params.max_per_key), MAX_CHOICE):
             params.with_contributions(chosen).check()
+        return
+    if params.choose_rounds:
+        for rounds in (1, 2):
+            params.with_rounds(rounds).check()
         return
     noise = noise_of(params.noise, params.delta)
     for each in params.fitted:  # any of these may be chosen, when nothing may be refused any more
@@ -379,6 +387,7 @@ def release_events(
     if public:
         return parts
     before = (
+        Event("contributions", split.users, relation=unit),
         Event("contributions", split.contributions, relation=unit),
         Event("sizing", split.size, relation=unit),
     )
@@ -401,6 +410,10 @@ def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fract
     noise, sensitivity = noise_of(params.noise), params.sensitivity
     if public:
         return _rho(sensitivity, *noise.scales((params.epsilon,), params.delta, sensitivity)), Fraction(0)
+    if params.choose_rounds:  # either may be chosen
+        both = [_concentration(params.with_rounds(rounds), public) for rounds in (1, 2)]
+        rhos, deltas = zip(*(each for each in both if each is not None), strict=True)
+        return max(rhos), max(deltas)
     if params.weighted:
         plan = params.gaussian
         rounds = plan.selection.rounds
@@ -456,6 +469,10 @@ def metrics_steps(metrics: Iterable[ReleaseParams]) -> str:
 
 def _selected(params: ReleaseParams) -> str:
     rounds = "one round" if params.selection_rounds == 1 else "two rounds"
+    if params.split.users:
+        rounds = (
+            f"{'one or two rounds' if params.choose_rounds else rounds}, as numbers of keys per user suggest"
+        )
     keys = "key" if params.max_keys_selection == 1 else "keys"
     return f"by weights in {rounds} (at most {params.max_keys_selection} {keys} per user)"
 
@@ -472,7 +489,8 @@ def release_steps(params: ReleaseParams) -> str:
     if params.choose_contributions:
         most = "at most max_contributions per user"
     per_key = f"{most}, {show(params.max_per_key * per)} per key"
-    steps = [f"selects keys {_selected(params)}"]
+    steps = ["releases noisy numbers of users by keys"] if params.split.users else []
+    steps.append(f"selects keys {_selected(params)}")
     if params.split.contributions:
         steps.append("chooses max_contributions from noisy numbers of users")
     steps.append(f"counts the selected keys ({per_key})")
@@ -509,6 +527,13 @@ def _check_parts(plan: Plan) -> None:
         raise ParameterError("Plan: max_contributions was chosen from the data, but user_totals are missing")
     if plan.totals is not None and contribution_bounds.privacy_map(plan.totals.scale) > split.contributions:
         raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
+    if (plan.users is None) == bool(split.users):
+        raise ParameterError("Plan: keys_per_user must be there where split has users, and only there")
+    if plan.users is not None and (
+        contribution_bounds.privacy_map(plan.users.scale) > params.users_epsilon
+        or plan.users.rounds() != params.selection_rounds
+    ):
+        raise ParameterError("Plan: keys_per_user do not fit the split of epsilon, or selection_rounds")
     if layout is not None:
         layout.check_privacy(plan.layout_spec)
     of_cells = None if layout is None else layout.noise_scale

@@ -218,9 +218,11 @@ def share_selection(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
         return dict(metrics)
     if len({params.max_keys_selection for params in weighted.values()}) > 1:
         raise ParameterError("metrics: max_keys_selection must be the same for all: keys are selected once")
-    rounds = max(params.selection_rounds for params in weighted.values())
+    if not all(params.choose_rounds for params in weighted.values()):  # one of them states the number
+        rounds = max(params.selection_rounds for params in weighted.values())
+        weighted = {name: params.stating_rounds(rounds) for name, params in weighted.items()}
     parts = tuple((name, params.metric_shares) for name, params in weighted.items())
-    shared = {name: params.sharing(SharedSelection(name, parts), rounds) for name, params in weighted.items()}
+    shared = {name: params.sharing(SharedSelection(name, parts)) for name, params in weighted.items()}
     return {name: metric._replace(params=shared.get(name, metric.params)) for name, metric in metrics.items()}
 
 

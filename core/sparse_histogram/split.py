@@ -15,7 +15,7 @@ __all__ = ["OWNER", "PARTS", "SharedSelection", "Split"]
 
 #: what messages about parameters begin with
 OWNER = "ReleaseParams"
-PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts")
+PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts", "users")
 _THRESHOLD_PARTS, _WEIGHTED_PARTS = (
     ("size", "threshold", "encoding"),
     ("size", "selection", "counts", "encoding"),
@@ -27,7 +27,8 @@ class Split:
     """How ε is divided. These are the budgets and add up to ε.
 
     Selection by a threshold has a part for sizing, threshold and encoding; selection by weights has one for
-    sizing, selection, counts of selected keys and encoding. Where C is chosen from the data, that has a part too.
+    sizing, selection, counts of selected keys and encoding. Where C is chosen from the data, that has a part too, and
+    where the number of rounds is, ``users`` is that of the numbers of users by keys.
     """
 
     size: Fraction
@@ -36,6 +37,7 @@ class Split:
     contributions: Fraction = Fraction(0)
     selection: Fraction = Fraction(0)
     counts: Fraction = Fraction(0)
+    users: Fraction = Fraction(0)
 
     @property
     def total(self) -> Fraction:
@@ -43,11 +45,11 @@ class Split:
         return sum((getattr(self, name) for name in PARTS), Fraction(0))
 
     def to_dict(self) -> dict[str, str]:
-        """Return the JSON-ready form: the parts that this way of selection has, and the choice of C where there is
-        one."""
+        """Return the JSON-ready form: the parts that this way of selection has, and those of choices where there are
+        some."""
         names = _WEIGHTED_PARTS if self.selection else _THRESHOLD_PARTS
-        every = (*names, "contributions") if self.contributions else names
-        return {name: show(getattr(self, name)) for name in every}
+        choices = (name for name in ("contributions", "users") if getattr(self, name))
+        return {name: show(getattr(self, name)) for name in (*names, *choices)}
 
     @classmethod
     def from_dict(cls, text: Mapping[str, Any]) -> Split:

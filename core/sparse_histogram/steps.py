@@ -29,8 +29,8 @@ from hushgram.sparse_histogram.sizing import Sizes, Survey, release_sizes
 from hushgram.sparse_histogram.spec import ReleaseSpec
 
 __all__ = [
-    "ChosenParams", "PlannedRelease", "choose_contributions", "count_public_keys", "count_selected", "encode_counts",
-    "noisy_block", "plan_release", "seeds_of", "select_keys",
+    "ChosenParams", "PlannedRelease", "choose_contributions", "count_public_keys", "count_selected", "count_users",
+    "encode_counts", "noisy_block", "plan_release", "seeds_of", "select_keys",
 ]  # fmt: skip
 
 
@@ -48,10 +48,17 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class ChosenParams:
-    """Parameters with a C that was chosen from the data, and the released numbers that it follows from."""
+    """Parameters with what was chosen from the data, C or rounds, and the released numbers that it follows from."""
 
     params: ReleaseParams
-    totals: UserTotals
+    totals: UserTotals | None = None
+    users: UserTotals | None = None
+
+    @classmethod
+    def by_users(cls, users: UserTotals | None, params: ReleaseParams) -> ChosenParams | None:
+        """Return the parameters with the number of rounds that suits users with so many keys; None where it is
+        stated."""
+        return None if users is None else cls(params.with_rounds(users.rounds()), users=users)
 
 
 @lru_cache(maxsize=256)
@@ -59,13 +66,22 @@ def _variance_at(params: ReleaseParams, chosen: int) -> Fraction:
     return listed_variance(params.with_contributions(chosen))
 
 
-def choose_contributions(tally: UserTally, spec: ReleaseSpec) -> ChosenParams:
-    """Return the C with the least error, from exact totals of all users. Released."""
-    params = spec.params
+def count_users(tally: UserTally, spec: ReleaseSpec) -> UserTotals:
+    """Return the noisy numbers of users by open keys, from which rounds are chosen. Released."""
+    noise_key = spec.release_key.for_data(digest("keys per user", tally.users))
+    return release_totals(tally, spec.params.users_epsilon, noise_key)
+
+
+def choose_contributions(
+    tally: UserTally, spec: ReleaseSpec, before: ChosenParams | None = None
+) -> ChosenParams:
+    """Return the C with the least error, from exact totals of all users. Released. ``before`` is what was chosen."""
+    before = ChosenParams(spec.params) if before is None else before
+    params = before.params
     noise_key = spec.release_key.for_data(digest("contributions", tally.users))
     totals = release_totals(tally, params.split.contributions, noise_key)
     chosen = choose(totals, lambda c: _variance_at(params, c), params.choices)
-    return ChosenParams(params.with_contributions(chosen), totals)
+    return ChosenParams(params.with_contributions(chosen), totals, before.users)
 
 
 def plan_release(
@@ -86,7 +102,9 @@ def plan_release(
         calibrated = replace(params.sensitivity, unit=spec.unit)
         sizes = release_sizes(survey, params.split.size, calibrated, noise_key)
     assert sizes is not None
-    plan = replace(make_plan(params, sizes, spec.unit), totals=None if chosen is None else chosen.totals)
+    plan = make_plan(params, sizes, spec.unit)
+    if chosen is not None:
+        plan = replace(plan, totals=chosen.totals, users=chosen.users)
     plan.guarantee()
     return PlannedRelease(plan, data_digest)
 

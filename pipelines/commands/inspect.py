@@ -43,6 +43,8 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("released sizes", opened.sizes_in_words()),
         ("detection limit", opened.detection_limit().sentence()),
     ]
+    if plan.users is not None:
+        lines.append(("keys per user", plan.users.keys_in_words()))
     if plan.totals is not None:
         lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
     if plan.selection is FINGERPRINTS:

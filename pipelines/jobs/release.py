@@ -102,8 +102,10 @@ class ReleasePrivacy(PrivacyConfig):
         default=None,
         description="with key_selection weighted: how many keys per user are weighed, such as 100",
     )
-    selection_rounds: Literal[1, 2] | None = Field(
-        default=None, description="with key_selection weighted: rounds; 2 unless users have one key each"
+    selection_rounds: Literal["auto", 1, 2] | None = Field(
+        default=None,
+        description="with key_selection weighted: 1, 2, or auto: chosen from noisy numbers of users by keys, the"
+        " default unless split is stated",
     )
     encoding: str | None = Field(
         default=None,
@@ -117,7 +119,7 @@ class ReleasePrivacy(PrivacyConfig):
     split: Annotated[dict[str, Exact] | None, _OR_AUTO, _AS_IT_IS] = Field(
         default=None,
         description="shares of epsilon for size, threshold, encoding (or its name), contributions, which add up to 1;"
-        " with key_selection weighted for size, selection, counts, encoding; or auto: after the sizes are released",
+        " with key_selection weighted for size, users, selection, counts, encoding; or auto: after sizes are released",
     )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
     columns: Literal["tapered", "flat"] | None = None

@@ -224,7 +224,7 @@ def test_an_earlier_release_that_chose_its_bound_tells_what_another_one_cuts() -
 
 # --- key selection by weights, and lists alone: no release is simulated ---------------------------------------------
 
-WEIGHTED = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20)
+WEIGHTED = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20, selection_rounds=2)
 
 
 def _active_users(seed: int = 4) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,12 @@ SETTINGS = {
         bits_per_key=1,
         split={"size": "0.2", "threshold": "0.4", "alp": "0.4"},
     ),
-    "weighted": hg.ReleaseParams(epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8),
+    "weighted": hg.ReleaseParams(
+        epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8, selection_rounds=2
+    ),
+    "weighted-rounds": hg.ReleaseParams(
+        epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8, encoding="none"
+    ),
     "weighted-list": hg.ReleaseParams(
         epsilon="8",
         delta="1e-2",

@@ -91,6 +91,7 @@ CHOICES: dict[str, Any] = {
     "max_per_key": (1, 1, 2, 3),
     "encoding": ("alp", "buckets", "none"),
     "max_keys_selection": (1, 2, 3, 100),
+    "selection_rounds": ("auto", "auto", 1, 2),
     "noise": ("auto", "laplace", "gaussian", "truncated_geometric"),
     "alpha": (1, 3),
     "bits_per_key": (4, 8),
@@ -363,6 +364,8 @@ class _Drawing:
         if privacy.get("max_contributions") == "auto":
             shares["contributions"] = Fraction(1, 10)
         by_threshold = self.rng.random() < 0.6
+        if not by_threshold and self.rng.random() < 0.5:
+            shares["users"] = Fraction(1, 10)
         rest, listed = 1 - sum(shares.values()), ("threshold",) if by_threshold else ("selection", "counts")
         shares |= {name: (rest if none else Fraction(3, 10)) / len(listed) for name in listed}
         if none:

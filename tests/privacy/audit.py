@@ -159,6 +159,12 @@ def _weighted() -> Iterator[Row]:
                 for base, user in exact.neighbours(3)
             )
             yield Row(f"two rounds, Δ = {most}", 1.0, 1.0, float(claimed), worst)
+        for base, user, told in (
+            (exact.EVEN, "c", "near the change"),
+            (exact.EVEN[:10], "bcd", "far from it"),
+        ):
+            found, claim = exact.chosen_rounds_delta(base, frozenset(user))
+            yield Row(f"rounds chosen by noisy numbers of users, {told}", 2.0, 2.0, claim, found)
 
 
 @audit("Gaussian noise on counts, one vector and two composed", "noise:gaussian", "event:gaussian")

@@ -18,6 +18,8 @@ import pytest
 
 from hushgram.key_selection import weighted
 from hushgram.noise.gdp import NoisyVector, gdp_delta
+from hushgram.sparse_histogram.contribution_bounds import GRID as CELLS
+from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
 
 GRID = 8
 Keys = frozenset[str]
@@ -297,3 +299,71 @@ def test_a_pass_of_two_metrics_by_enumeration() -> None:
     found = max(delta_of_a_pass(n, float(scale), threshold, noise, 1.0) for n in (0, 1, 20, 90))
     assert found <= gdp_delta((selection, count, count), EPSILON) + delta
     assert found > gdp_delta((selection, count), EPSILON) + delta
+
+
+def rounds_for(users: np.ndarray) -> int:
+    """The rounds that these numbers of users by keys choose, with noise of scale 1."""
+    return UserTotals((*users.tolist(), *(0,) * (len(CELLS) - len(users))), Fraction(1)).rounds()
+
+
+def chosen_rounds_delta(base: list[Keys], user: Keys, *, noisy: bool = True) -> tuple[float, float]:
+    """The exact δ of noisy numbers of users by keys and of the rounds that these choose at ε = 2, and what is claimed.
+
+    The numbers have ε = 1, and so has either number of rounds. Cells where nobody is tell nothing and are left out.
+    Of the numbers only the rounds that they choose and their loss matter, which is 1 or −1 for one user more.
+    """
+    scales, delta, most = {1: (3 * GRID,), 2: (5 * GRID, 4 * GRID)}, Fraction(1, 50), 3
+    claimed = max(
+        gdp_delta(tuple(NoisyVector(Fraction(scale), GRID * GRID, most) for scale in each), EPSILON)
+        for each in scales.values()
+    )
+    data = (base, [*base, user])
+    sets = [
+        {
+            rounds: selected_sets(
+                d,
+                [(s, weighted.least_threshold(delta / len(each), Fraction(s), most)) for s in each],
+                2,
+                most,
+            )
+            for rounds, each in scales.items()
+        }
+        for d in data
+    ]
+    tallies = [UserTally.of(np.array([len(keys) for keys in d])).users[:3] for d in data]
+    outcomes: list[dict[tuple[int, int, tuple[Keys, Keys]], float]] = [{}, {}]
+    for drawn in itertools.product(range(-12, 13), repeat=3):
+        seen = tallies[0] + np.array(drawn)
+        away = [int(np.abs(seen - tally).sum()) for tally in tallies]
+        rounds = rounds_for(seen)
+        for i, out in enumerate(outcomes):
+            chance = math.tanh(0.5) ** 3 * math.exp(-away[i])
+            for found, p in sets[i][rounds].items() if noisy else ():
+                at = rounds, away[1] - away[0], found
+                out[at] = out.get(at, 0.0) + chance * p
+    if not noisy:
+        outcomes = [
+            {(0, 0, found): p for found, p in each[rounds_for(tally)].items()}
+            for each, tally in zip(sets, tallies, strict=True)
+        ]
+    return delta_between(*outcomes, 2.0), float(claimed + delta)  # type: ignore[arg-type]
+
+
+# Users with one key have as many pairs as those with two, and one user more decides.
+EVEN = [*[frozenset({"a"})] * 10, *[frozenset({"a", "b"})] * 5]
+
+
+@pytest.mark.parametrize("user", ["c", "a", "bc", "abc"])
+def test_rounds_chosen_by_noisy_numbers_of_users_by_enumeration(user: str) -> None:
+    found, claimed = chosen_rounds_delta(EVEN, frozenset(user))
+    assert found <= claimed
+
+
+def test_rounds_chosen_far_from_the_change_reach_what_is_claimed() -> None:
+    found, claimed = chosen_rounds_delta(EVEN[:10], frozenset("bcd"))
+    assert 0.8 * claimed <= found <= claimed
+
+
+def test_rounds_chosen_by_exact_numbers_of_users_break_the_claim() -> None:
+    found, claimed = chosen_rounds_delta(EVEN, frozenset("c"), noisy=False)
+    assert found > 2 * claimed

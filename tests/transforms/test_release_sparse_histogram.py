@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.transforms.display import DisplayData
@@ -193,6 +194,33 @@ def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tm
     assert plan.params.max_contributions in GRID
     assert {part.kind: part.epsilon for part in plan.guarantee().parts}["contributions"] == Fraction(1, 10)
     assert by_library.guarantee.epsilon == 2
+
+
+@pytest.mark.parametrize(("keys", "rounds"), [(1, 1), (5, 2)])
+@pytest.mark.parametrize("most", [4, "auto"])
+def test_rounds_chosen_from_the_data_are_the_librarys(
+    keys: int, rounds: int, most: int | str, tmp_path: Path
+) -> None:
+    chosen = ReleaseParams(
+        epsilon=20, delta="1e-3", max_contributions=most, max_keys_selection=10, encoding="none"
+    )
+    number = np.arange(600)
+    table = pa.table(
+        {"user": [f"u{i}" for i in number // keys], "url": [f"/{i}" for i in (number % 7) ** 2 // 5]}
+    )
+    by_library = release(table["user"], table["url"], chosen, tmp_path / "a", release_key=KEY)
+    plan = by_library.plan
+    assert plan.users is not None
+    assert plan.params.selection_rounds == plan.users.rounds() == rounds
+    assert plan.rounds is not None
+    assert len(plan.rounds.rounds) == rounds
+    assert by_library.heavy(all=True).num_rows > 2
+    assert plan.guarantee().parts[0].epsilon == Fraction(20, 200)
+    assert by_library.guarantee.epsilon == 20
+    step = ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "b", release_key=KEY)
+    with beam.Pipeline(runner="FnApiRunner") as p:
+        p | beam.Create(pieces(table, [7, 120])) | step
+    assert contents(tmp_path / "b") == contents(tmp_path / "a")
 
 
 def test_a_bound_cannot_be_chosen_without_users(tmp_path: Path) -> None:

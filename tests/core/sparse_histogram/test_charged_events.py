@@ -83,3 +83,20 @@ def test_fingerprints_state_no_rho() -> None:
     """All keys of a user may share a fingerprint."""
     params = ReleaseParams(epsilon=1, max_contributions=8, **SIZES)
     assert {event.version for event in release_events(params, "user", charged=True)} == {1}
+
+
+def test_rounds_yet_to_be_chosen_are_charged_as_the_worse_of_both() -> None:
+    both = [
+        ReleaseParams(
+            epsilon=1, delta="1e-6", max_contributions=8, max_keys_selection=20, **SIZES
+        ).with_rounds(rounds)
+        for rounds in (1, 2)
+    ]
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, max_keys_selection=20, **SIZES)
+    assert params.choose_rounds
+    event = noisy(params)
+    assert event.cost.rho == max(noisy(each).cost.rho for each in both)
+    assert event.cost.rho_delta == max(noisy(each).cost.rho_delta for each in both)
+    events = release_events(params, "user", charged=True)
+    assert (events[0].kind, events[0].epsilon) == ("contributions", Fraction(1, 200))
+    assert sum(each.epsilon for each in events) == 1

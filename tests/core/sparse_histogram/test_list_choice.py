@@ -98,7 +98,7 @@ def test_what_is_stated_is_kept() -> None:
 
 
 def test_totals_at_delta_above_0_give_the_encoding_half() -> None:
-    base: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "max_contributions": 8}
+    base: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "max_contributions": 8, "selection_rounds": 2}
     assert ReleaseParams(**base).split.encoding == Fraction(98, 400)
     totals = ReleaseParams(**base, optimize="totals")
     assert totals.split.encoding == Fraction(49, 100)

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -198,7 +199,9 @@ def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, re
 @pytest.mark.parametrize("delta", ["1e-60", "1e-57", "1e-30"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_smallest_delta_has_a_plan_that_holds(delta, noise):
-    params = ReleaseParams(epsilon="1", delta=delta, max_contributions=8, noise=noise, **SIZED)
+    params = ReleaseParams(
+        epsilon="1", delta=delta, max_contributions=8, noise=noise, selection_rounds=2, **SIZED
+    )
     assert make_plan(params, expected_sizes(params)).guarantee().delta == params.delta
 
 
@@ -389,7 +392,7 @@ def test_split_auto_follows_the_released_sizes():
 
 def test_split_auto_divides_counts_and_buckets_by_the_released_sizes():
     """Where other keys fill the buckets more than noise does, counts get more; what is spent stays the same."""
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto")
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto", selection_rounds=2)
     assert params.fit_split
     few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
     many = Sizes(10**8, 10**5, tuple(10**5 if t <= 160 else 0 for t in PROFILE_GRID), Fraction(800))
@@ -406,7 +409,7 @@ def test_split_auto_divides_counts_and_buckets_by_the_released_sizes():
 
 def test_a_split_that_was_not_among_the_choices_is_not_accepted():
     """The mechanism covers each choice, and a broken plan that has the smaller noise of both is refused."""
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto")
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto", selection_rounds=2)
     plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
     smallest = min(each.gaussian.counts_scale for each in params.fitted)
     assert smallest < plan.scale
@@ -464,7 +467,7 @@ def test_guarantee_of_buckets_is_one_part_for_both_vectors():
     ],
 )
 def test_guarantee_and_ledger_events_are_one_thing(changes, unit):
-    params = ReleaseParams(epsilon=1, max_contributions=20, **changes)
+    params = ReleaseParams(epsilon=1, max_contributions=20, selection_rounds=2, **changes)
     sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(8000, 3))
     guarantee, events = make_plan(params, sizes, unit).guarantee(), release_events(params, unit)
     assert list(guarantee.parts) == list(events)
@@ -530,3 +533,37 @@ def test_what_a_key_loses_at_most_is_never_told_too_small():
     words = nobody.in_words(8)
     assert "an unknown share of what users add was dropped" in words
     assert "about 0 from any key" not in words
+
+
+def test_rounds_are_chosen_unless_shares_are_stated() -> None:
+    weighted: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "encoding": "none"}
+    assert ReleaseParams(**weighted, max_contributions=8).choose_rounds
+    shares = {"selection": "1/2", "counts": "1/2"}
+    stated = ReleaseParams(**weighted, max_contributions=8, split=shares)
+    assert (stated.choose_rounds, stated.selection_rounds, stated.split.users) == (False, 2, 0)
+    with_users = {"users": "1/10", "selection": "1/2", "counts": "2/5"}
+    assert ReleaseParams(**weighted, max_contributions=8, split=with_users).choose_rounds
+    one = ReleaseParams(**weighted, max_contributions=8, max_keys_selection=1, selection_rounds="auto")
+    assert (one.choose_rounds, one.selection_rounds) == (False, 1)
+    for split, rounds in ((shares, "auto"), (with_users, 2)):
+        with pytest.raises(
+            ParameterError, match=r"split\.users must be above 0 where selection_rounds is auto"
+        ):
+            ReleaseParams(**weighted, max_contributions=8, split=split, selection_rounds=rounds)
+    params = ReleaseParams(**weighted, max_contributions=8)
+    assert ReleaseParams.from_dict(params.to_dict()).to_dict() == params.to_dict()
+
+
+def test_a_plan_states_the_numbers_that_its_rounds_follow_from() -> None:
+    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, encoding="none")
+    users = UserTotals((10_000, *(0,) * (len(GRID) - 1)), Fraction(200))
+    plan = replace(make_plan(params.with_rounds(1), Sizes(0, 0, (), Fraction(0))), users=users)
+    assert plan.guarantee().epsilon == 1
+    assert Plan.from_dict(plan.to_dict()) == plan
+    for wrong in (
+        replace(plan, users=None),
+        replace(plan, users=replace(users, scale=Fraction(199))),
+        replace(make_plan(params.with_rounds(2), plan.sizes), users=users),
+    ):
+        with pytest.raises(ParameterError, match="keys_per_user"):
+            wrong.guarantee()

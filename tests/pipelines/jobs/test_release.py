@@ -235,12 +235,13 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     assert sketch.guarantee.epsilon == 1
     with Ledger("sqlite:///ledger.db") as ledger:
         (entry,) = ledger.history("views")
-        spent = {event.kind: event.epsilon for event in entry.events}
-    assert spent == {
-        "contributions": Fraction(1, 20),
-        "sizing": Fraction(1, 50),
-        "weighted-selection": Fraction(93, 100),
-    }
+        spent = [(event.kind, event.epsilon) for event in entry.events]
+    assert spent == [
+        ("contributions", Fraction(1, 200)),  # from which rounds are chosen
+        ("contributions", Fraction(1, 20)),
+        ("sizing", Fraction(1, 50)),
+        ("weighted-selection", Fraction(37, 40)),
+    ]
 
 
 def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> None:
