@@ -384,6 +384,8 @@ def release_metrics(
     >>> list(found)
     ['visits', 'bytes']
     """
+    if path is UNSTATED:
+        raise ParameterError('release_metrics: state path="...", the folder of the sketches')
     framed = is_frame(users) or user is not UNSTATED or key is not UNSTATED
     frame = Frame.of("release_metrics", users, keys, user, key) if framed else None
     protected = None if (users if frame is None else frame.user) is None else "user"
@@ -553,5 +555,5 @@ def _checked_counts(counts: Any) -> NDArray[np.int64]:
     if array.dtype.kind == "f" and not bool(np.all(np.isfinite(array) & (array == np.floor(array)))):
         raise InputError("counts must be whole numbers; round them first")
     if len(array) and (array.min() < 0 or array.max() >= _LARGEST_COUNT):
-        raise InputError(f"counts must be from 0 to 2^48 - 1, got {array.min()} to {array.max()}")
+        raise InputError("counts must be from 0 to 2^48 - 1; leave out keys with others")
     return array.astype(np.int64)

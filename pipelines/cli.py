@@ -112,7 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for number, line in enumerate(error.lines):
             print_line(line if number else f"error: {line}", err=True)
         sys.exit(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
+        if isinstance(error, click.MissingParameter):  # which lists choices in lines of their own
+            error = click.UsageError(" ".join(error.format_message().split()), error.ctx)
         error.message = printable(error.message)  # type: ignore[misc]  # click declares it final
         error.show()
         sys.exit(error.exit_code)

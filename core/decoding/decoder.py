@@ -320,6 +320,8 @@ def check_among(among: int, level: float, interval: str | None = "confidence") -
     """Refuse a number of keys for which intervals cannot hold at once."""
     if isinstance(among, bool) or not isinstance(among, int | np.integer) or among < 1:
         raise ParameterError(f"among must be a whole number of keys, at least 1, got {among!r}")
+    if not 0.0 < level < 1.0:
+        raise ParameterError(f"level must be above 0 and below 1, got {level:g}; 0.95 means 95 %")
     if (1.0 - level) / among < LEAST_MISS:
         raise ParameterError(
             f"among {among} at level {level:g}: an interval would miss with less than {LEAST_MISS:g}, which cannot be "

@@ -125,6 +125,8 @@ def local_copy(uri: str) -> Path:
     """
     from pyarrow import ArrowException, fs
 
+    if uri.startswith(("http://", "https://")):
+        raise FormatError(f"{uri}: a sketch is a directory, which is not read over HTTP; copy it here first")
     folder = Path(tempfile.mkdtemp(prefix="hushgram-sketch-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -154,7 +156,7 @@ class Storage:
             raise FormatError(
                 f"{path}: is a file; give the directory of a sketch"
                 if path.exists()
-                else f"{path}: no such sketch directory"
+                else f"{path}: no such sketch directory; check the path and the working directory"
             )
         self.path = path
         try:

@@ -99,6 +99,10 @@ class ReleaseSpec:
             raise ParameterError(
                 f"{caller}: carry needs key_selection weighted: delta above 0, users and any keys"
             )
+        if release_key is not None and not isinstance(release_key, ReleaseKey):
+            raise ParameterError(
+                f"{caller}: release_key must be hg.ReleaseKey(secret), got {type(release_key).__name__}"
+            )
         derived = _derived(release_key or ReleaseKey.generate(), params, carried)
         check_name(name, "the name of a release")
         return cls(params, key, user, value, table, name, key_expression, derived, carried)
@@ -235,6 +239,8 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
             raise ParameterError(
                 f"metrics: a name must be lower-case letters, digits, - and _, at most 40 of them, got {name!r}"
             )
+        if not isinstance(metric, Metric):
+            raise ParameterError(f"metrics: {name} must be hg.Metric(params), got {type(metric).__name__}")
         checked_params(metric.params, f"metrics: {name}")
     if len({metric.params.delta == 0 for metric in metrics.values()}) > 1:
         raise ParameterError("metrics: delta must be 0 for all of them or for none: users are bounded once")
@@ -249,7 +255,10 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
 def checked_params(params: object, caller: str) -> ReleaseParams:
     """Return the parameters; raise a ParameterError where they are something else."""
     if not isinstance(params, ReleaseParams):
-        raise ParameterError(f"{caller}: params must be ReleaseParams, got {type(params).__name__}")
+        raise ParameterError(
+            f'{caller}: params must be ReleaseParams, such as hg.ReleaseParams(epsilon="1", max_contributions=8), got'
+            f" {type(params).__name__.strip('_').lower()}"
+        )
     return params
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from hushgram.errors import ParameterError
+from hushgram.errors import FormatError
 from hushgram.pipelines.terminal import format_options, print_note, print_table, read_keys, replace_file
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _paths(text: str) -> list[str]:
         return [text]
     found = sorted(glob.glob(glob.escape(text).replace("{date}", "[0-9]" * 4 + "-[0-9][0-9]-[0-9][0-9]")))
     if not found:
-        raise ParameterError(f"no sketch matches {text}")
+        raise FormatError(f"no sketch matches {text}; check the pattern and the working directory")
     return found
 
 

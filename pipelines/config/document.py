@@ -184,6 +184,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
             raise ConfigError(f"{source}: not valid YAML: {problem.problem or problem}") from None
         line = (text.splitlines() + [""] * (mark.line + 1))[mark.line]
         remedy = "; text with {date} inside of {...} or [...] goes in quotes" if "{date" in line else ""
+        remedy = "; indent with blanks, not with tabs" if line.lstrip(" ").startswith("\t") else remedy
         raise ConfigError(
             f"{source}:{mark.line + 1}: not valid YAML: {problem.problem or problem} "
             f"(column {mark.column + 1}){remedy}"

@@ -12,7 +12,9 @@ are Beam's LOOPBACK workers, which run code from anyone on the network.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import difflib
 import io
 import logging
 import os
@@ -189,7 +191,28 @@ def _parsed(arguments: list[str]) -> PipelineOptions:
     except SystemExit:
         reason = printed.getvalue().strip().rpartition("error: ")[2] or " ".join(arguments)
         raise ParameterError(f"after --, Beam does not understand its options: {reason}") from None
+    known = _known_options()
+    for name in (argument.partition("=")[0] for argument in arguments if argument.startswith("--")):
+        # An engine may have options of its own: for one, only what is nearly an option of Beam is a mistake.
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.75 if is_local(options) else 0.9)
+        if name not in known and (close or is_local(options)):
+            hint = (
+                f"; did you mean {close[0]}?" if close else "; leave it out, or see Beam's pipeline options"
+            )
+            raise ParameterError(f"after --, Beam has no option {name}{hint}")
     return options
+
+
+def _known_options() -> list[str]:
+    """Return all options of Beam, in the spelling of the command line."""
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    kinds = [PipelineOptions]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if kind is not _Options and "_add_argparse_args" in vars(kind):
+            kind._add_argparse_args(parser)
+    return sorted(parser._option_string_actions)
 
 
 def worker_count(options: PipelineOptions) -> int:

@@ -272,7 +272,7 @@ def test_other_mistakes() -> None:
     users, urls = TABLE["user_id"], TABLE["url"]
     with pytest.raises(ParameterError, match=r"name columns of a frame.*got ChunkedArray"):
         hg.release(users, user="user_id", key="url", params=PARAMS)
-    with pytest.raises(ParameterError, match="params must be ReleaseParams, got _Unstated"):
+    with pytest.raises(ParameterError, match=r"params must be ReleaseParams, such as .*, got unstated"):
         hg.release(TABLE, user="user_id", key="url")
     with pytest.raises(ParameterError, match="params must be ReleaseParams"):
         hg.release_histogram(TABLE, key="url", count="number")

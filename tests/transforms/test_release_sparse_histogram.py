@@ -135,7 +135,7 @@ def test_a_fresh_key_each_time(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told_when_it_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ParameterError, match="params must be ReleaseParams, got dict"):
+    with pytest.raises(ParameterError, match=r"params must be ReleaseParams, such as .*, got dict"):
         ReleaseSparseHistogram({}, key="url", path=tmp_path / "a")  # type: ignore[arg-type]
     for choice, said in (
         ({"params": CHOSEN, "epsilon": "1"}, "give params or epsilon, not both"),

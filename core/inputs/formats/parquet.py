@@ -31,7 +31,10 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
             footer = pq.ParquetFile(raw)
             schema, meta = footer.schema_arrow, footer.metadata
     except _DAMAGE as problem:
-        raise InputError(f"{file.path}: not a readable Parquet file: {first_line(problem)}") from None
+        raise InputError(
+            f"{file.path}: not a readable Parquet file ({first_line(problem).rstrip('.')}); write it again,"
+            " or set input.format"
+        ) from None
     twice = next((name for name in source.names if schema.names.count(name) > 1), None)
     if twice is not None:
         raise InputError(
