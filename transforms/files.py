@@ -112,7 +112,7 @@ def _match(path: str) -> list[InputFile]:
         raise InputError(f"input.path {path!r} cannot be listed: {_reason(problem)}") from None
     local = FileSystems.get_scheme(path) is None
     return [
-        InputFile(m.path.removeprefix(here), m.size_in_bytes)
+        InputFile(m.path.removeprefix(here), m.size_in_bytes, None if local else m.last_updated_in_seconds)
         for m in listed
         if not (local and os.path.isdir(m.path))
     ]

@@ -137,10 +137,11 @@ def overlapping(names: Iterable[str], secrets: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file as the file system lists it."""
+    """A file as the file system lists it; `changed` is its time of change in seconds where an object store tells."""
 
     path: str
     size: int
+    changed: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

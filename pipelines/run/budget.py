@@ -46,11 +46,12 @@ from hushgram.pipelines.run.outputs import Output, Shape, digest_of, output_at
 from hushgram.processes import Owner
 
 if TYPE_CHECKING:
+    from hushgram.inputs import InputFile
     from hushgram.ledger import Ledger, ReleaseRecord, Request, Reservation, Summary
 
 __all__ = ["NO_LEDGER", "Run", "flatten", "open_budget"]
 
-Inputs: TypeAlias = "Iterable[str | Path] | Callable[[], Iterable[str | Path]]"
+Inputs: TypeAlias = "Iterable[str | Path | InputFile] | Callable[[], Iterable[str | Path | InputFile]]"
 
 NO_LEDGER = (
     "no ledger: nothing tracks the privacy budget of this release. Name a dataset in the config "

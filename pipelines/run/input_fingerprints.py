@@ -2,9 +2,10 @@
 
 Each file is compared by its path and an HMAC-SHA-256 of all of its bytes under a secret of the ledger, so that nobody
 who sees the ledger's backups, messages or logs can read off a size or test a guess about the data. Files of an object
-store are compared by the size, modification time and checksum that the store reports, or by all of their bytes if it
-reports neither of the last two. A change after this comparison is harmless: all noise of a release depends on all of
-its exact data, so different data get independent noise, and two outputs compose.
+store are compared by the size and the time of change that its listing reports, without a request per file; by their
+checksum where it reports no time, and by all of their bytes where there is none. A change after this comparison is
+harmless: all noise of a release depends on all of its exact data, so different data get independent noise, and two
+outputs compose.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hushgram.errors import InputError
+from hushgram.inputs import InputFile
 
 __all__ = ["fingerprint_inputs"]
 
@@ -25,21 +27,24 @@ _MAX_LISTED = 200
 _READERS = 8
 
 
-def fingerprint_inputs(paths: Iterable[str | Path], secret: bytes) -> dict[str, str]:
-    """Return the fingerprint under `secret` of each file that the paths, folders and patterns name.
+def fingerprint_inputs(inputs: Iterable[str | Path | InputFile], secret: bytes) -> dict[str, str]:
+    """Return the fingerprint under `secret` of each file that is listed, or that paths, folders and patterns name.
 
     A fingerprint begins with 8 digits of the secret's own fingerprint: those of two secrets cannot be compared.
     """
-    files: list[str] = []
-    for path in map(str, paths):
-        if os.path.isfile(local := path.removeprefix("file://")):
-            files.append(local)
-            continue
-        from hushgram.transforms.files import match_files
+    files: list[InputFile] = []
+    for given in inputs:
+        if isinstance(given, InputFile):
+            files.append(given)
+        elif os.path.isfile(local := str(given).removeprefix("file://")):
+            files.append(InputFile(local, 0))
+        else:
+            from hushgram.transforms.files import match_files
 
-        files += sorted(file.path for file in match_files([path]))
+            files += sorted(match_files([str(given)]), key=lambda file: file.path)
     with ThreadPoolExecutor(min(_READERS, os.cpu_count() or 1)) as readers:
-        states = dict(zip(files, readers.map(_state, files), strict=True))
+        paths = [file.path for file in files]
+        states = dict(zip(paths, readers.map(_state, files), strict=True))
     which = _keyed(secret, b"which secret")[:8]
     found = {path: f"{which}:{_keyed(secret, state)}" for path, state in states.items()}
     if len(found) <= _MAX_LISTED:
@@ -52,8 +57,9 @@ def _keyed(secret: bytes, content: bytes) -> str:
     return hmac.digest(secret, b"hushgram input\0" + content, "sha256").hex()[:32]
 
 
-def _state(path: str) -> bytes:
+def _state(listed: InputFile) -> bytes:
     """Return the hash of a file's bytes, or what an object store reports about it."""
+    path = listed.path
     if "://" not in path:
         try:
             if not os.path.isfile(path):
@@ -62,15 +68,16 @@ def _state(path: str) -> bytes:
                 return hashlib.file_digest(file, "sha256").digest()
         except OSError as problem:
             raise InputError(f"input {path} cannot be read: {problem.strerror}") from None
+    if listed.changed:
+        return f"{listed.size}\n{listed.changed}".encode()
     from apache_beam.io.filesystems import FileSystems  # the job loads Beam anyway
 
     try:
-        [match], checksum = FileSystems.match([path])[0].metadata_list, FileSystems.checksum(path)
-        size, changed = str(match.size_in_bytes), match.last_updated_in_seconds
-        if checksum in (None, size) and not changed:  # Beam's default checksum is the size
-            with FileSystems.open(path) as file:
-                return hashlib.file_digest(file, "sha256").digest()
-        return f"{size}\n{changed}\n{checksum}".encode()
+        checksum = FileSystems.checksum(path)
+        if checksum and checksum != str(listed.size):  # Beam's default checksum is the size
+            return f"{listed.size}\n{checksum}".encode()
+        with FileSystems.open(path) as file:
+            return hashlib.file_digest(file, "sha256").digest()
     except Exception as problem:  # Beam wraps whatever the store's client raises
         reason = str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__
         raise InputError(f"input {path} cannot be read: {reason}") from None

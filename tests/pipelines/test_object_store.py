@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import botocore.client
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from hushgram.errors import HushgramError
 from hushgram.pipelines.cli import cli
 from hushgram.sketch.reader import Sketch
 
@@ -121,3 +123,44 @@ def test_a_release_from_s3_to_s3_is_the_local_one(
     )  # fmt: skip
     assert missing.returncode != 0
     assert missing.stderr == "error: s3://logs/out/other.sketch: there is no such sketch\n"
+
+
+def test_a_tracked_start_makes_few_requests(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are compared by what one listing says: no request per file beyond those that read it."""
+    monkeypatch.chdir(tmp_path)
+    s3, parts = client(store), 3
+    s3.create_bucket(Bucket="views")
+    pq.write_table(pa.table({"user": range(300), "url": ["/a"] * 300}), tmp_path / "a.parquet")
+    for part in range(parts):
+        s3.upload_file(str(tmp_path / "a.parquet"), "views", f"in/{part}.parquet")
+    (tmp_path / "c.yaml").write_text(CONFIG.format("s3://views") + "dataset: d\nledger: sqlite:///l.db\n")
+    run("ledger", "init", "--dataset", "d", "--epsilon", "1", "--ledger", "sqlite:///l.db")
+    options = [f"--s3_endpoint_url={store}", "--s3_access_key_id=id", "--s3_secret_access_key=secret",
+               "--s3_region_name=us-east-1"]  # fmt: skip
+    made: list[tuple[str, str]] = []
+    call = botocore.client.BaseClient._make_api_call
+
+    def counted(self, operation, arguments):
+        made.append((operation, arguments.get("Key", "")))
+        return call(self, operation, arguments)
+
+    def stop(*_: object, **__: object) -> None:
+        raise HushgramError("the start is over")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(botocore.client.BaseClient, "_make_api_call", counted)
+        patched.setattr("hushgram.pipelines.run.job_runner.run_stages", stop)
+        with pytest.raises(HushgramError, match="the start is over"):
+            cli.main(["release", "c.yaml", "--", *options], standalone_mode=False)
+    of_files = [operation for operation, key in made if key.startswith("in/")]
+    assert len(of_files) == 5 * parts, of_files  # footer, and the first block: each opened and read
+    assert [operation for operation, _ in made].count("ListObjectsV2") <= 3  # input, leftovers, end
+
+    run("release", "c.yaml", "--", *options)
+    run("release", "c.yaml", "--", *options)  # verified
+    time.sleep(1.1)  # the listing tells whole seconds
+    s3.upload_file(str(tmp_path / "a.parquet"), "views", "in/0.parquet")
+    changed = CliRunner().invoke(cli, ["release", "c.yaml", "--", *options])
+    assert "input s3://views/in/0.parquet has changed" in str(changed.exception or changed.output)
