@@ -48,29 +48,38 @@ def report_bars(report: Report, name: str, sketch: Path, folder: Path) -> None:
 
 
 def explore_bars(report: Report, name: str, sketch: Path) -> None:
-    """1,000 keys as they are pasted: present, rare and absent ones."""
+    """The opening page, known names, 1,000 keys as they are pasted (present, rare and absent ones), their groups."""
     rng = np.random.default_rng(3)
+
+    def ask(path: str, content: bytes | None = None) -> tuple[float, bytes]:
+        kind = {"Content-Type": "application/octet-stream"}
+        start = time.perf_counter()
+        request = urllib.request.Request(address + path, content, {} if content is None else kind)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return time.perf_counter() - start, answer.read()
+
     with subprocess.Popen([*COMMAND, "explore", sketch], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
-            took = []
-            for number in range(12):
+            report.note(f"{name}: first page after the start, ms", 1e3 * ask("")[0])
+            took: dict[str, list[float]] = {}
+            for number in range(8):
                 keys = [str(key) for key in rng.integers(0, 2 * KEYS, ASKED)]
                 keys[:50] = [str(key) for key in rng.integers(0, 1_000, 50)]
-                body = json.dumps({"keys": keys, "level": 0.95}).encode()
-                asked = urllib.request.Request(f"{address}ask", body, {"Content-Type": "application/json"})
-                start = time.perf_counter()
-                with urllib.request.urlopen(asked, timeout=60) as answer:
-                    found = json.load(answer)
-                took.append(time.perf_counter() - start)
-                assert len(found["rows"]) == ASKED
-                if number == 0:
-                    report.note(f"{name}: first answer after the start, ms", 1e3 * took[0])
-            report.bar(
-                f"{name}: median answer to {ASKED:,} pasted keys", 1e3 * float(np.median(took[1:])), 200,
-                at_most=True, unit="ms",
-            )  # fmt: skip
+                sent, body = ask("keys?name=keys", "\n".join(keys).encode())
+                file = json.loads(body)["file"]
+                for what, path in {
+                    "opening page": f"?rows={50 + number}",
+                    "known names": f"names?q={number}",
+                    f"{ASKED:,} pasted keys": f"?file={file}",
+                    f"groups of {ASKED:,} keys": f"?view=groups&by=all&file={file}",
+                }.items():
+                    more = sent if "pasted" in what else 0.0
+                    took.setdefault(what, []).append(more + ask(path)[0])
+            for what, each in took.items():
+                middle = 1e3 * float(np.median(each))
+                report.bar(f"{name}: median answer, {what}", middle, 500, at_most=True, unit="ms")
         finally:
             process.terminate()
 

@@ -9,6 +9,7 @@ SHA-256: a browser runs nothing else, whatever a key or a name may hold.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -31,37 +32,49 @@ _ASKING = ("explore",)  # pages that ask the server they come from
 
 def render(page: str, **values: Any) -> str:
     """Return the page ``page`` with these values; markup in them is escaped unless it is `Markup`."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
+    style, script = (Markup(text) for text in _inline(page))
+    policy = content_policy(page)
+    return str(
+        _environment()
+        .get_template(f"{page}.html")
+        .render(version=__version__, style=style, script=script, policy=policy, **values)
+    )
+
+
+@functools.cache
+def _environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    style, script = (Markup(text) for text in _inline(page))
-    policy = content_policy(page)
-    return environment.get_template(f"{page}.html").render(
-        version=__version__, style=style, script=script, policy=policy, **values
-    )
 
 
 def content_policy(page: str) -> str:
     """Return the Content-Security-Policy of a page: its own style and script, and nothing from anywhere."""
     style, script = (f"'sha256-{_digest(text)}'" if text else "'none'" for text in _inline(page))
-    connect = "'self'" if page in _ASKING else "'none'"
+    asked = "'self'" if page in _ASKING else "'none'"
     return (
-        f"default-src 'none'; style-src {style}; script-src {script}; connect-src {connect}; img-src data:; "
-        "form-action 'none'; base-uri 'none'"
+        f"default-src 'none'; style-src {style}; script-src {script}; connect-src {asked}; img-src data:; "
+        f"form-action {asked}; base-uri 'none'"
     )
 
 
+@functools.cache
 def _inline(page: str) -> tuple[str, str]:
-    """Return style and script of a page; a page without a script has an empty one."""
-    script = _TEMPLATES / f"{page}.js"
-    return (_TEMPLATES / "base.css").read_text("utf-8"), script.read_text("utf-8") if script.exists() else ""
+    """Return style and script of a page: the style of all pages and its own, and its script, if it has one."""
+
+    def text(*names: str) -> str:
+        files = [_TEMPLATES / name for name in names]
+        return "".join(file.read_text("utf-8") for file in files if file.exists())
+
+    return text("base.css", f"{page}.css"), text(f"{page}.js")
 
 
 def _digest(text: str) -> str:

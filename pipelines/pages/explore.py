@@ -1,9 +1,9 @@
 """A page that asks sketches, served on loopback: read-only, bounded requests, a token in its address.
 
-    http://127.0.0.1:PORT/TOKEN/        the page
-    POST ask, csv                       {"keys": [...], "level": 0.95}
-
-Answers hold the numbers and, for people, the same as texts that are rounded to what the noise supports.
+    http://127.0.0.1:PORT/TOKEN/?view=keys&k=…    the page; the address says what it shows
+    GET csv?…                                     the numbers of that page as CSV
+    GET names?q=…                                 known keys that contain a text
+    POST keys?name=…                              a key file, which is kept in memory
 
 Other users of the machine do not know the token (it is printed to the terminal of who started the page), and other
 pages in the browser cannot use it: every request must name this host, a request with an Origin must name this origin,
@@ -14,30 +14,33 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import socket
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import uvicorn
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from hushgram.errors import HushgramError, ParameterError
+from hushgram.errors import HushgramError
 from hushgram.names import printable
 from hushgram.pipelines.pages import content_policy, render
-from hushgram.pipelines.terminal import csv_bytes, key_warnings, round_columns, rounded
+from hushgram.pipelines.pages.explore_questions import VIEWS, KeyFile, Question
+from hushgram.pipelines.pages.explore_views import Explorer
+from hushgram.pipelines.terminal import csv_bytes
 from hushgram.sketch.reader import Sketch
 
-__all__ = ["LARGEST_REQUEST", "MAX_KEYS", "make_app", "serve"]
+__all__ = ["LARGEST_FILE", "make_app", "serve"]
 
 
-LARGEST_REQUEST = 4 << 20
-MAX_KEYS = 20_000
+LARGEST_FILE = 32 << 20
+_LEVELS = (0.5, 0.8, 0.95, 0.99)
+_RATES = (0.01, 0.05, 0.1, 0.2)
+_MORE = 1_000  # rows that a page shows at most
 _HEADERS = {
     "Content-Security-Policy": content_policy("explore") + "; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -49,9 +52,12 @@ _HEADERS = {
 }
 
 
-def make_app(sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> Starlette:
+def make_app(
+    sketches: Sequence[tuple[str, Sketch]], token: str, port: int, files: Sequence[KeyFile] = ()
+) -> Starlette:
     """Return the application behind ``http://127.0.0.1:port/token/``; each sketch has a name."""
-    app = Starlette(routes=[Route("/{rest:path}", _Pages(sketches, token, port), methods=["GET", "POST"])])
+    pages = _Pages(Explorer(sketches, files), token, port)
+    app = Starlette(routes=[Route("/{rest:path}", pages, methods=["GET", "POST"])])
     app.router.redirect_slashes = False  # it would answer before the host is looked at
     return app
 
@@ -59,19 +65,12 @@ def make_app(sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> S
 class _Pages:
     """The one route: whatever is wrong with a request is answered before anything else is looked at."""
 
-    def __init__(self, sketches: Sequence[tuple[str, Sketch]], token: str, port: int) -> None:
-        self._sketches = [(printable(name), sketch) for name, sketch in sketches]
+    def __init__(self, explorer: Explorer, token: str, port: int) -> None:
+        self._explorer = explorer
         self._token = token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        shown = [
-            {
-                "name": name,
-                "guarantee": sketch.guarantee.sentence(),
-                "limit": sketch.detection_limit().sentence(),
-            }
-            for name, sketch in self._sketches
-        ]
-        self._page = render("explore", names=[name for name, _ in self._sketches], sketches=shown)
+        if explorer.sketches:
+            self._page(Question())  # read what the first page needs
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         response = await self._answer(Request(scope, receive))
@@ -80,129 +79,80 @@ class _Pages:
 
     async def _answer(self, request: Request) -> Response:
         if request.headers.get("host", "") not in self._hosts:
-            return _no(421, "this page is served to 127.0.0.1 only")
+            return _refuse(421, "this page is served to 127.0.0.1 only")
         origin = request.headers.get("origin")
         if origin is not None and origin not in {f"http://{host}" for host in self._hosts}:
-            return _no(403, "requests from other pages are refused")
-        token, _, path = request.path_params["rest"].partition("/")
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
-            return _no(404, "not found; open the address that the command printed")
-        if request.method == "GET":
-            return HTMLResponse(self._page) if path == "" else _no(404, "not found")
-        if path not in ("ask", "csv"):
-            return _no(404, "not found")
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return _no(415, "send JSON")
+            return _refuse(403, "requests from other pages are refused")
+        token, slash, path = request.path_params["rest"].partition("/")
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode()) or not slash:
+            return _refuse(404, "there is nothing here; open the address that the command printed")
+        asked = request.query_params
         try:
-            keys, level = _question(await _body(request))
-            table, totals, texts = self._look_up(keys, level)
+            if (request.method, path) == ("POST", "keys"):
+                return await self._take_file(request)
+            if request.method != "GET" or path not in ("", "csv", "names"):
+                return self._page(Question(), f"there is no page {path[:60]!r} here", 404)
+            if path == "names":
+                found = self._explorer.suggest(asked.get("q", "")[:1000], asked.get("file", ""))
+                return JSONResponse({"names": [{"key": key, "text": printable(key)} for key in found]})
+            question = Question.parse(asked.multi_items())
+            return self._csv(question) if path == "csv" else self._page(question)
         except ClientDisconnect:
-            return _no(400, "the request was cut short")
+            return _refuse(400, "the request was cut short")
         except HushgramError as problem:
-            return _no(400, str(problem))
-        if path == "csv":
-            return _csv(table)
-        odd = [warning for _, sketch in self._sketches for warning in key_warnings(keys, sketch)]
-        return _json(table, totals, texts, [name for name, _ in self._sketches], list(dict.fromkeys(odd)))
+            if path == "":
+                return self._page(Question(), str(problem), 400)
+            return _refuse(400, str(problem))
 
-    def _look_up(
-        self, keys: list[str], level: float
-    ) -> tuple[pa.Table, list[dict[str, Any]], list[list[str]]]:
-        """Return the table, the total of each sketch, and for each sketch the answers as texts."""
-        columns: dict[str, Any] = {"key": keys}
-        among = 1 << max(len(set(keys)) - 1, 0).bit_length()  # few tables serve any number of keys
-        totals, texts = [], []
-        for name, sketch in self._sketches:
-            found = sketch.estimate(keys, level=level, among=among)
-            before = f"{name}: " if len(self._sketches) > 1 else ""
-            for column in found.column_names[1:]:
-                columns[before + column.replace("_", " ")] = found[column]
-            totals.append(_total(name, sketch, keys, level))
-            texts.append(_in_words(found, sketch.per_count))
-        return pa.table(columns), totals, texts
+    def _page(self, question: Question, error: str = "", status: int = 200) -> Response:
+        """Return the page that answers a question; where that cannot be answered, a sentence that says why."""
+        explorer, answer = self._explorer, None
+        ways: list[tuple[str, str]] = []
+        try:
+            if not error:
+                answer = explorer.answer(question)
+                ways = explorer.ways_to_group(question) if question.view == "groups" else []
+        except HushgramError as problem:
+            error, status = str(problem), 400
+        file = explorer.files.get(question.file)
+        text = render(
+            "explore",
+            error=error,
+            question=question,
+            answer=answer,
+            chart=Markup(answer.chart) if answer else "",
+            ways=ways,
+            explorer=explorer,
+            file=file,
+            views=[(name, VIEWS[name], Question(name, question.k, question.file, question.level).address())
+                   for name in explorer.views()],
+            levels=sorted({*_LEVELS, question.level}),
+            rates=sorted({*_RATES, question.rate}),
+            more=min(_MORE, answer.number) if answer else 0,
+        )  # fmt: skip
+        return HTMLResponse(text, status)
 
+    def _csv(self, question: Question) -> Response:
+        """Return CSV for spreadsheets: formulas get a quote in front; `hushgram query` gives keys exactly."""
+        content = csv_bytes(self._explorer.answer(question, True).data, safe=True)
+        named = {"Content-Disposition": f'attachment; filename="hushgram-{question.view}.csv"'}
+        return Response(content, media_type="text/csv", headers=named)
 
-def _in_words(found: pa.Table, finest: float) -> list[str]:
-    """Return each answer as text: 120 (90 to 150), or unresolved, 0 to 40."""
-    told = round_columns(found, finest)
-    columns = (told[name].to_pylist() for name in ("estimate", "low", "high", "resolved"))
-    return [
-        "not in this release" if low == "-"
-        else f"{estimate}  ({low} to {high})" if resolved
-        else f"unresolved, {low} to {high}"
-        for estimate, low, high, resolved in zip(*columns, strict=True)
-    ]  # fmt: skip
-
-
-def _total(name: str, sketch: Sketch, keys: list[str], level: float) -> dict[str, Any]:
-    distinct = len(set(keys))
-    try:
-        found = sketch.total(keys, level=level)
-    except ParameterError as problem:  # keys that are not on a public list
-        return {"sketch": name, "keys": distinct, "error": printable(str(problem))}
-    return {
-        "sketch": name,
-        "keys": distinct,
-        "estimate": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "texts": rounded(found.estimate, found.low, found.high, sketch.per_count),
-    }
-
-
-async def _body(request: Request) -> bytes:
-    held = bytearray()
-    async for piece in request.stream():
-        held += piece
-        if len(held) > LARGEST_REQUEST:
-            raise ParameterError("the request is larger than 4 MiB; ask for fewer keys at a time")
-    return bytes(held)
+    async def _take_file(self, request: Request) -> Response:
+        if request.headers.get("content-type", "") != "application/octet-stream":
+            return _refuse(415, "send the key file as application/octet-stream")
+        held = bytearray()
+        async for piece in request.stream():
+            held += piece
+            if len(held) > LARGEST_FILE:
+                return _refuse(413, "the key file is larger than 32 MiB; start with --keys-file to load it")
+        file = KeyFile.read(request.query_params.get("name", ""), bytes(held))
+        self._explorer.add(file)
+        return JSONResponse({"file": file.id, "name": file.name, "keys": len(file.keys)})
 
 
-def _question(body: bytes) -> tuple[list[str], float]:
-    try:
-        asked = json.loads(body)
-        keys, level = asked["keys"], asked.get("level", 0.95)
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise ParameterError('the request must be {"keys": ["..."], "level": 0.95}') from None
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ParameterError("keys must be a list of texts")
-    if len(keys) > MAX_KEYS:
-        raise ParameterError(f"at most {MAX_KEYS:,} keys at a time; use hushgram query for more")
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        raise ParameterError("level must be between 0 and 1")
-    if any("\ud800" <= letter <= "\udfff" for key in keys for letter in key):
-        raise ParameterError("a key is not text; remove the broken characters")
-    return keys, float(level)
-
-
-def _no(status: int, error: str) -> JSONResponse:
+def _refuse(status: int, error: str) -> JSONResponse:
     return JSONResponse({"error": printable(error)}, status)
-
-
-def _json(
-    table: pa.Table, totals: list[dict[str, Any]], texts: list[list[str]], names: list[str], odd: list[str]
-) -> JSONResponse:
-    """Return rows, totals, for how many keys intervals hold at once, and where each sketch's answers are in a row."""
-    keys, *numbers = table.columns
-    columns = [[printable(key) for key in keys.to_pylist()], *map(_plain, numbers)]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    found = [name.rpartition(": ")[2] for name in table.column_names]
-    starts = [i for i, name in enumerate(found) if name == "estimate"]
-    pages = [[i, i + 1, i + 2] for i in starts]
-    among = rows[0][found.index("among")] if rows and names else 1
-    told = [list(row) for row in zip(*texts, strict=True)]
-    body = {"names": names, "pages": pages, "rows": rows, "texts": told, "totals": totals, "among": among}
-    return JSONResponse({**body, "warnings": [printable(warning) for warning in odd]})
-
-
-def _plain(column: pa.ChunkedArray) -> list[Any]:
-    return [None if value is None or value != value else value for value in column.to_pylist()]
-
-
-def _csv(table: pa.Table) -> Response:
-    """Return CSV for spreadsheets: formulas get a quote in front; `hushgram query` gives keys exactly."""
-    return Response(csv_bytes(table, safe=True), media_type="text/csv")
 
 
 #: Seconds in which a connection must show the token: where few have not, and where many have not.

@@ -221,23 +221,31 @@ def _pages(full: bool) -> Any:
 
 
 def explore(draws: random.Random, folder: Path) -> None:
-    """Whole requests; one of a hundred to a page that has a sketch, which is slow to ask at a level of its own."""
-    parts = [b"/token/ask", b"POST", b"127.0.0.1:7", b"http://127.0.0.1:7", b"application/json"]
-    bodies = [b'{"keys": ["/a", "/b"], "level": 0.95}', b'{"keys": []}', b'{"level": 1e-9, "keys": ["k"]}']
-    body = draws.choice(bodies)
-    if draws.random() < 0.3:
-        at = draws.randrange(len(parts))
-        parts[at] = mutated(draws, parts[at])
+    """Whole requests; one of twenty to a page that has a sketch, which is slow to ask at a level of its own."""
+    asked = [
+        b"k=/a&k=/b&level=0.95",
+        b"view=groups&by=/1&prefix=/&sort=-estimate",
+        b"view=changes&rate=0.1",
+        b"q=a",
+    ]
+    sends = draws.random() < 0.3
+    parts = [
+        b"/token/keys" if sends else draws.choice([b"/token/", b"/token/csv", b"/token/names"]),
+        b"POST" if sends else b"GET", b"127.0.0.1:7", b"http://127.0.0.1:7", b"application/octet-stream",
+        b"name=a.txt" if sends else draws.choice(asked),
+    ]  # fmt: skip
     if draws.random() < 0.9:
-        body = mutated(draws, body)
-    path, method, host, origin, kind = parts
+        at = draws.choice([*range(len(parts)), 5, 5, 5])
+        parts[at] = mutated(draws, parts[at])
+    body = mutated(draws, b"/a\n/b\r\n")
+    path, method, host, origin, kind, query = parts
     headers = [(b"host", host), (b"origin", origin), (b"content-type", kind)]
     scope = {
         "type": "http",
         "method": method.decode("latin-1"),
         "path": path.decode("utf-8", "replace"),
         "raw_path": path,
-        "query_string": b"",
+        "query_string": query,
         "root_path": "",
         "headers": [(name, value.replace(b"\n", b"")) for name, value in headers],
     }
@@ -254,7 +262,7 @@ def explore(draws: random.Random, folder: Path) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asking = _pages(draws.random() < 0.01)(scope, receive, send)
+    asking = _pages(draws.random() < 0.05)(scope, receive, send)
     try:
         while True:
             asking.send(None)  # nothing in it waits

@@ -9,6 +9,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,15 +157,17 @@ def test_explore_shows_hostile_names_and_keys_with_escapes(sketch: Path, tmp_pat
             address = process.stdout.readline().strip()
             with urllib.request.urlopen(address, timeout=20) as page:
                 assert raw(page.read().decode()) == []
-            asked = json.dumps({"keys": [HOSTILE]}).encode()
-            request = urllib.request.Request(address + "ask", asked, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                body = json.load(answer)
+            for view in ("keys", "groups", "changes"):
+                asked = urllib.parse.urlencode({"k": HOSTILE, "view": view, "every": 1})
+                with urllib.request.urlopen(f"{address}?{asked}", timeout=20) as answer:
+                    page = answer.read().decode()
+                assert raw(page) == []
+                assert "x\\x1b[31m" in page
+            with urllib.request.urlopen(f"{address}names?q=", timeout=20) as answer:
+                names = json.load(answer)["names"]
         finally:
             process.terminate()
-    shown = [*body["names"], body["rows"][0][0], body["totals"][0]["sketch"]]
-    assert [raw(text) for text in shown] == [[]] * 4
-    assert all("\n" not in text for text in shown)
+    assert [raw(name["text"]) for name in names] == [[]] * len(names)
 
 
 MISTAKES = {
