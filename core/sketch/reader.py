@@ -617,7 +617,11 @@ def _match_texts(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Compare texts: a key is listed only if its text is. Texts with one fingerprint are sorted."""
     at, listed = at.copy(), listed.copy()
-    for i in np.flatnonzero(listed):
+    chosen = np.flatnonzero(listed)
+    pairs = zip(
+        names.take(pa.array(at[chosen])).to_pylist(), texts.take(pa.array(chosen)).to_pylist(), strict=True
+    )
+    for i in chosen[[one != other for one, other in pairs]]:
         text, first = texts[int(i)].as_py(), int(at[i])
         end = int(np.searchsorted(heavy, heavy[first], side="right"))
         place = bisect_left(range(end), text, first, end, key=lambda j: names[j].as_py())

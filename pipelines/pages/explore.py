@@ -69,8 +69,9 @@ class _Pages:
         self._explorer = explorer
         self._token = token
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        if explorer.sketches:
-            self._page(Question())  # read what the first page needs
+        if explorer.sketches:  # read and fit now what the first answers need
+            for question in (Question(), Question(k=("key",)), Question("changes")):
+                self._page(question)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         response = await self._answer(Request(scope, receive))

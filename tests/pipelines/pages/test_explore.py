@@ -448,7 +448,7 @@ def test_key_files_tables_and_downloads_in_a_browser(over_time: str, looked: Any
     page.goto(over_time)
     page.click("summary")
     page.click("#load")
-    page.wait_for_function("document.getElementById('told').textContent.includes('has no keys')")
+    page.get_by_text("has no keys").wait_for()
     page.set_input_files("#upload", str(tmp_path / "mine.txt"))
     page.click("#load")
     page.wait_for_url("**file=*")
