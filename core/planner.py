@@ -39,7 +39,13 @@ from numpy.typing import NDArray
 from hushgram.encodings import ENCODINGS, encoding_named
 from hushgram.encodings.alp import AlpLayout
 from hushgram.errors import ParameterError
-from hushgram.key_selection.forecast import KeysPerUser, SelectionForecast, most_chances, users_for_half
+from hushgram.key_selection.forecast import (
+    KeysPerUser,
+    SelectionForecast,
+    most_chances,
+    users_for_half,
+    zipf_exponent,
+)
 from hushgram.key_selection.rounds import best_rounds
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.noise.entropy import BitSource, ReleaseKey
@@ -50,7 +56,9 @@ from hushgram.sketch.reader import Lookups, Sketch
 from hushgram.sparse_histogram.contribution_bounds import UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_plan
+from hushgram.sparse_histogram.share_choice import best_branch
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+from hushgram.sparse_histogram.split import Split
 
 __all__ = [
     "COUNTS", "SET_SIZES", "Effort", "LookupAccuracy", "NamedKeys", "Population", "Prediction", "TotalAccuracy",
@@ -95,7 +103,7 @@ class Population:
             raise ParameterError(f"plan: keys must be from 1 to the {records:,} records, got {keys:,}")
         scale = _scale(keys)
         ranks = np.arange(1, keys // scale + 1, dtype=np.float64) * scale
-        shares = ranks ** -_exponent(keys, records)
+        shares = ranks ** -zipf_exponent(keys, records)
         counts = np.maximum(1, np.round(records / scale * shares / shares.sum())).astype(np.int64)
         return cls(keys, records, users, counts, scale)
 
@@ -213,17 +221,6 @@ def _scale(keys: int) -> int:
     return scale
 
 
-def _exponent(keys: int, records: int) -> float:
-    """Return s with records · keys^−s / Σ i^−s = 1: the rarest key has about one record."""
-    sample = np.unique(np.geomspace(1, keys, 4000).astype(np.int64)).astype(np.float64)
-    low, high = 0.0, 8.0
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        total = float(np.trapezoid(sample**-middle, sample)) + 0.5 * (1 + keys**-middle)
-        low, high = (middle, high) if records * keys**-middle / total > 1.0 else (low, middle)
-    return (low + high) / 2.0
-
-
 def _pareto(steps: Floats, scale: float) -> tuple[Floats, Floats]:
     """Return shares of users and their totals ⌈scale·Pareto⌉, at least 1, in ranges between these steps."""
     tail = np.minimum(1.0, (np.maximum(steps, 1.0) / scale) ** -ACTIVITY)
@@ -309,6 +306,9 @@ class NamedKeys:
     #: method names
     limit: float = 0.0
     most: float = 0.0
+    #: error of a key that is encoded, where one is; and the shares of ε that all of this holds for
+    others: float | None = None
+    split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,7 @@ def _predict_named(
     if params.weighted:
         people, assumed = population.people
         if params.choose_rounds:
-            params = params.with_rounds(best_rounds(zip(people.users, people.keys, strict=True)))
+            params = best_branch(params, best_rounds(zip(people.users, people.keys, strict=True)), people)
         forecast = SelectionForecast(params.gaussian.selection, people, uncut / per_user, number)
         sizes = _sizes_of_rest(held, scale, lambda c: forecast.chances(c / per_user / max(kept, 1e-9)))
     plan = make_plan(params, sizes)
@@ -458,6 +458,7 @@ def _predict_named(
         most = float(number @ most_chances(uncut / per_user, epsilon, delta))
         named = replace(named, limit=users_for_half(epsilon, delta), most=most)
     other = _encoded_error(plan)
+    named = replace(named, others=other, split=plan.params.split)
     at = tuple(
         _named_at(count, float(chances(np.array([float(count)]))[0]), noise, other, kept, plan)
         for count in counts

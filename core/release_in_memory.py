@@ -40,7 +40,7 @@ from hushgram.publishing import PrivateDirectory, check_free, remove_dead_work, 
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
@@ -415,12 +415,12 @@ def release_metrics(
     if shared:
         assert rows is not None
         present = rows.present()
-        users, selected = _selected_keys(present, shared[0])
+        chosen, selected = _selected_keys(present, shared[0])
     for number, (each, spec) in enumerate(specs.items()):
         place = Path(path) / f"{each}.sketch"
         check_free(place)
         if spec.params.shared is not None:
-            out[each] = _release_selected(present, users, selected, spec, place, number)
+            out[each] = _release_selected(present, chosen, selected, spec, place, number)
         elif rows is None:
             places = [named.index(column) for column in spec.bounding.value_columns]
             own = [batch._replace(values=tuple(batch.values[i] for i in places)) for batch in batches]
@@ -455,14 +455,13 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
     return _release(histogram, spec, path, chosen)
 
 
-def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[UserTotals | None, NDArray[np.bool_]]:
-    """Select keys of the table by weights; first count users by their keys, where these choose the rounds."""
+def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[ChosenParams | None, NDArray[np.bool_]]:
+    """Select keys of the table by weights; first count users by their keys, where rounds follow from that."""
     assert rows.table is not None
-    states, users, params = carried_states(rows.table, spec.carried), None, spec.params
-    if params.choose_rounds:
-        users = count_users(UserTally.of(keys_of_users(rows, states)), spec)
-        params = params.with_rounds(users.rounds())
-    selection = params.gaussian.selection
+    states, chosen = carried_states(rows.table, spec.carried), None
+    if spec.params.choose_rounds:
+        chosen = count_users(UserTally.of(keys_of_users(rows, states)), spec)
+    selection = (spec.params if chosen is None else chosen.params).gaussian.selection
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
@@ -471,12 +470,12 @@ def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[UserTotals |
             for i, part in enumerate(shards)
         ]
         states = next_states(states, np.concatenate(found))
-    return users, np.asarray(states == SELECTED)
+    return chosen, np.asarray(states == SELECTED)
 
 
 def _release_selected(
     rows: Contributions,
-    users: UserTotals | None,
+    chosen: ChosenParams | None,
     selected: NDArray[np.bool_],
     spec: ReleaseSpec,
     path: str | Path | None,
@@ -485,7 +484,7 @@ def _release_selected(
     """Count the selected keys for one metric, encode the counts of all others, write."""
     assert rows.table is not None
     counted, rest = (rows.of_keys(keys).metric(metric, present=True) for keys in (selected, ~selected))
-    chosen = ChosenParams.by_users(users, spec.params)
+    chosen = None if chosen is None else chosen.of_metric(spec.params)
     if spec.params.choose_contributions:
         chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
     params = None if chosen is None else chosen.params

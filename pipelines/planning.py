@@ -14,17 +14,18 @@ from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import show
 from hushgram.pipelines.terminal import file_size
-from hushgram.planner import NamedKeys, Population, Prediction, bound_of, predict, settings
+from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict, settings
 from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
 from hushgram.sparse_histogram.params import ReleaseParams
 
 if TYPE_CHECKING:
-    from hushgram.pipelines.jobs.release import ReleaseConfig
+    from hushgram.pipelines.jobs.metrics import MetricsConfig
+    from hushgram.pipelines.jobs.release import ReleaseConfig, SizesConfig
 
 __all__ = [
-    "config_text", "expected_lines", "plan_settings", "population_of", "prediction_lines", "release_config",
-    "rows_of",
+    "config_text", "expected_lines", "expected_names", "metric_line", "plan_settings", "population_of",
+    "prediction_lines", "release_config", "rows_of",
 ]  # fmt: skip
 
 # Bytes of a record with a user and a URL, as seen in logs and exports; a guess that --records replaces.
@@ -33,8 +34,11 @@ _LOG_BYTES = 200
 _PACKED = {".gz": 8, ".gzip": 8, ".zst": 8, ".zstd": 8, ".bz2": 10, ".xz": 10}
 # In URL logs a tenth of the records, or less, are the first of their key.
 _RECORDS_A_KEY = 12
-# Shares of epsilon for selection by weights that a plan shows beside the one that is asked for.
-_SELECTION_SHARES = tuple(Fraction(n, 20) for n in (4, 8, 12))
+# Of what selection by weights has together with counts and buckets, its shares that a plan shows beside the one that
+# is asked for.
+_SELECTION_SHARES = tuple(Fraction(n, 8) for n in (2, 3, 4, 5))
+# Of what selection leaves, that of counts, beside buckets.
+_COUNT_SHARES = (Fraction(2, 5), Fraction(4, 5))
 # Another encoding or noise is mentioned from this gain on.
 _MUCH_SHARPER = 0.8
 # An earlier release that knows its number of keys less well than this is said to.
@@ -51,11 +55,12 @@ def release_config(path: str) -> ReleaseConfig:
 
 
 def population_of(
-    config: ReleaseConfig, records: int | None, keys: int | None, users: int | None
+    config: ReleaseConfig | MetricsConfig, records: int | None, keys: int | None, users: int | None
 ) -> Population:
     """Return the population to expect for a config: its stated sizes, or a guess from the sizes of its files."""
-    if config.sizes is not None:
-        records, keys = records or config.sizes.records, keys or config.sizes.keys
+    sizes: SizesConfig | None = getattr(config, "sizes", None)
+    if sizes is not None:
+        records, keys = records or sizes.records, keys or sizes.keys
     if records is None:
         from hushgram.pipelines.run.job_runner import import_beam
 
@@ -181,25 +186,40 @@ def _named_lines(
 
 
 def _choice_lines(found: Prediction, population: Population, per: float) -> Iterator[tuple[str, str]]:
-    """Yield what other shares of selection, and the other number of rounds, would give."""
+    """Yield what this division of epsilon gives, and what others, and the other number of rounds, would."""
     params, named = found.params, found.named
     assert named is not None
-    own, label = params.split.selection / params.epsilon, "choices"
-    most = params.metric_shares.epsilon / params.epsilon
-    tried = [(share, named.rounds) for share in _SELECTION_SHARES if share != own and share < most]
+    assert named.split is not None
+    own, rounds = named.split.selection / params.epsilon, named.rounds
+    whole = params.metric_shares.epsilon / params.epsilon
+    counted = params.metric_shares.counted
+    yield "choices", f"{_division(named, params)} (this one): {expected_names(named, per)}"
+    tried: list[tuple[Fraction, int, Fraction | None]]
+    tried = [(whole * share, rounds, None) for share in _SELECTION_SHARES if whole * share != own]
+    if counted != params.split.counts:  # an encoding has the same noise
+        tried += [(own, rounds, share) for share in _COUNT_SHARES]
     if params.max_keys_selection > 1:
-        tried.append((own, 3 - named.rounds))
-    for share, rounds in tried:
-        other = predict(params.with_selection(share, rounds), population, counts=(), set_sizes=()).named
+        tried.append((own, 3 - rounds, None))
+    for share, number, counts in tried:
+        changed = params.with_selection(share, number, counts)
+        other = predict(changed, population, counts=(), set_sizes=()).named
         assert other is not None
-        what = (
-            f"split with selection {show(share)}" if rounds == named.rounds else f"selection_rounds {rounds}"
-        )
-        yield (
-            label,
-            f"{what}: about {other.number:,.0f} named keys, standard deviation {other.noise * per:,.4g} on each",
-        )
-        label = ""
+        what = _division(other, params) if number == rounds else f"selection_rounds {number}"
+        yield "", f"{what}: {expected_names(other, per)}"
+
+
+def _division(named: NamedKeys, params: ReleaseParams) -> str:
+    assert named.split is not None
+    names = ("selection", "counts", *(("encoding",) if params.encodes else ()))
+    shares = {name: float(getattr(named.split, name) / params.epsilon) for name in names}
+    words = {"encoding": params.encoding}
+    return "split " + ", ".join(f"{words.get(name, name)} {share:.3g}" for name, share in shares.items())
+
+
+def expected_names(named: NamedKeys, per: float) -> str:
+    """Return how many keys are expected to be named, and the errors of their counts and of all others."""
+    rest = "" if named.others is None else f", about {named.others * per:,.4g} on other keys"
+    return f"about {named.number:,.0f} named keys, standard deviation {named.noise * per:,.4g} on each{rest}"
 
 
 def _limit(found: Prediction, per: float, what: str) -> str:
@@ -256,6 +276,25 @@ def expected_lines(
             f"{f' and optimize {best.params.optimize}' if params.delta == 0 else ''} has a detection limit of"
             f" {_limit(best, per, what)}",
         )
+
+
+def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) -> str:
+    """Return what to expect of one of several metrics; empty where a release would have to be simulated for that.
+
+    Args:
+        config: The config of all metrics.
+        params: The parameters of this one.
+        rows: The number of rows of the input, where its files state it.
+    """
+    if is_simulated(params):
+        return ""
+    population = population_of(config, params.expected_records or rows, params.expected_keys, None)
+    if params.granularity is not None and params.expected_records is None:
+        population = Population.zipf(population.keys, max(population.records * params.max_per_key // 4, 1))
+    named = predict(params.of_counts(), population, counts=(), set_sizes=()).named
+    assert named is not None
+    many = f"if there are {population.keys:,} keys and {named.assumed}" if named.assumed else ""
+    return ", ".join(filter(None, (expected_names(named, float(params.per_count)), many)))
 
 
 def _others(params: ReleaseParams) -> list[ReleaseParams]:

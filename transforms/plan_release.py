@@ -7,7 +7,7 @@ Out: one `ChosenParams`. Released: it follows from how many users have totals in
 
 `CountUsers`
 In:  `UserTally` of users by open keys. Exact and private.
-Out: one `UserTotals`. Released in the same way.
+Out: one `ChosenParams`. Released in the same way.
 
 `PlanRelease`
 In:  (group, Histogram) of all groups. Exact and private.
@@ -37,7 +37,7 @@ from hushgram.mechanisms.user_quantiles import QuantileParams, UserFigures, rele
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sensitivity import CONSTANT, ExactVector
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import (
@@ -75,7 +75,7 @@ class ChooseContributions(beam.PTransform):
 
 
 class CountUsers(beam.PTransform):
-    """Tallies of users by keys → one `UserTotals` with noise, from which rounds of key selection are chosen."""
+    """Tallies of users by keys → one `ChosenParams` with the rounds and shares that follow from noisy numbers."""
 
     def __init__(self, spec: ReleaseSpec) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class CountUsers(beam.PTransform):
 
     def expand(self, tallies: Any) -> Any:
         total = beam.CombineGlobally(ReleaseTotal(UserTally.zero, count_users, self._spec))
-        return tallies | "CountUsers" >> total.with_output_types(UserTotals)
+        return tallies | "CountUsers" >> total.with_output_types(ChosenParams)
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon_users": show(self._spec.params.split.users)}

@@ -399,8 +399,8 @@ class _ReleaseBounded(beam.PTransform):
         stated = found["users"]  # (shard, StatedRows)
         chosen = None
         if spec.params.choose_rounds:
-            by_users = beam.Map(ChosenParams.by_users, spec.params).with_output_types(ChosenParams)
-            chosen = found["totals"] | "ChooseRounds" >> by_users  # one ChosenParams
+            own = beam.Map(ChosenParams.of_metric, spec.params).with_output_types(ChosenParams)
+            chosen = found["chosen"] | "ChosenRounds" >> own  # one ChosenParams
         if spec.params.choose_contributions:
             rows = stated | "SelectedRows" >> beam.Map(selected_rows, metric).with_output_types(
                 tuple[int, Contributions]

@@ -3,8 +3,8 @@
 In:  (shard, Contributions) of all users, pruned. Exact and private.
 Out: ``users``, (shard, `StatedRows`): the same rows with the state of every key. Exact and private.
      ``selected``, (group, Heavy without counts): the selected keys of each group. Released (`hushgram.key_selection`).
-     ``totals``, one `UserTotals`: users by keys, from which the number of rounds follows. Released. None where that
-     number is stated.
+     ``chosen``, one `ChosenParams`: rounds and shares, which follow from users by keys. Released. None where they are
+     stated.
 
 One round:
 
@@ -43,7 +43,8 @@ from hushgram.key_selection.rounds import (
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import CONSTANT
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.contribution_bounds import UserTally
+from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle.coders import (
@@ -113,10 +114,10 @@ class _States:
 
 
 class SelectByWeights(beam.PTransform):
-    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy), "totals": UserTotals}.
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy), "chosen": ChosenParams}.
 
     ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
-    are those of ``spec``, which for several metrics is that of the first. ``count`` makes `UserTotals` of tallies.
+    are those of ``spec``, which for several metrics is that of the first. ``count`` makes `ChosenParams` of tallies.
 
     Where the number of rounds is chosen, the second one has no keys if there is one only.
     """
@@ -131,10 +132,7 @@ class SelectByWeights(beam.PTransform):
         count: beam.PTransform,
     ) -> None:
         super().__init__()
-        params = spec.params
-        numbers = (1, 2) if params.choose_rounds else (params.selection_rounds,)
-        self._plans = {rounds: params.with_rounds(rounds).gaussian.selection for rounds in numbers}
-        self._count = count if params.choose_rounds else None
+        self._params, self._count = spec.params, count if spec.params.choose_rounds else None
         self._release_key, self._groups = spec.release_key, groups
         self._metric, self._spill = metric, None if local is None else local.spill
         self._carried = spec.carried
@@ -146,7 +144,7 @@ class SelectByWeights(beam.PTransform):
         found = kept | "KeepRows" >> keep
         found["users"].element_type, found["tallies"].element_type = tuple[int, StatedRows], UserTally
         users = found["users"]  # (shard, StatedRows)
-        totals = None if self._count is None else found["tallies"] | "KeysPerUser" >> self._count
+        chosen = None if self._count is None else found["tallies"] | "KeysPerUser" >> self._count
         every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
         groups = beam.Create(every, reshuffle=False).with_output_types(tuple[int, _Sent])
         empty = kept.pipeline | "EveryGroup" >> groups
@@ -156,13 +154,13 @@ class SelectByWeights(beam.PTransform):
             selected.append(
                 users.pipeline | "Carried" >> create.with_output_types(tuple[int, Heavy])
             )  # (group, Heavy)
-        for number in range(max(self._plans)):
-            one = _Round(self._plans, totals, self._release_key, self._groups, number, empty, self._spill)
+        for number in range(self._params.selection_rounds):  # 2 where they are chosen
+            one = _Round(self._params, chosen, self._release_key, self._groups, number, empty, self._spill)
             found = users | f"Round{number + 1}" >> one
-            users, chosen = found["users"], found["selected"]
-            selected.append(chosen)
+            users = found["users"]
+            selected.append(found["selected"])
         named = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
-        return {"users": users, "selected": named, "totals": totals}
+        return {"users": users, "selected": named, "chosen": chosen}
 
 
 class _Round(beam.PTransform):
@@ -170,8 +168,8 @@ class _Round(beam.PTransform):
 
     def __init__(
         self,
-        plans: dict[int, SelectionPlan],
-        totals: Any,
+        params: ReleaseParams,
+        chosen: Any,
         release_key: ReleaseKey,
         groups: int,
         number: int,
@@ -179,13 +177,13 @@ class _Round(beam.PTransform):
         spill: str | None,
     ) -> None:
         super().__init__()
-        self._plans, self._totals = plans, totals
+        self._params, self._chosen = params, chosen
         self._release_key, self._groups, self._number = release_key, groups, number
         self._empty, self._spill = empty, spill
 
     def expand(self, users: Any) -> dict[str, Any]:
         sent, states = tuple[int, _Sent], tuple[int, _States]
-        weigh_rows = _Weigh(self._spill, max(plan.max_keys for plan in self._plans.values()), self._groups)
+        weigh_rows = _Weigh(self._spill, self._params.max_keys_selection, self._groups)
         weighed = users | "Weigh" >> beam.ParDo(weigh_rows).with_output_types(sent)
         merged = (
             (weighed, self._empty)
@@ -195,8 +193,9 @@ class _Round(beam.PTransform):
         )  # (group, _Group)
         digests = DigestShards(self._groups, _weights)
         survey = merged | "DigestWeights" >> digests  # one digest of all weights of the round
-        release = _ReleaseRound(self._plans, self._release_key, self._groups, self._number)
-        sides = [beam.pvalue.AsSingleton(side) for side in (survey, self._totals) if side is not None]
+        plan = self._params.gaussian.selection if self._chosen is None else None
+        release = _ReleaseRound(plan, self._release_key, self._groups, self._number)
+        sides = [beam.pvalue.AsSingleton(side) for side in (survey, self._chosen) if side is not None]
         found = merged | "ReleaseRound" >> beam.ParDo(release, *sides).with_outputs("selected", main="states")
         # Beam's outputs of several kinds have no types of their own.
         found["states"].element_type, found["selected"].element_type = states, tuple[int, Heavy]
@@ -297,16 +296,15 @@ def _weights(group: _Group) -> Histogram:
 class _ReleaseRound(beam.DoFn):
     """(group, _Group) → (shard, states) for every shard of users, and the selected keys of the group."""
 
-    def __init__(
-        self, plans: dict[int, SelectionPlan], release_key: ReleaseKey, groups: int, number: int
-    ) -> None:
-        self._plans, self._release_key, self._groups, self._number = plans, release_key, groups, number
+    def __init__(self, plan: SelectionPlan | None, release_key: ReleaseKey, groups: int, number: int) -> None:
+        self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
 
     def process(
-        self, element: tuple[int, _Group], data_digest: bytes, totals: UserTotals | None = None
+        self, element: tuple[int, _Group], data_digest: bytes, chosen: ChosenParams | None = None
     ) -> Iterator[Any]:
         group, merged = element[0], _load(element[1].kept, _MERGED)
-        plan = self._plans[max(self._plans) if totals is None else totals.rounds()]
+        plan = self._plan if chosen is None else chosen.params.gaussian.selection
+        assert plan is not None
         found = [
             release_round(self._number, shard, part, plan, self._release_key, data_digest)
             for shard, part in noise_parts(group, self._groups, merged.weights)
@@ -315,8 +313,8 @@ class _ReleaseRound(beam.DoFn):
         for shard, places in merged.shards:
             yield shard, _States(group, states[places])
         assert merged.weights.texts is not None
-        chosen, _ = KeyTable(merged.weights.fingerprints, merged.weights.texts).keep(states == SELECTED)
-        names = Heavy(chosen.fingerprints, np.zeros(len(chosen.fingerprints), np.int64), chosen.texts)
+        named, _ = KeyTable(merged.weights.fingerprints, merged.weights.texts).keep(states == SELECTED)
+        names = Heavy(named.fingerprints, np.zeros(len(named.fingerprints), np.int64), named.texts)
         yield beam.pvalue.TaggedOutput("selected", (group, names))
 
 

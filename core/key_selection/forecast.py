@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.key_selection.weighted import WHOLE
 
-__all__ = ["KeysPerUser", "SelectionForecast", "most_chances", "users_for_half"]
+__all__ = ["KeysPerUser", "SelectionForecast", "most_chances", "users_for_half", "zipf_exponent"]
 
 Floats = NDArray[np.float64]
 
@@ -120,3 +120,14 @@ def most_chances(users: Floats, epsilon: float, delta: float) -> Floats:
     """Return the largest probability with which an (ε, δ)-DP method can name a key, by its number of users."""
     with np.errstate(over="ignore"):
         return np.asarray(np.minimum(delta * np.expm1(epsilon * users) / math.expm1(epsilon), 1.0))
+
+
+def zipf_exponent(keys: int, records: int) -> float:
+    """Return s with records · keys^−s / Σ i^−s = 1: the rarest key has about one record."""
+    sample = np.unique(np.geomspace(1, keys, 4000).astype(np.int64)).astype(np.float64)
+    low, high = 0.0, 8.0
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        total = float(np.trapezoid(sample**-middle, sample)) + 0.5 * (1 + keys**-middle)
+        low, high = (middle, high) if records * keys**-middle / total > 1.0 else (low, middle)
+    return (low + high) / 2.0

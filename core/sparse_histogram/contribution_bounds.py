@@ -150,7 +150,11 @@ class UserTotals:
 
     def rounds(self) -> int:
         """Return the number of rounds of key selection, where totals are numbers of keys."""
-        return best_rounds(self._cells(_SURELY_SOME))
+        return best_rounds(self.clear())
+
+    def clear(self) -> list[tuple[int, Fraction]]:
+        """Return (users, middle of the cell) of the cells where there surely are some."""
+        return [(n, middle) for n, middle in self._cells(_SURELY_SOME) if n]
 
     def keys_in_words(self) -> str:
         """Return how many users have one key and how many several, in words, where totals are numbers of keys."""

@@ -33,7 +33,9 @@ DEFAULT_MAX_KEYS = 100
 
 # Of what selection by weights leaves, what counts may get with `split: auto`; buckets get the rest. 3/5 is the default.
 _COUNT_SHARES = tuple(Fraction(n, 20) for n in (5, 8, 12, 15, 17))
-_UNLESS_SET = ("fit_split", "choose_contributions", "choose_rounds", "granularity", "shared")
+# Of what selection has together with all that shares its noise, what it may get with `split: auto`.
+_SELECTION_SHARES = tuple(Fraction(n, 8) for n in (2, 3, 4, 5))
+_UNLESS_SET = ("fit_split", "choose_contributions", "choose_rounds", "choose_split", "granularity", "shared")
 _WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
 # Shares of ε of sizing; where the list comes first less, and what is then left to the encoding, which serves totals of
 # many keys (decision 120). The columns then have a sixteenth of the bits.
@@ -87,6 +89,7 @@ class ReleaseParams:
     max_keys_selection: int = DEFAULT_MAX_KEYS
     selection_rounds: int = 2
     choose_rounds: bool = False
+    choose_split: bool = False
     shared: SharedSelection | None = None
     optimize: str = "keys"
 
@@ -117,6 +120,7 @@ class ReleaseParams:
         max_keys_selection: int = DEFAULT_MAX_KEYS,
         selection_rounds: int | str | None = None,
         choose_rounds: bool = False,
+        choose_split: bool = False,
         shared: SharedSelection | None = None,
         optimize: str | None = None,
     ) -> None:
@@ -130,8 +134,9 @@ class ReleaseParams:
             max_per_key: the most that one user counts for one key (L∞).
             alpha: a bit of the encoding alp flips with probability 1/(alpha + 2).
             split: shares of ε by name, ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``, or "auto": the
-                plan chooses them for the least error after the sizes are released (with weighted key selection, those
-                of counts and encoding). The encoding's share may go by the
+                plan chooses them for the least error after the sizes are released. With weighted key selection that of
+                selection is chosen after users were counted by keys (`share_choice`), and those of counts and buckets
+                after the sizes of other keys are released. The encoding's share may go by the
                 encoding's own name ("alp"). With Gaussian noise on listed keys and buckets these two are one mechanism,
                 and the shares say how its precision 1/σ² is divided.
             expected_records: a public guess of the number of records.
@@ -163,6 +168,7 @@ class ReleaseParams:
                 "users" is stated): 1 where a user has one key, else chosen from noisy numbers of users by keys, for
                 1/200 of ε.
             choose_rounds: whether the number of rounds is yet to be chosen from the data.
+            choose_split: whether the share of selection is yet to be chosen with it.
             shared: for parameters that a sketch states: the metrics for which keys were selected together.
             optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. At δ = 0
                 "keys" gives the list all of ε but for sizing and 2 % for the encoding, and chooses its domain and
@@ -232,7 +238,9 @@ class ReleaseParams:
         stated = None if isinstance(split, str) else split
         self._divide(stated, auto)
         fits = encoding_named(self.encoding).noisy and encoding_named(self.encoding).auto_share is None
-        self._put(fit_split=fit_split or (auto and fits))
+        self._put(
+            fit_split=fit_split or (auto and fits), choose_split=choose_split or (auto and self.choose_rounds)
+        )
         self._put(noise=self._best_noise() if self.noise == "auto" else self.noise)
         self._check_noise()
         # What was asked for, from which `without_weights` starts again; it is no field.
@@ -463,7 +471,14 @@ class ReleaseParams:
 
     def with_rounds(self, chosen: int) -> ReleaseParams:
         """Return the same with this number of rounds, chosen from the data."""
-        return self._changed(selection_rounds=chosen, choose_rounds=False)
+        return self._changed(selection_rounds=chosen, choose_rounds=False, choose_split=False)
+
+    def branches(self, rounds: int) -> tuple[ReleaseParams, ...]:
+        """Return the parameters with this number of rounds, and each share of selection that may be chosen with it."""
+        if not self.choose_split:
+            return (self.with_rounds(rounds),)
+        whole = self.metric_shares.epsilon / self.epsilon
+        return tuple(self.with_selection(whole * share, rounds) for share in _SELECTION_SHARES)
 
     def stating_rounds(self, rounds: int) -> ReleaseParams:
         """Return the same with so many rounds, whatever the data: selection gets what their choice would cost."""
@@ -564,19 +579,25 @@ class ReleaseParams:
         epsilon = sum((shares.epsilon for _, shares in self._gaussian_parts), Fraction(0))
         return epsilon, sum((shares.delta for _, shares in self._gaussian_parts), Fraction(0))
 
-    def with_selection(self, share: Fraction, rounds: int) -> ReleaseParams:
-        """Return the same with this share of ε for selection, and so many rounds, chosen: for forecasts."""
+    def with_selection(
+        self, share: Fraction, rounds: int, counts_share: Fraction | None = None
+    ) -> ReleaseParams:
+        """Return the same with this share of ε for selection, and so many rounds.
+
+        Counts and an encoding with the same noise divide the rest as before, or so that counts get ``counts_share``.
+        """
         split, selection = self.split, self.epsilon * share
         noisy = encoding_named(self.encoding).noisy
         counted = split.counts + (split.encoding if noisy else Fraction(0))
-        counts = (counted + split.selection - selection) * split.counts / counted
+        counts = (counted + split.selection - selection) * (counts_share or split.counts / counted)
         encoding = counted + split.selection - selection - counts if noisy else split.encoding
         split = replace(split, selection=selection, counts=counts, encoding=encoding)
-        return self._changed(split=split).with_rounds(rounds)
+        fits = self.fit_split and counts_share is None
+        return self._changed(split=split, fit_split=fits).with_rounds(rounds)
 
     def sharing(self, shared: SharedSelection) -> ReleaseParams:
         """Return the same as one of several metrics for which keys are selected together."""
-        params = self._changed(shared=shared)
+        params = self._changed(shared=shared, choose_split=False)
         params.check()
         return params
 

@@ -275,8 +275,8 @@ def check_params(params: ReleaseParams) -> None:
             params.with_contributions(chosen).check()
         return
     if params.choose_rounds:
-        for rounds in (1, 2):
-            params.with_rounds(rounds).check()
+        for each in (*params.branches(1), *params.branches(2)):
+            each.check()
         return
     noise = noise_of(params.noise, params.delta)
     for each in params.fitted:  # any of these may be chosen, when nothing may be refused any more
@@ -410,8 +410,8 @@ def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fract
     noise, sensitivity = noise_of(params.noise), params.sensitivity
     if public:
         return _rho(sensitivity, *noise.scales((params.epsilon,), params.delta, sensitivity)), Fraction(0)
-    if params.choose_rounds:  # either may be chosen
-        both = [_concentration(params.with_rounds(rounds), public) for rounds in (1, 2)]
+    if params.choose_rounds:  # any of them may be chosen
+        both = [_concentration(each, public) for each in (*params.branches(1), *params.branches(2))]
         rhos, deltas = zip(*(each for each in both if each is not None), strict=True)
         return max(rhos), max(deltas)
     if params.weighted:
@@ -489,7 +489,8 @@ def release_steps(params: ReleaseParams) -> str:
     if params.choose_contributions:
         most = "at most max_contributions per user"
     per_key = f"{most}, {show(params.max_per_key * per)} per key"
-    steps = ["releases noisy numbers of users by keys"] if params.split.users else []
+    divided = ", by which noise is divided between selection and the rest" if params.choose_split else ""
+    steps = [f"releases noisy numbers of users by keys{divided}"] if params.split.users else []
     steps.append(f"selects keys {_selected(params)}")
     if params.split.contributions:
         steps.append("chooses max_contributions from noisy numbers of users")

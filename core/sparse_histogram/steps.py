@@ -25,6 +25,7 @@ from hushgram.sensitivity import ExactVector
 from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals, choose, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
+from hushgram.sparse_histogram.share_choice import choose_selection
 from hushgram.sparse_histogram.sizing import Sizes, Survey, release_sizes
 from hushgram.sparse_histogram.spec import ReleaseSpec
 
@@ -55,10 +56,18 @@ class ChosenParams:
     users: UserTotals | None = None
 
     @classmethod
-    def by_users(cls, users: UserTotals | None, params: ReleaseParams) -> ChosenParams | None:
-        """Return the parameters with the number of rounds that suits users with so many keys; None where it is
-        stated."""
-        return None if users is None else cls(params.with_rounds(users.rounds()), users=users)
+    def by_users(cls, users: UserTotals, params: ReleaseParams) -> ChosenParams:
+        """Return the parameters with the number of rounds, and the share of selection, that suit users with so many
+        keys."""
+        return cls(choose_selection(params, users), users=users)
+
+    def of_metric(self, params: ReleaseParams) -> ChosenParams:
+        """Return the same choice for a metric that shares the selection, or for the one that it was made for."""
+        return (
+            self
+            if params.choose_split
+            else replace(self, params=params.with_rounds(self.params.selection_rounds))
+        )
 
 
 @lru_cache(maxsize=256)
@@ -66,10 +75,10 @@ def _variance_at(params: ReleaseParams, chosen: int) -> Fraction:
     return listed_variance(params.with_contributions(chosen))
 
 
-def count_users(tally: UserTally, spec: ReleaseSpec) -> UserTotals:
-    """Return the noisy numbers of users by open keys, from which rounds are chosen. Released."""
+def count_users(tally: UserTally, spec: ReleaseSpec) -> ChosenParams:
+    """Return what follows from noisy numbers of users by open keys, and these. Released."""
     noise_key = spec.release_key.for_data(digest("keys per user", tally.users))
-    return release_totals(tally, spec.params.users_epsilon, noise_key)
+    return ChosenParams.by_users(release_totals(tally, spec.params.users_epsilon, noise_key), spec.params)
 
 
 def choose_contributions(

@@ -158,6 +158,8 @@ class Metrics(Job[MetricsConfig]):
         _ = self.records(pipeline, tallies=True) | "Release" >> release
 
     def check_lines(self) -> Iterator[Line]:
+        from hushgram.pipelines.planning import metric_line
+
         if steps := metrics_steps(self._params):
             yield "key selection", steps
         for name, metric in self.metrics.items():
@@ -169,6 +171,8 @@ class Metrics(Job[MetricsConfig]):
                 f" all and {show(params.max_per_key * per)} for one key, {params.encoding} with {params.noise} noise"
                 f"{_listed_noise(params)}",
             )
+            if forecast := metric_line(self.config, params, self.source.rows or None):
+                yield "", forecast
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         from hushgram.sketch.reader import Sketch

@@ -197,12 +197,12 @@ def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tm
 
 
 @pytest.mark.parametrize(("keys", "rounds"), [(1, 1), (5, 2)])
-@pytest.mark.parametrize("most", [4, "auto"])
+@pytest.mark.parametrize(("most", "split"), [(4, None), ("auto", "auto")])
 def test_rounds_chosen_from_the_data_are_the_librarys(
-    keys: int, rounds: int, most: int | str, tmp_path: Path
+    keys: int, rounds: int, most: int | str, split: str | None, tmp_path: Path
 ) -> None:
     chosen = ReleaseParams(
-        epsilon=20, delta="1e-3", max_contributions=most, max_keys_selection=10, encoding="none"
+        epsilon=20, delta="1e-3", max_contributions=most, max_keys_selection=10, encoding="none", split=split
     )
     number = np.arange(600)
     table = pa.table(
@@ -217,6 +217,7 @@ def test_rounds_chosen_from_the_data_are_the_librarys(
     assert by_library.heavy(all=True).num_rows > 2
     assert plan.guarantee().parts[0].epsilon == Fraction(20, 200)
     assert by_library.guarantee.epsilon == 20
+    assert (plan.params.split.selection == plan.params.split.counts) == (split is None)
     step = ReleaseSparseHistogram(chosen, user="user", key="url", path=tmp_path / "b", release_key=KEY)
     with beam.Pipeline(runner="FnApiRunner") as p:
         p | beam.Create(pieces(table, [7, 120])) | step

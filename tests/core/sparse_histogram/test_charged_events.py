@@ -85,15 +85,14 @@ def test_fingerprints_state_no_rho() -> None:
     assert {event.version for event in release_events(params, "user", charged=True)} == {1}
 
 
-def test_rounds_yet_to_be_chosen_are_charged_as_the_worse_of_both() -> None:
-    both = [
-        ReleaseParams(
-            epsilon=1, delta="1e-6", max_contributions=8, max_keys_selection=20, **SIZES
-        ).with_rounds(rounds)
-        for rounds in (1, 2)
-    ]
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, max_keys_selection=20, **SIZES)
+@pytest.mark.parametrize("split", [None, "auto"])
+def test_what_is_yet_to_be_chosen_is_charged_as_the_worst(split: str | None) -> None:
+    params = ReleaseParams(
+        epsilon=1, delta="1e-6", max_contributions=8, max_keys_selection=20, encoding="none", split=split
+    )
     assert params.choose_rounds
+    both = [*params.branches(1), *params.branches(2)]
+    assert len(both) == (2 if split is None else 8)
     event = noisy(params)
     assert event.cost.rho == max(noisy(each).cost.rho for each in both)
     assert event.cost.rho_delta == max(noisy(each).cost.rho_delta for each in both)

@@ -28,6 +28,7 @@ from hushgram.sparse_histogram.plan import (
     release_events,
 )
 from hushgram.sparse_histogram.selection import CELLS_PER_KEY, FINGERPRINTS
+from hushgram.sparse_histogram.share_choice import choose_selection
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 
@@ -419,8 +420,35 @@ def test_a_split_that_was_not_among_the_choices_is_not_accepted():
 
 @pytest.mark.parametrize("encoding", ["none", "alp"])
 def test_split_auto_by_weights_without_buckets_is_the_default(encoding):
-    params = {"epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding}
+    """Where users are not counted, nothing is known before selection, and pure noise cannot be moved after it."""
+    params = {
+        "epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding, "selection_rounds": 2
+    }  # fmt: skip
     assert ReleaseParams(**params, split="auto") == ReleaseParams(**params)
+
+
+@pytest.mark.parametrize("encoding", ["none", "alp", "buckets"])
+def test_split_auto_chooses_the_share_of_selection_for_such_users(encoding):
+    """Of few keys all are named with little: counts get more. What is spent stays the same, for every choice."""
+    asked = {"epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding, "split": "auto"}
+    users = UserTotals((0, 2_000, *(20_000,) * 5, *(0,) * (len(GRID) - 7)), Fraction(200))
+    found = []
+    for keys in (20, 10**6):
+        params = ReleaseParams(**asked, expected_keys=keys, expected_records=10**6)
+        assert params.choose_split
+        for each in (*params.branches(1), *params.branches(2)):
+            assert each.split.total == 1
+            assert not each.choose_split
+        chosen = choose_selection(params, users)
+        assert chosen.to_dict() in [each.to_dict() for each in params.branches(2)]
+        plan = replace(make_plan(chosen, expected_sizes(params)), users=users)
+        assert plan.guarantee().epsilon == 1
+        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+        found.append(chosen.split)
+    assert found[0].selection < found[1].selection
+    assert found[0].counts > found[1].counts
+    nobody = UserTotals((0,) * len(GRID), Fraction(200))
+    assert choose_selection(params, nobody).split == params.split
 
 
 def test_split_auto_of_alp_and_stated_shares_of_buckets():

@@ -62,7 +62,13 @@ def test_plan_tells_named_keys_and_the_ceiling(run: Any, tmp_path: Path) -> None
     assert "keys each on average. This can be off by a third" in out
     assert "names a key of fewer than 13.7 users with probability 1/2 or more" in out
     assert "heavy keys" not in out
-    assert "split with selection 0.6: about" in out
+    assert "split selection 0.366, counts 0.366, buckets 0.244 (this one): about" in out
+    for division in (
+        "selection 0.609, counts 0.219, buckets 0.146",
+        "selection 0.366, counts 0.487, buckets 0.122",
+    ):
+        assert f"split {division}: about" in out
+    assert " on other keys" in out
     assert "selection_rounds 1: about" in out
     run("plan", *asked, "--format", "csv", "-o", str(tmp_path / "plan.csv"))
     (row,) = csv.DictReader(io.StringIO((tmp_path / "plan.csv").read_text()))
