@@ -384,16 +384,17 @@ def predict(
     kept = population.kept(params.max_contributions)
     held = population.held(params.max_contributions)
     small = _rescaled(params, population, len(held))
-    sketch = simulate(np.arange(len(held)), held, small, path, release_key=key)
+    sketch = simulate(np.arange(len(held)), held, small, path, release_key=key, at_once=True)
     limit = int(sketch.detection_limit().count) if effort.intervals else 0
     above = int((held >= limit).sum()) * population.scale
     plan = sketch.plan
+    met = _met(sketch) if counts else 0.0
     hidden = sketch.decoder.released.hidden(held[held >= plan.threshold].astype(np.float64))
     return Prediction(
         params=asked,
         size=_size(sketch, population.scale),
         kept=kept,
-        at=tuple(_at_count(sketch, len(held), count, kept, key, effort) for count in counts),
+        at=tuple(_at_count(sketch, len(held), count, kept, met, key, effort) for count in counts),
         totals=tuple(_totals(sketch, held, set_sizes, key, effort.sets)),
         detection_limit=limit if above else None,
         keys_above_limit=above,
@@ -591,7 +592,7 @@ _FAR = 30.0  # noise scales, beyond which no value is
 
 
 def _at_count(
-    sketch: Sketch, first_absent: int, count: int, kept: float, key: ReleaseKey, effort: Effort
+    sketch: Sketch, first_absent: int, count: int, kept: float, met: float, key: ReleaseKey, effort: Effort
 ) -> LookupAccuracy:
     """Return the root mean square error and the median width of planted lookups.
 
@@ -610,7 +611,7 @@ def _at_count(
     found = decoder.likelihood.planted(sketch.lookups(absent).found, true, key.source("planted", count))
     kind = "confidence" if effort.intervals else None
     estimate, low, high = decoder.estimate(found, values, values > 0, estimator="posterior", interval=kind)
-    square = float(weight @ (estimate - count) ** 2) + _met(sketch)
+    square = float(weight @ (estimate - count) ** 2) + met
     order = np.argsort(high - low)
     middle = order[np.searchsorted(np.cumsum(weight[order]), 0.5)]
     cut = (1.0 - kept) * count

@@ -45,6 +45,7 @@ __all__ = ["Recommendation", "choices", "plan", "plan_settings", "rows_of"]
 # What is recommended is tried on more releases, of more keys (the fewer, the worse the fit that they have in common),
 # and totals on more sets of them.
 _RELEASES, _EFFORT = 6, Effort(keys=200_000, lookups=4_000, sets=120)
+_FEW = 12  # settings
 # The values of C to try where users are known: with keys by name, more keys per user cost less.
 _CONTRIBUTIONS, _CONTRIBUTIONS_NAMED = (1, 10, 100), (10, 30, 100)
 
@@ -168,7 +169,7 @@ def plan_settings(
         found = [predict(params, population) for params in tried]
         return found, *recommend(found)
     workers = min(processes or os.cpu_count() or 1, _RELEASES)
-    if workers == 1 or (not careful and len(tried) <= 2):  # a second process takes as long to start
+    if workers == 1 or (not careful and len(tried) <= _FEW):  # a second process takes as long to start
         return _planned(tried, population, map, careful)
     try:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:

@@ -25,6 +25,8 @@ by v ≥ 0 or v ≤ 0, moves B by Av with ‖Av‖₁ = ‖v‖₁ ≤ C.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -313,8 +315,8 @@ def _bits_of_counts(spec: LayoutSpec) -> int:
     total, at = Fraction(0), spec.scale
     for _ in range(40):
         if spec.profile:
-            beyond = [n for t, n in zip(spec.profile_at, reached, strict=True) if t >= at]
-            total += 2 * beyond[0] if beyond else 0
+            first = bisect_left(spec.profile_at, math.ceil(at))
+            total += 2 * reached[first] if first < len(reached) else 0
         else:
             total += 2 * min(spec.keys, int(spec.records / at / 4))
         at *= 2

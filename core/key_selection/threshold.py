@@ -230,11 +230,13 @@ def release_shard(
     scale: Fraction,
     domain_bits: int | None,
     release_key: ReleaseKey,
+    shards: int = NOISE_SHARDS,
 ) -> Heavy:
     """Release one noise shard by the threshold.
 
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
-    δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others.
+    δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others. ``shards`` says
+    how many shards there are.
     """
     if domain_bits is None and not len(part):
         return Heavy(part.fingerprints, part.counts, part.texts)
@@ -244,7 +246,7 @@ def release_shard(
     if domain_bits is None:
         assert part.texts is not None
         return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept)))
-    cells = (1 << domain_bits) // NOISE_SHARDS
+    cells = (1 << domain_bits) // shards
     zeros = successes(cells, noise.tail(scale, threshold), source) + np.uint64(shard * cells)
     values = noise.sample_tail(scale, threshold, len(zeros), source)
     if not len(zeros):

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hushgram.contributions.histogram import Histogram, KeyTable
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable
 from hushgram.contributions.keys import draw_seeds
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.key_selection.threshold import Heavy, release_shard
@@ -123,8 +123,10 @@ def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
     return draw_seeds(release_key, 0 if plan.layout is None else plan.layout.hashes)
 
 
-def select_keys(shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey) -> Heavy:
-    """Return the keys of one noise shard whose noisy count reaches the threshold. Released."""
+def select_keys(
+    shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey, shards: int = NOISE_SHARDS
+) -> Heavy:
+    """Return the keys of one of so many noise shards whose noisy count reaches the threshold. Released."""
     plan = planned.plan
     return release_shard(
         shard,
@@ -134,6 +136,7 @@ def select_keys(shard: int, part: Histogram, planned: PlannedRelease, release_ke
         scale=plan.scale,
         domain_bits=plan.domain_bits,
         release_key=planned.noise_key(release_key),
+        shards=shards,
     )
 
 

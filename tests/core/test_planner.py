@@ -109,7 +109,9 @@ def test_planted_lookups_are_like_those_of_real_keys(encoding: str) -> None:
     )
     for count in (1, 12, 30):
         real = sketch.estimate(np.flatnonzero(counts == count), interval=None)["estimate"].to_numpy()
-        planted = _at_count(sketch, len(counts), count, 1.0, hg.ReleaseKey(bytes(32)), Effort(lookups=4_000))
+        planted = _at_count(
+            sketch, len(counts), count, 1.0, _met(sketch), hg.ReleaseKey(bytes(32)), Effort(lookups=4_000)
+        )
         shared = 0.15 if encoding == "alp" else 0.0  # how many share a cell, and with whom, is chance
         assert planted.error == pytest.approx(float(np.sqrt(np.mean((real - count) ** 2))), rel=0.08 + shared)
 
@@ -137,7 +139,7 @@ def test_the_few_that_are_listed_count() -> None:
     counts = np.repeat([1, 3, 60], [27_000, 2_000, 1_000])
     key = hg.ReleaseKey(bytes(32))
     sketch = hg.release_histogram(np.arange(len(counts)), counts, params, release_key=key)
-    made = _at_count(sketch, len(counts), 1, 1.0, key, Effort(lookups=4_000, intervals=False))
+    made = _at_count(sketch, len(counts), 1, 1.0, _met(sketch), key, Effort(lookups=4_000, intervals=False))
     true = np.ones(200_000, np.int64)
     noisy = true + noise_of("laplace").sample(sketch.plan.scale, len(true), key.source("noise"))
     found = sketch.lookups(np.arange(len(true)) + len(counts)).found
