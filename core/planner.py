@@ -375,7 +375,7 @@ def predict(
     """
     asked = params
     params = params.of_counts()  # where values are added up, a count is a unit of them
-    if params.split.contributions:  # for the choice of C, which users are needed for
+    if params.split.contributions or params.split.kept:  # for what users are needed for
         params = params.without_choice(_TYPICAL if params.choose_contributions else params.max_contributions)
     if not is_simulated(params):
         return _predict_named(asked, params, population, counts)

@@ -41,6 +41,7 @@ from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
 from hushgram.sparse_histogram.contribution_bounds import UserTally
+from hushgram.sparse_histogram.kept_share import KeptShare
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
@@ -55,8 +56,10 @@ from hushgram.sparse_histogram.steps import (
     encode_counts,
     noisy_block,
     plan_release,
+    release_kept,
     seeds_of,
     select_keys,
+    tally_kept,
 )
 
 __all__ = [
@@ -317,6 +320,8 @@ def simulate(
 
     With ``at_once`` keys are selected in one shard: other bytes, noise of the same law, several times faster.
     """
+    if params.split.kept:
+        raise ParameterError("release_histogram: kept_share needs users; leave it out")
     if params.choose_contributions:
         raise ParameterError(
             "release_histogram: max_contributions auto needs users and any keys; state a number"
@@ -455,8 +460,9 @@ def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | Non
     if spec.params.choose_contributions:
         rows = rows.prune(spec.loose_bounds)
         chosen = choose_contributions(UserTally.of(rows.totals(spec.loose_bounds)), spec)
+    kept = release_kept(tally_kept(rows, spec, chosen), spec) if spec.params.split.kept else None
     histogram = rows.bounded(spec.bounds(None if chosen is None else chosen.params))
-    return _release(histogram, spec, path, chosen)
+    return _release(histogram, spec, path, chosen, kept)
 
 
 def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[ChosenParams | None, NDArray[np.bool_]]:
@@ -493,7 +499,10 @@ def _release_selected(
         chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
     params = None if chosen is None else chosen.params
     shards = rest.bounded(spec.bounds(params)).shards() if spec.params.encodes else []
-    planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen)
+    kept = None
+    if spec.params.split.kept:
+        kept = release_kept(tally_kept(rows.metric(metric), spec, chosen), spec)
+    planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen, kept)
     counts = counted.bounded(spec.count_bounds(params)).shards()
     data_digest = Survey.of(enumerate(counts)).data_digest()
     table = rows.table.keep(selected)[0]
@@ -511,6 +520,7 @@ def _release(
     spec: ReleaseSpec,
     path: str | Path | None,
     chosen: ChosenParams | None = None,
+    kept: KeptShare | None = None,
     *,
     at_once: bool = False,
 ) -> Sketch:
@@ -519,7 +529,7 @@ def _release(
         plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
         return _write(path, spec, plan, count_public_keys(histogram, spec, plan), iter(()))
     shards = histogram.shards()
-    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen)
+    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
     selected = [histogram] if at_once else shards
     listed = [
         select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)

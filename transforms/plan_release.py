@@ -20,6 +20,10 @@ In:  (shard, Contributions) of all users. Exact and private.
 Out: one `UserFigures`. Released: how many users lie in each cell of their figures, with noise (ε-DP, see
      `hushgram.mechanisms.user_quantiles`).
 
+`ReleaseKept`
+In:  (shard, Contributions) of all users, before bounding. Exact and private.
+Out: one `KeptShare`. Released (ε-DP, see `hushgram.sparse_histogram.kept_share`).
+
 Noise is drawn where the last parts are added, so no exact total leaves the combine step.
 """
 
@@ -38,6 +42,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sensitivity import CONSTANT, ExactVector
 from hushgram.sparse_histogram.contribution_bounds import UserTally
+from hushgram.sparse_histogram.kept_share import KeptShare, nobody
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import (
@@ -46,11 +51,20 @@ from hushgram.sparse_histogram.steps import (
     choose_contributions,
     count_users,
     plan_release,
+    release_kept,
+    tally_kept,
 )
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import SumAll, no_survey, survey_group
 
-__all__ = ["ChooseContributions", "CountUsers", "PlanRelease", "ReleaseFigures", "ReleaseTotal"]
+__all__ = [
+    "ChooseContributions",
+    "CountUsers",
+    "PlanRelease",
+    "ReleaseFigures",
+    "ReleaseKept",
+    "ReleaseTotal",
+]
 
 
 class ChooseContributions(beam.PTransform):
@@ -89,20 +103,38 @@ class CountUsers(beam.PTransform):
         return {"epsilon_users": show(self._spec.params.split.users)}
 
 
+class ReleaseKept(beam.PTransform):
+    """Contributions of all users → one `KeptShare`: what they have before and after bounding, with noise.
+
+    ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
+    """
+
+    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any = None) -> None:
+        super().__init__()
+        self._spec, self._metric, self._chosen = spec, metric, chosen
+
+    def expand(self, kept: Any) -> Any:
+        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
+        tally = beam.Map(_tally_kept, self._spec, self._metric, chosen).with_output_types(ExactVector)
+        release = beam.CombineGlobally(ReleaseTotal(nobody, release_kept, self._spec))
+        return kept | "TallyKept" >> tally | "ReleaseKept" >> release.with_output_types(KeptShare)
+
+
 class PlanRelease(beam.PTransform):
     """Complete histogram → the planned release.
 
-    ``chosen`` is a collection of one `ChosenParams` whose parameters are planned for, or None.
+    ``chosen`` is a collection of one `ChosenParams` whose parameters are planned for, or None; ``kept`` one of one
+    `KeptShare`, which the plan holds, or None.
     """
 
-    def __init__(self, spec: ReleaseSpec, groups: int, chosen: Any = None) -> None:
+    def __init__(self, spec: ReleaseSpec, groups: int, chosen: Any = None, kept: Any = None) -> None:
         super().__init__()
-        self._spec, self._groups, self._chosen = spec, groups, chosen
+        self._spec, self._groups, self._chosen, self._kept = spec, groups, chosen, kept
 
     def expand(self, shards: Any) -> Any:
         survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
-        chosen = () if self._chosen is None else (beam.pvalue.AsSingleton(self._chosen),)
-        plan = beam.CombineGlobally(ReleaseTotal(no_survey, plan_release, self._spec), *chosen)
+        told = [None if one is None else beam.pvalue.AsSingleton(one) for one in (self._chosen, self._kept)]
+        plan = beam.CombineGlobally(ReleaseTotal(no_survey, plan_release, self._spec), *told)
         planned = plan.without_defaults().with_output_types(PlannedRelease)
         return shards | "Survey" >> survey | "ReleaseSizes" >> planned
 
@@ -145,8 +177,8 @@ class ReleaseTotal(SumAll):
         super().__init__(zero)
         self._release, self._arguments = release, arguments
 
-    def extract_output(self, total: Any, *chosen: ChosenParams) -> Any:
-        return self._release(total, *self._arguments, *chosen)
+    def extract_output(self, total: Any, *told: Any) -> Any:
+        return self._release(total, *self._arguments, *told)
 
 
 def _tally_figures(shard: tuple[int, Contributions], params: QuantileParams) -> ExactVector:
@@ -159,6 +191,12 @@ def _nobody(params: QuantileParams) -> ExactVector:
 
 def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> UserTally:
     return UserTally.of(shard[1].metric(metric).totals(spec.loose_bounds))
+
+
+def _tally_kept(
+    shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int, chosen: ChosenParams | None
+) -> ExactVector:
+    return tally_kept(shard[1].metric(metric), spec, chosen)
 
 
 def _plan_selected(_: int, spec: ReleaseSpec, chosen: ChosenParams | None) -> PlannedRelease:

@@ -43,7 +43,7 @@ from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease
 from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.merge_histograms import MergeHistograms
-from hushgram.transforms.plan_release import ChooseContributions, CountUsers, PlanRelease
+from hushgram.transforms.plan_release import ChooseContributions, CountUsers, PlanRelease, ReleaseKept
 from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
 from hushgram.transforms.shuffle.combining import LocalResources, Shards, shards_for
 from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights, selected_rows
@@ -209,7 +209,8 @@ class ReleaseSparseHistogram(beam.PTransform):
         return path | "Rows" >> beam.FlatMap(_estimates, self._lookup).with_output_types(EstimateRow)
 
     def _release(self, records: Any, spec: ReleaseSpec, target: Target) -> Any:
-        keep = spec.params.choose_contributions or spec.params.weighted
+        params = spec.params
+        keep = params.choose_contributions or params.weighted or bool(params.split.kept)
         noted: dict[str, Any] = {"check": self._check, "counters": self._counters}
         bound = BoundContributions(spec.bounding, self._shards.users, self._local, keep=keep, **noted)
         bounded = (
@@ -217,7 +218,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         )  # Histogram; where keys or C are chosen first, (shard, Contributions)
         if spec.params.weighted:
             select = _selection(spec, 0, self._shards.groups, self._local)
-            bounded = bounded | "SelectByWeights" >> select  # users and selected keys
+            bounded = {**(bounded | "SelectByWeights" >> select), "rows": bounded}  # users and selected keys
         metric = 0 if keep else None
         return bounded | "Release" >> _ReleaseBounded(
             spec, target, self._shards.groups, metric=metric, counters=self._counters
@@ -323,7 +324,7 @@ class ReleaseMetrics(beam.PTransform):
             first = list(self._specs.values())[weighted[0]]
             alone = weighted[0] if len(weighted) == 1 else None
             select = _selection(first, alone, groups, self._local)
-            found = kept | "SelectByWeights" >> select  # users and selected keys
+            found = {**(kept | "SelectByWeights" >> select), "rows": kept}  # users and selected keys
         paths = []
         for metric, (name, spec) in enumerate(self._specs.items()):
             label = name.capitalize()
@@ -357,12 +358,14 @@ class _ReleaseBounded(beam.PTransform):
         spec, groups, release_key = self._spec, self._groups, self._spec.release_key
         if spec.params.weighted:
             return self._weighted(bounded) | "WriteSketch" >> WriteSketch(spec, self._target)
-        chosen = None
+        chosen = kept = None
         if self._metric is not None:
             # First, C is chosen from the data where the parameters ask for that, and users are bounded to it.
             if spec.params.choose_contributions:
                 choose = ChooseContributions(spec, self._metric)
                 chosen = bounded | "ChooseContributions" >> choose  # one ChosenParams
+            if spec.params.split.kept:
+                kept = bounded | "ReleaseKept" >> ReleaseKept(spec, self._metric, chosen)  # one KeptShare
             bounded = bounded | "Bound" >> BoundKept(spec, self._metric, chosen)  # Histogram
 
         # Second, the parts are summed, each group of noise shards by itself.
@@ -377,7 +380,7 @@ class _ReleaseBounded(beam.PTransform):
                 "heavy": merged | "CountPublicKeys" >> CountPublicKeys(spec, made),  # (0, Heavy)
             }
         else:
-            planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen)  # one PlannedRelease
+            planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen, kept)  # one PlannedRelease
             released = {
                 "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
                 "heavy": merged
@@ -410,7 +413,10 @@ class _ReleaseBounded(beam.PTransform):
         counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
         merge = MergeHistograms(groups, texts=True, counters=self._counters)
         counts = counted | "MergeCounts" >> merge  # (group, Histogram)
-        plan = PlanRelease(spec, groups, chosen)
+        kept = None
+        if spec.params.split.kept:
+            kept = found["rows"] | "ReleaseKept" >> ReleaseKept(spec, metric, chosen)  # one KeptShare
+        plan = PlanRelease(spec, groups, chosen, kept)
         released = {}
         if spec.params.encodes:
             rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram

@@ -58,6 +58,10 @@ KINDS: Mapping[tuple[str, int], str] = MappingProxyType(
         ): "truncated geometric on every count, kept from the optimal threshold on; one key per privacy unit",
         ("contributions", 1): "discrete Laplace on the number of users by what they contribute",
         (
+            "kept",
+            1,
+        ): "discrete Laplace on what users have before and after bounding, summed by how much they have",
+        (
             "weighted-selection",
             1,
         ): "selection of keys by weights and counts of the selected ones (and the cells of an"

@@ -34,7 +34,8 @@ class Guarantee:
 
     ``max_contributions`` and ``max_per_key`` are the bounds that are enforced on each user before anything is
     computed; they are not part of what is promised for a record. ``subject`` begins the sentence. ``steps`` are all
-    parts in words, each with its own bounds, where one pair of bounds would not say it.
+    parts in words, each with its own bounds, where one pair of bounds would not say it. ``note`` is about a part that
+    has other bounds.
     """
 
     parts: tuple[Event, ...]
@@ -44,6 +45,7 @@ class Guarantee:
     max_per_key: int | Fraction | None = None
     subject: str = "The result is"
     steps: str = ""
+    note: str = ""
 
     def __post_init__(self) -> None:
         for name, known in (("unit", PRIVACY_UNITS), ("relation", RELATIONS)):
@@ -85,7 +87,7 @@ class Guarantee:
             )
         return (
             f"{self.subject} {self.loss}-differentially private for one {self.unit} added or removed"
-            f"{self._bounds()}.{self.steps and ' '}{self.steps}"
+            f"{self._bounds()}.{self.steps and ' '}{self.steps}{self.note and ' '}{self.note}"
         )
 
     def meaning(self) -> str:

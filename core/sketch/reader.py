@@ -427,6 +427,13 @@ class Sketch:
         how = "after bounding" if sizes.scale else "as stated in the config"
         return f"{records} {of} {keys} keys, {how}"
 
+    def kept_in_words(self) -> str | None:
+        """Describe the share that bounding kept, with its noise; None where it was not released."""
+        kept, params = self.plan.kept, self.plan.params
+        if kept is None:
+            return None
+        return kept.in_words(params.max_contributions, self.per_count, sums=self.sums_values)
+
     @property
     def sums_values(self) -> bool:
         """Return whether answers are sums of values, in place of counts of records."""

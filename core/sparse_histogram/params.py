@@ -123,6 +123,7 @@ class ReleaseParams:
         choose_split: bool = False,
         shared: SharedSelection | None = None,
         optimize: str | None = None,
+        kept_share: Number | None = None,
     ) -> None:
         """Check the parameters and make them exact.
 
@@ -175,6 +176,8 @@ class ReleaseParams:
                 threshold by predicted error (`list_choice`); it is the default where none of ``split``,
                 ``domain_bits``, ``false_keys`` and flat ``columns`` is stated, with encodings alp and none. "totals"
                 gives the encoding half of what sizing leaves. At δ > 0 "keys" keeps the shares of the encoding.
+            kept_share: the share of ε that says how much of the records bounding keeps (`kept_share`), such as "0.01";
+                none by default. It needs users and any keys. With ``split`` it is the share "kept" there.
         """
         given = {name: value for name, value in locals().items() if name != "self"}
         if max_value is not None or granularity is not None:
@@ -236,7 +239,7 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: split must be auto or shares by name, got {split[:40]!r}")
         auto = split == "auto" or (split is None and self._fits_by_default())
         stated = None if isinstance(split, str) else split
-        self._divide(stated, auto)
+        self._divide(stated, auto, rational(0 if kept_share is None else kept_share, "kept_share", _OWNER))
         fits = encoding_named(self.encoding).noisy and encoding_named(self.encoding).auto_share is None
         self._put(
             fit_split=fit_split or (auto and fits), choose_split=choose_split or (auto and self.choose_rounds)
@@ -329,8 +332,12 @@ class ReleaseParams:
                 f"{_OWNER}: alpha must be from 0.01 to 1000, got {show(self.alpha)}; 3 is a good choice"
             )
 
-    def _divide(self, shares: Mapping[str, Number] | Split | None, auto: bool) -> None:
+    def _divide(self, shares: Mapping[str, Number] | Split | None, auto: bool, kept_share: Fraction) -> None:
         """Divide ε into exact parts that add up to it."""
+        if not 0 <= kept_share <= Fraction(1, 2):
+            raise ParameterError(f"{_OWNER}: kept_share must be from 0 to 0.5, got {show(kept_share)}")
+        if shares is not None and kept_share:
+            raise ParameterError(f"{_OWNER}: kept_share has no effect beside split; state split.kept there")
         if isinstance(shares, Split):
             parts = shares
         elif shares is None:
@@ -339,7 +346,8 @@ class ReleaseParams:
             )
             choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
             users = self.epsilon * _USERS if self.choose_rounds else Fraction(0)
-            rest = self.epsilon - size - choice - users
+            kept = self.epsilon * kept_share
+            rest = self.epsilon - size - choice - users - kept
             chosen = encoding_named(self.encoding)
             totals = self.encodes and self.optimize == "totals" and self.delta != 0
             if self.fits_list and self.encodes:
@@ -355,6 +363,7 @@ class ReleaseParams:
                 share = Fraction(1, 2) if totals and not auto else chosen.auto_share if auto else None
                 listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
                 parts = Split(size, listed, rest - listed, choice)
+            parts = replace(parts, kept=kept)
         else:
             parts = Split.named(shares, self.epsilon, self.encoding)
             if self.choose_contributions != bool(parts.contributions):
@@ -372,7 +381,7 @@ class ReleaseParams:
         parts, sized = self.split, self.sized
         needed = ["selection", "counts"] if self.weighted else ["threshold"]
         needed += ["encoding"] if self.encodes else []
-        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions", "users"}
+        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions", "users", "kept"}
         if given != set(needed) or any(getattr(parts, name) < 0 for name in _PARTS):
             names = " and ".join(self.encoding if name == "encoding" else name for name in needed)
             raise ParameterError(
@@ -381,6 +390,14 @@ class ReleaseParams:
         if parts.total != self.epsilon:
             total = parts.total / self.epsilon
             raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
+        if parts.kept and self.weighted and not self.encodes:
+            raise ParameterError(
+                f"{_OWNER}: kept_share has no effect with weighted key selection and encoding none"
+            )
+        if 0 < parts.kept < Fraction(1, 1 << 24):
+            raise ParameterError(
+                f"{_OWNER}: kept_share gives less than 2^-24 to what bounding keeps; raise it, or set it to 0"
+            )
         smallest = min(part for part in (parts.size / 2, *(getattr(parts, name) for name in needed)) if part)
         if self.max_contributions / smallest > _LARGEST_SCALE:
             raise ParameterError(
@@ -422,6 +439,12 @@ class ReleaseParams:
         fingerprints."""
         return self.expected_keys is None and (self.encodes or self.delta == 0)
 
+    def without_users(self, caller: str) -> ReleaseParams:
+        """Return the same for data whose records are the privacy unit, of which bounding drops nothing."""
+        if self.split.kept:
+            raise ParameterError(f"{caller}: kept_share needs a column of users and any keys; leave it out")
+        return self.without_weights(caller)
+
     def without_weights(self, caller: str) -> ReleaseParams:
         """Return the same with keys selected by a threshold, for data without users; refuse where weights were asked
         for."""
@@ -436,7 +459,7 @@ class ReleaseParams:
 
     def for_public_keys(self, caller: str) -> ReleaseParams:
         """Return the same for public keys: all of ε and δ goes to noise on each, the smaller unless it is stated."""
-        params = self.without_weights(caller)
+        params = self.without_users(caller)
         if not params.delta:
             return params
         noise = getattr(params, "_given", {}).get("noise", params.noise)
@@ -486,11 +509,10 @@ class ReleaseParams:
         return self.with_rounds(rounds)._changed(split=split)
 
     def without_choice(self, stated: int) -> ReleaseParams:
-        """Return what is left to release, at this C, once a choice of it is paid: for forecasts."""
-        split = replace(self.split, contributions=Fraction(0))
-        return self.with_contributions(stated)._changed(
-            epsilon=self.epsilon - self.split.contributions, split=split
-        )
+        """Return what is left to release, at this C, once a choice of it and the share kept are paid: for forecasts."""
+        spent = self.split.contributions + self.split.kept
+        split = replace(self.split, contributions=Fraction(0), kept=Fraction(0))
+        return self.with_contributions(stated)._changed(epsilon=self.epsilon - spent, split=split)
 
     def of_counts(self) -> ReleaseParams:
         """Return the same for counts, each of which stands for the granularity: for forecasts."""

@@ -21,8 +21,9 @@ from hushgram.noise.gdp import OneOf
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
-from hushgram.sparse_histogram import contribution_bounds, sizing
+from hushgram.sparse_histogram import contribution_bounds, kept_share, sizing
 from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
+from hushgram.sparse_histogram.kept_share import KeptShare
 from hushgram.sparse_histogram.list_choice import choose_list
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.selection import (
@@ -38,8 +39,8 @@ from hushgram.sparse_histogram.selection import (
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 
 __all__ = [
-    "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan", "metrics_events",
-    "metrics_steps", "release_events", "release_steps",
+    "Plan", "check_params", "expected_sizes", "kept_note", "listed_variance", "make_plan", "make_public_plan",
+    "metrics_events", "metrics_steps", "release_events", "release_steps",
 ]  # fmt: skip
 
 # A release of so many false keys takes minutes; there is room for as many keys as the noise of their number.
@@ -76,6 +77,8 @@ class Plan:
     rounds: SelectionPlan | None = None
     #: numbers of users by keys, from which the number of rounds was chosen; None where it was stated
     users: UserTotals | None = None
+    #: what users have before and after bounding; None where that was not asked for
+    kept: KeptShare | None = None
 
     @property
     def noise(self) -> Noise:
@@ -113,6 +116,7 @@ class Plan:
             subject="The sketch is",
             unit=self.unit,
             steps=release_steps(self.params),
+            note=kept_note(self.params),
         )
 
     def events(self) -> list[Event]:
@@ -135,6 +139,7 @@ class Plan:
             "layout": None if self.layout is None else self.layout.to_dict(),
             **({} if self.totals is None else {"user_totals": self.totals.to_dict()}),
             **({} if self.users is None else {"keys_per_user": self.users.to_dict()}),
+            **({} if self.kept is None else {"kept_share": self.kept.to_dict()}),
             **({} if self.rounds is None else {"weighted_selection": self.rounds.to_dict()}),
         }
 
@@ -185,6 +190,7 @@ class Plan:
             totals=UserTotals.from_dict(text["user_totals"]) if "user_totals" in text else None,
             rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
             users=UserTotals.from_dict(text["keys_per_user"]) if "keys_per_user" in text else None,
+            kept=KeptShare.from_dict(text["kept_share"]) if "kept_share" in text else None,
         )
 
 
@@ -390,6 +396,7 @@ def release_events(
         Event("contributions", split.users, relation=unit),
         Event("contributions", split.contributions, relation=unit),
         Event("sizing", split.size, relation=unit),
+        Event("kept", split.kept, relation=unit),
     )
     return [event for event in (*before, *parts) if event.epsilon or event.delta]
 
@@ -467,6 +474,13 @@ def metrics_steps(metrics: Iterable[ReleaseParams]) -> str:
     return f"Keys are selected once for {words}, {_selected(first)}; the noise of these metrics is one mechanism."
 
 
+def kept_note(params: ReleaseParams) -> str:
+    """Describe the part that has bounds of its own: what users have before bounding; empty where there is none."""
+    if not params.split.kept:
+        return ""
+    return f"Of this {show(params.split.kept)} is for sums of what users have before bounding, by how much they have."
+
+
 def _selected(params: ReleaseParams) -> str:
     rounds = "one round" if params.selection_rounds == 1 else "two rounds"
     if params.split.users:
@@ -535,6 +549,10 @@ def _check_parts(plan: Plan) -> None:
         or plan.users.rounds() != params.selection_rounds
     ):
         raise ParameterError("Plan: keys_per_user do not fit the split of epsilon, or selection_rounds")
+    if (plan.kept is None) != (split.kept == 0):
+        raise ParameterError("Plan: kept_share must be there if and only if split has a part for it")
+    if plan.kept is not None and kept_share.privacy_map(plan.kept.scale) > split.kept:
+        raise ParameterError("Plan: noise of kept_share is smaller than the split of epsilon allows")
     if layout is not None:
         layout.check_privacy(plan.layout_spec)
     of_cells = None if layout is None else layout.noise_scale

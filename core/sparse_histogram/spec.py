@@ -82,7 +82,7 @@ class ReleaseSpec:
         if public_keys is not None:
             params = params.for_public_keys(caller)
         elif user is None:
-            params = params.without_weights(caller)
+            params = params.without_users(caller)
         if params.choose_contributions and (user is None or public_keys is not None):
             raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
         if value is not None and user is None and params.max_per_key > _MAX_PER_RECORD:
@@ -167,6 +167,7 @@ class ReleaseSpec:
             self.texts,
             (weights,),
             self.public_keys,
+            bool(self.params.split.kept),
         )
 
 
@@ -211,6 +212,7 @@ def metric_specs(
         bounds=tuple(spec.loose_bounds for spec in all_of_them),
         values=tuple(spec.bounding.values[0] for spec in all_of_them),
         texts=any(spec.texts for spec in all_of_them),
+        offered=any(spec.params.split.kept for spec in all_of_them),
     )
     return shared, specs
 

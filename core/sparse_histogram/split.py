@@ -15,7 +15,7 @@ __all__ = ["OWNER", "PARTS", "SharedSelection", "Split"]
 
 #: what messages about parameters begin with
 OWNER = "ReleaseParams"
-PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts", "users")
+PARTS = ("size", "threshold", "encoding", "contributions", "selection", "counts", "users", "kept")
 _THRESHOLD_PARTS, _WEIGHTED_PARTS = (
     ("size", "threshold", "encoding"),
     ("size", "selection", "counts", "encoding"),
@@ -28,7 +28,8 @@ class Split:
 
     Selection by a threshold has a part for sizing, threshold and encoding; selection by weights has one for
     sizing, selection, counts of selected keys and encoding. Where C is chosen from the data, that has a part too, and
-    where the number of rounds is, ``users`` is that of the numbers of users by keys.
+    where the number of rounds is, ``users`` is that of the numbers of users by keys. ``kept`` is that of the share that
+    bounding keeps.
     """
 
     size: Fraction
@@ -38,6 +39,7 @@ class Split:
     selection: Fraction = Fraction(0)
     counts: Fraction = Fraction(0)
     users: Fraction = Fraction(0)
+    kept: Fraction = Fraction(0)
 
     @property
     def total(self) -> Fraction:
@@ -46,9 +48,9 @@ class Split:
 
     def to_dict(self) -> dict[str, str]:
         """Return the JSON-ready form: the parts that this way of selection has, and those of choices where there are
-        some."""
+        some, and of the share that bounding keeps."""
         names = _WEIGHTED_PARTS if self.selection else _THRESHOLD_PARTS
-        choices = (name for name in ("contributions", "users") if getattr(self, name))
+        choices = (name for name in ("contributions", "users", "kept") if getattr(self, name))
         return {name: show(getattr(self, name)) for name in (*names, *choices)}
 
     @classmethod
@@ -65,7 +67,7 @@ class Split:
             wrong = sorted(unknown)[0] if unknown else encoding
             raise ParameterError(
                 f"{OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}, or with weighted"
-                f" key selection size, selection, counts, {encoding}"
+                f" key selection size, selection, counts, {encoding}; beside them contributions and kept"
             )
         return cls(*(epsilon * rational(named.get(name, 0), f"split.{name}", OWNER) for name in PARTS))
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable
 from hushgram.contributions.keys import draw_seeds
 from hushgram.encodings import CellPart, EncodedBlock
@@ -22,7 +23,9 @@ from hushgram.key_selection.threshold import Heavy, release_shard
 from hushgram.mechanisms import laplace
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import ExactVector
+from hushgram.sparse_histogram import kept_share
 from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals, choose, release_totals
+from hushgram.sparse_histogram.kept_share import KeptShare
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
 from hushgram.sparse_histogram.share_choice import choose_selection
@@ -31,7 +34,7 @@ from hushgram.sparse_histogram.spec import ReleaseSpec
 
 __all__ = [
     "ChosenParams", "PlannedRelease", "choose_contributions", "count_public_keys", "count_selected", "count_users",
-    "encode_counts", "noisy_block", "plan_release", "seeds_of", "select_keys",
+    "encode_counts", "noisy_block", "plan_release", "release_kept", "seeds_of", "select_keys", "tally_kept",
 ]  # fmt: skip
 
 
@@ -93,12 +96,29 @@ def choose_contributions(
     return ChosenParams(params.with_contributions(chosen), totals, before.users)
 
 
+def tally_kept(rows: Contributions, spec: ReleaseSpec, chosen: ChosenParams | None = None) -> ExactVector:
+    """Return what these users have before and after bounding. Exact and private."""
+    params = None if chosen is None else chosen.params
+    return kept_share.tally_kept(
+        rows, spec.count_bounds(params) if spec.params.weighted else spec.bounds(params)
+    )
+
+
+def release_kept(tally: ExactVector, spec: ReleaseSpec) -> KeptShare:
+    """Return what all users have before and after bounding, with noise. Released."""
+    return kept_share.release_kept(tally, spec.params.split.kept, spec.release_key)
+
+
 def plan_release(
-    survey: Survey | None, spec: ReleaseSpec, chosen: ChosenParams | None = None
+    survey: Survey | None,
+    spec: ReleaseSpec,
+    chosen: ChosenParams | None = None,
+    kept: KeptShare | None = None,
 ) -> PlannedRelease:
     """Return the plan for the survey of all shards, by noisy sizes unless the parameters state them.
 
-    Raises where a privacy map does not hold, before anything else is drawn. With ``chosen``, its parameters are used.
+    Raises where a privacy map does not hold, before anything else is drawn. With ``chosen``, its parameters are used;
+    ``kept`` is a part of the plan as it is.
     Without an encoding and at δ > 0 the plan needs no sizes, and where keys are selected by weights no survey.
     """
     params = spec.params if chosen is None else chosen.params
@@ -111,7 +131,7 @@ def plan_release(
         calibrated = replace(params.sensitivity, unit=spec.unit)
         sizes = release_sizes(survey, params.split.size, calibrated, noise_key)
     assert sizes is not None
-    plan = make_plan(params, sizes, spec.unit)
+    plan = replace(make_plan(params, sizes, spec.unit), kept=kept)
     if chosen is not None:
         plan = replace(plan, totals=chosen.totals, users=chosen.users)
     plan.guarantee()

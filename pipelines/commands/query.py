@@ -76,4 +76,6 @@ def command(
     print_table(found, style, output, right=("estimate", "low", "high"))
     held = f" Intervals hold for all of {among:,} keys at once." if among > 1 else ""
     limit = opened.detection_limit(level).sentence().capitalize()
-    print_note(f"{opened.measure.capitalize()}s are after bounding.{held} {limit}.", style)
+    kept = opened.kept_in_words()
+    bounded = "after bounding" if kept is None else f"after bounding: {kept}"
+    print_note(f"{opened.measure.capitalize()}s are {bounded}.{held} {limit}.", style)

@@ -80,7 +80,7 @@ class MetricsConfig(JobConfig):
             with placed("each", name):
                 params = privacy.params(metric.sizes)
                 if self.input.user is None:
-                    params = params.without_weights("ReleaseParams")
+                    params = params.without_users("ReleaseParams")
                 out[name] = Metric(params, metric.value)
                 check_record(self, out[name].params)
         try:

@@ -36,7 +36,7 @@ from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.terminal import EXACT, file_size
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import release_events, release_steps
+from hushgram.sparse_histogram.plan import kept_note, release_events, release_steps
 
 if TYPE_CHECKING:
     from apache_beam import PTransform
@@ -54,8 +54,8 @@ _PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)"
 _FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", "keys")}
 # What the mechanisms of a sketch take, by the name that config and library share.
 _CHOICES = (
-    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "granularity", "key_selection",
-    "max_keys_selection", "max_value", "noise", "optimize", "selection_rounds", "width",
+    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "granularity", "kept_share",
+    "key_selection", "max_keys_selection", "max_value", "noise", "optimize", "selection_rounds", "width",
 )  # fmt: skip
 # A field that takes auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
@@ -120,6 +120,10 @@ class ReleasePrivacy(PrivacyConfig):
         default=None,
         description="shares of epsilon for size, threshold, encoding (or its name), contributions, which add up to 1;"
         " with key_selection weighted for size, users, selection, counts, encoding; or auto: after sizes are released",
+    )
+    kept_share: Exact | None = Field(
+        default=None,
+        description="share of epsilon that says how much of the records bounding keeps, such as 0.01",
     )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
     columns: Literal["tapered", "flat"] | None = None
@@ -226,7 +230,7 @@ class ReleaseConfig(JobConfig):
         params = self.privacy.params(self.sizes)
         if self.privacy.domain is not None:
             return params.for_public_keys("ReleaseParams")
-        return params.without_weights("ReleaseParams") if self.input.user is None else params
+        return params.without_users("ReleaseParams") if self.input.user is None else params
 
     def params(self) -> ReleaseParams:
         """Return the parameters of the release, as the library checks them."""
@@ -340,7 +344,7 @@ class Release(Job[ReleaseConfig]):
         steps = release_steps(self.params)
         if not steps and self.params.choose_contributions:
             steps = "Each user counts at most max_contributions, which is chosen from noisy numbers of users."
-        return replace(super().guarantee(), steps=steps)
+        return replace(super().guarantee(), steps=steps, note=kept_note(self.params))
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
@@ -404,7 +408,7 @@ class Release(Job[ReleaseConfig]):
 
         config = self.config.input
         spec = ReleaseSpec.of(self.params, key=config.key, user=config.user, value=config.value)
-        bounding = replace(spec.bounding, bounds=(spec.bounds(),))
+        bounding = replace(spec.bounding, bounds=(spec.bounds(),), offered=False)
 
         def build(pipeline: Pipeline, local: LocalResources) -> None:
             records = self.records(pipeline, keep_rejected=False)
@@ -453,6 +457,8 @@ class Release(Job[ReleaseConfig]):
                     "the noise hides nearly every count of so little data: raise epsilon, lower max_contributions, or"
                     " release more records together; hushgram plan CONFIG compares settings",
                 )
+            if (kept := sketch.kept_in_words()) is not None:
+                yield "kept", f"{kept} (may be published)"
             if sketch.plan.totals is not None:
                 yield (
                     "contributions",

@@ -472,10 +472,12 @@ class Explorer:
         return Total(estimate, low, high, level, whole.keys)
 
     def guarantees(self) -> list[tuple[str, list[str]]]:
-        """Return what is guaranteed, with the names of the sketches of which it is."""
+        """Return what is guaranteed, and what bounding kept, with the names of the sketches of which it is."""
         found: dict[str, list[str]] = {}
         for name, sketch in self.sketches:
-            found.setdefault(sketch.guarantee.sentence(), []).append(name)
+            kept = sketch.kept_in_words()
+            more = "" if kept is None else f" {kept[0].upper()}{kept[1:]}."
+            found.setdefault(f"{sketch.guarantee.sentence()}{more}", []).append(name)
         return list(found.items())
 
     def _key(self, key: Any, question: Question) -> Cell:

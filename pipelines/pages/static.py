@@ -297,6 +297,8 @@ def _error_chart(
 def _kept(sketch: Sketch) -> list[str]:
     """Describe what contribution bounding kept, as far as the release shows it; a released share belongs here."""
     plan = sketch.plan
+    if (kept := sketch.kept_in_words()) is not None:
+        return [f"{kept[0].upper()}{kept[1:]}."]
     if plan.totals is not None:
         return [f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."]
     if plan.unit == "record":
@@ -307,7 +309,7 @@ def _kept(sketch: Sketch) -> list[str]:
     return [
         f"One user contributes at most {most:,.10g}{records}{per_key}. Whatever exceeded that is"
         " missing from all counts here, mostly from popular keys.",
-        "This release does not say how much it was; a release with max_contributions: auto does.",
+        "This release does not say how much it was; a release with kept_share: 0.01 does.",
     ]
 
 

@@ -60,6 +60,7 @@ VERSION_3 = {
         epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
     ),
     "sized": SETTINGS["sized"],
+    "kept": hg.ReleaseParams(epsilon="8", max_contributions=4, max_per_key=2, kept_share="0.25"),
     "paper": hg.ReleaseParams.paper(
         epsilon="12", max_contributions=4, expected_keys=60, expected_records=320
     ),

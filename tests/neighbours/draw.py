@@ -95,6 +95,7 @@ CHOICES: dict[str, Any] = {
     "noise": ("auto", "laplace", "gaussian", "truncated_geometric"),
     "alpha": (1, 3),
     "bits_per_key": (4, 8),
+    "kept_share": (Fraction(1, 100), Fraction(1, 4)),
     "domain_bits": (8, 10, 16, 64),
     "false_keys": (Fraction(1, 100), 1),
     "max_value": (1, 4, 100),
@@ -363,6 +364,8 @@ class _Drawing:
         shares = {"size": Fraction(int(sized), 10)}
         if privacy.get("max_contributions") == "auto":
             shares["contributions"] = Fraction(1, 10)
+        if self.rng.random() < 0.3:
+            shares["kept"] = Fraction(1, 20)
         by_threshold = self.rng.random() < 0.6
         if not by_threshold and self.rng.random() < 0.5:
             shares["users"] = Fraction(1, 10)

@@ -19,6 +19,7 @@ QUICK = (
     "A whole release",
     "Clipped",
     "Users by three",
+    "Sums before",
 )
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from apache_beam import coders
 from numpy.typing import NDArray
 
-from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.bounding import Contributions, Dropped
 from hushgram.contributions.histogram import Histogram, KeyTable, text_buffers
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.errors import OutputError
@@ -194,17 +194,27 @@ class ContributionsCoder(ArraysCoder):
     def to_arrays(self, value: Contributions) -> list[Array]:
         counts = value.counts
         several = _narrow(counts) if counts.ndim == 1 else np.ascontiguousarray(counts, "<i8").ravel()
-        ordered = np.array([value.ordered], "<u1")
+        more = value.dropped
+        marks = np.array([value.ordered, more is not None], "<u1")
+        dropped = (
+            []
+            if more is None
+            else [more.user_high, more.user_low, np.ascontiguousarray(more.counts, "<i8").ravel()]
+        )
         if value.table is None:
-            return [ordered, value.user_high, value.user_low, value.keys, several]
+            return [marks, value.user_high, value.user_low, value.keys, several, *dropped]
         table = [value.table.fingerprints, *_pack_texts(value.table.texts)]
-        return [ordered, value.user_high, value.user_low, _index(value.keys), several, *table]
+        return [marks, value.user_high, value.user_low, _index(value.keys), several, *dropped, *table]
 
     def from_arrays(self, arrays: list[Array]) -> Contributions:
-        ordered, high, low, keys, counts, *rest = arrays
+        marks, high, low, keys, counts, *rest = arrays
+        found, rest = (rest[:3], rest[3:]) if marks[1] else ([], rest)
         table = KeyTable(rest[0], _unpack_texts(rest[1], rest[2])) if rest else None
         each = counts.reshape(len(high), -1) if len(counts) > len(high) else _widen(counts, len(high))
-        return Contributions(high, low, keys.astype(np.uint64, copy=False), each, table, bool(ordered[0]))
+        keys = keys.astype(np.uint64, copy=False)
+        metrics = 1 if each.ndim == 1 else each.shape[1]
+        dropped = Dropped(found[0], found[1], found[2].reshape(len(found[0]), metrics)) if found else None
+        return Contributions(high, low, keys, each, table, bool(marks[0]), dropped)
 
 
 class HistogramCoder(ArraysCoder):

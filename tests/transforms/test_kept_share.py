@@ -1,0 +1,79 @@
+"""The share that bounding keeps, released by the job as by the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+
+import hushgram as hg
+from hushgram.transforms import ReleaseMetrics, ReleaseSparseHistogram
+from hushgram.transforms.shuffle.combining import Shards
+from tests.transforms.releases import KEY, records
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "stated": {"max_per_key": 2},
+    "auto": {"max_contributions": "auto"},
+    "weighted": {"delta": "1e-3", "encoding": "buckets"},
+    "weighted auto": {"delta": "1e-3", "encoding": "buckets", "max_contributions": "auto"},
+    "values": {"max_contributions": 40, "max_value": 8, "granularity": 2},
+    "several": {},
+}
+
+
+def table() -> pa.Table:
+    rows = records(1500, 60)
+    return rows.append_column("size", pa.array([(i * 7919) % 31 / 2 for i in range(len(rows))]))
+
+
+def same_files(one: Path, other: Path) -> None:
+    names = sorted(file.relative_to(one) for file in one.rglob("*") if file.is_file())
+    assert names == sorted(file.relative_to(other) for file in other.rglob("*") if file.is_file())
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_job_and_library_write_the_same_bytes(name: str, tmp_path: Path) -> None:
+    rows, value = table(), "size" if name == "values" else None
+    given = {"epsilon": 4, "max_contributions": 4, "kept_share": "0.25", **SETTINGS[name]}
+    params = hg.ReleaseParams(**given)
+    sums = hg.ReleaseParams(epsilon=4, kept_share="0.25", **SETTINGS["values"])
+    metrics = {"views": hg.Metric(params), "bytes": hg.Metric(sums, "size")}
+    batches = [rows.slice(at, 400) for at in range(0, len(rows), 400)]
+    columns: dict[str, Any] = {"user": "user", "key": "url", "release_key": KEY}
+    shards = Shards(users=3, groups=2)
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | beam.Create(batches)
+        if name == "several":
+            _ = read | ReleaseMetrics(metrics, path=tmp_path / "job", shards=shards, **columns)
+        else:
+            path = tmp_path / "job"
+            _ = read | ReleaseSparseHistogram(params, path=path, value=value, shards=shards, **columns)
+    if name == "several":
+        found = hg.release_metrics(rows, metrics=metrics, path=tmp_path / "library", **columns)
+    else:
+        values = None if value is None else value
+        found = {"one": hg.release(rows, params=params, path=tmp_path / "library", values=values, **columns)}
+    same_files(tmp_path / "job", tmp_path / "library")
+    for sketch in found.values():
+        assert sketch.plan.kept is not None
+        assert "kept" in {part.kind for part in sketch.guarantee.parts}
+        assert "before bounding" in sketch.guarantee.sentence()
+        assert sum(part.epsilon for part in sketch.guarantee.parts) == 4
+
+
+def test_much_epsilon_shows_the_exact_share(tmp_path: Path) -> None:
+    rows = table()
+    params = hg.ReleaseParams(epsilon=90, max_contributions=4, kept_share="0.4")
+    sketch = hg.release(rows, params=params, user="user", key="url", release_key=KEY)
+    found = sketch.plan.kept.estimate(4)  # type: ignore[union-attr]
+    counted: dict[str, set[str]] = {}
+    for user, url in zip(rows["user"].to_pylist(), rows["url"].to_pylist(), strict=True):
+        counted.setdefault(user, set()).add(url)
+    assert found is not None
+    truth = sum(min(len(urls), 4) for urls in counted.values()) / len(rows)
+    assert found.low - 0.02 <= truth <= found.high + 0.02
+    assert "popular keys lose more" in str(sketch.kept_in_words())
