@@ -7,6 +7,7 @@ interval is shown and no number.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -29,7 +30,8 @@ from hushgram.sketch.reader import Sketch, Total
 __all__ = [
     "LINES", "MAX_KEYS", "SEPARATORS", "VIEWS", "Answer", "Cell", "KeyFile", "Question", "as_estimates", "at_once",
     "change_cells", "columns_of", "count_cell", "counted", "direction", "draw", "group_of", "heading", "percent",
-    "power_of_two", "resolved_sums", "show_key", "sort_rows", "text_of", "total_cell",
+    "power_of_two", "resolved_sums", "short_key", "show_key", "sort_rows", "text_of", "total_cell",
+    "total_change_cells",
 ]  # fmt: skip
 
 MAX_KEYS = 20_000  # that are looked up at a time
@@ -187,6 +189,12 @@ def show_key(key: str) -> str:
     return printable(text if len(text) <= 120 else f"{text[:119]}…")
 
 
+def short_key(key: str) -> str:
+    """Return a key for a heading: the end of a long one."""
+    text = show_key(key)
+    return text if len(text) <= 24 else f"\u2026{text[-22:]}"
+
+
 def columns_of(key: str) -> list[str]:
     """Return the columns of a key such as ["FR","example.org"]; none of others."""
     if not key.startswith("["):
@@ -304,17 +312,14 @@ def total_cell(ask: Callable[[], Total], sketch: Sketch) -> Cell:
 
 def change_cells(row: dict[str, Any], first: Sketch, second: Sketch) -> list[Cell]:
     """Return what a change looks like: its kind, both counts, difference and ratio, each with its interval."""
-    change = row["change"]
+    change, finest = row["change"], max(first.per_count, second.per_count)
     cells = [Cell(change or "no change found", kind=change or "soft")]
     for side, sketch in (("before", first), ("after", second)):
         ends = row[f"{side}_low"], row[f"{side}_high"]
         cells.append(count_cell(row[side], *ends, finest=sketch.per_count))
     if row["low"] is None or row["difference"] is None:
         return [*cells, Cell("-", kind="soft"), Cell("-", kind="soft")]
-    told = rounded(row["difference"], row["low"], row["high"], max(first.per_count, second.per_count))
-    middle, low, high = (text.replace("-", "\u2212") for text in told)
-    sign, between = "+" if row["difference"] > 0 else "", f"{low} to {high}"
-    cells.append(Cell(f"{sign}{middle}", between) if change else Cell(between, kind="unresolved"))
+    cells.append(_difference_cell(row["difference"], row["low"], row["high"], finest, change != ""))
     least, most = row["ratio_low"] or 0.0, row["ratio_high"]
     known = most is not None and bool(np.isfinite(most))
     digits = 3 if known and most - least < 0.1 else 2
@@ -322,6 +327,28 @@ def change_cells(row: dict[str, Any], first: Sketch, second: Sketch) -> list[Cel
     if not change or row["ratio"] is None or row["before"] is None:
         return [*cells, Cell(span, kind="unresolved")]
     return [*cells, Cell(f"× {row['ratio']:.{digits}f}", span)]
+
+
+def total_change_cells(keys: list[str], level: float, first: Sketch, second: Sketch) -> list[Cell]:
+    """Return how the total of keys changed, as `change_cells` does for a key; none where a total is not known."""
+    part = 1.0 - (1.0 - level) / 2.0  # both totals hold at once
+    try:
+        (a, low_a, high_a), (b, low_b, high_b) = (tuple(s.total(keys, part)) for s in (first, second))
+    except ParameterError:
+        return []
+    low, high = low_b - high_a, high_b - low_a
+    kind = "rose" if low > 0 else "fell" if high < 0 else ""
+    finest = max(first.per_count, second.per_count)
+    counts = [total_cell(functools.partial(s.total, keys, level), s) for s in (first, second)]
+    difference = _difference_cell(b - a, low, high, finest, kind != "")
+    return [Cell(kind or "no change found", kind=kind or "soft"), *counts, difference, Cell("", kind="soft")]
+
+
+def _difference_cell(middle: float, low: float, high: float, finest: float, known: bool) -> Cell:
+    texts = (text.replace("-", "\u2212") for text in rounded(middle, low, high, finest))
+    told, least, most = texts
+    between = f"{least} to {most}"
+    return Cell(f"{'+' if middle > 0 else ''}{told}", between) if known else Cell(between, kind="unresolved")
 
 
 def draw(dates: list[Any], columns: list[tuple[str, list[Any]]]) -> str:

@@ -33,10 +33,12 @@ from hushgram.pipelines.pages.explore_questions import (
     percent,
     power_of_two,
     resolved_sums,
+    short_key,
     show_key,
     sort_rows,
     text_of,
     total_cell,
+    total_change_cells,
 )  # fmt: skip
 from hushgram.pipelines.terminal import key_warnings, rounded
 from hushgram.sketch.over_time import compare, date_of, series
@@ -291,7 +293,7 @@ class Explorer:
         for name in (before, after):
             if name not in self.names:
                 raise ParameterError(
-                    f"there is no sketch {name[:60]!r} here; there are {', '.join(self.names)}"
+                    f"there is no sketch {name[:60]!r} here; there are {', '.join(self.names[-5:])}"
                 )
         if before == after:
             raise ParameterError(f"{before} is compared with itself; choose two sketches")
@@ -330,6 +332,9 @@ class Explorer:
             answer.notes.append(
                 "No key changed by more than the noise of both sketches. All compared keys can be shown."
             )
+        total = total_change_cells(keys, level, first, second) if keys else []
+        if total:
+            answer.foot = [[Cell(f"total of {counted(compared, 'key')}", kind="key"), *total]]
         if found.differs:
             answer.warnings.append(
                 f"Parameters differ, and counts may differ for that alone: {found.differs}."
@@ -360,7 +365,8 @@ class Explorer:
             if any(low is not None for _, low, _ in column) and (i != len(drawn) or len(drawn) > 1)
         ]  # fmt: skip
         finest = max(sketch.per_count for _, sketch in self.sketches)
-        answer.columns = [("date", "date"), *((titles[i], "") for i in shown)]
+        headings = [*map(short_key, drawn), *titles[len(drawn) :]]
+        answer.columns = [("date", "date"), *((headings[i], "") for i in shown)]
         answer.rows = [
             [Cell(str(date), kind="key"), *(count_cell(*columns[i][day], finest=finest) for i in shown)]
             for day, date in enumerate(dates)

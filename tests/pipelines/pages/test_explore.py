@@ -221,6 +221,9 @@ def test_changes_are_those_of_compare(over_time: str, dated: list[Path]) -> None
         f"{held.found} of {held.table.num_rows} keys rose or fell, at a false discovery rate of 0.1" in page
     )
     assert "\u25b2 rose" in page
+    asked = Question("changes", k=(LAUNCH, "https://example.org/news/3"), before="urls-2026-11-01")
+    (row,) = Explorer([(path.stem, Sketch.open(path)) for path in dated]).answer(asked).foot
+    assert (row[0].text, row[1].text, row[4].text[0]) == ("total of 2 keys", "rose", "+")
     assert "compared with itself" in ask(f"{over_time}?view=changes&before=urls-2026-11-04")[1]
 
 
