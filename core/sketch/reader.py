@@ -276,8 +276,7 @@ class Sketch:
         texts = None if listed.texts is None else listed.texts.take(pa.array(kept))
         value, low, high = self._in_values(listed.values[kept], low[kept], high[kept])
         among = np.full(len(prints), len(listed), np.int64)
-        shown = [f"{fingerprint:016x}" for fingerprint in prints.tolist()]
-        columns = [pa.array(shown, pa.string()), *map(pa.array, (value, low, high, real, among))]
+        columns = [_hexadecimal(prints), *map(pa.array, (value, low, high, real, among))]
         table = pa.table(columns, names=["fingerprint", "value", "low", "high", "real", "among"])
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
         if names is not None:
@@ -643,6 +642,13 @@ def _several(keys: Any) -> Any:
     if isinstance(keys, np.generic):
         return np.array([keys])
     return [keys] if isinstance(keys, str | bytes | int | date) else keys
+
+
+def _hexadecimal(prints: Fingerprints) -> pa.StringArray:
+    """Return fingerprints as texts of 16 digits."""
+    digits = prints.astype(">u8").tobytes().hex().encode()
+    ends = np.arange(0, len(digits) + 1, 16, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(prints), pa.py_buffer(ends), pa.py_buffer(digits))
 
 
 def _as_text(values: pa.LargeBinaryArray) -> pa.Array:

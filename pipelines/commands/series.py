@@ -14,7 +14,7 @@ from hushgram.pipelines.terminal import format_options, print_note, print_table,
 if TYPE_CHECKING:
     from hushgram.sketch.over_time import Series
 
-__all__ = ["command", "series_chart"]
+__all__ = ["command", "series_chart", "sketch_paths"]
 
 
 @click.command("series")
@@ -46,7 +46,7 @@ def command(
     from hushgram.sketch.reader import Sketch
 
     wanted = read_keys(keys, keys_file)
-    paths = [path for text in sketches for path in _paths(text)]
+    paths = [path for text in sketches for path in sketch_paths(text)]
     found = series([Sketch.open(path) for path in paths], list(dict.fromkeys(wanted)), level)
     if plot is not None:
         replace_file("--plot", plot, series_chart(found).encode())
@@ -59,7 +59,7 @@ def command(
     print_note("Counts are after bounding.", style)
 
 
-def _paths(text: str) -> list[str]:
+def sketch_paths(text: str) -> list[str]:
     """Return the sketches that a path or a pattern with {date} names."""
     if "{date}" not in text:
         return [text]

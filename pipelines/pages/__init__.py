@@ -28,6 +28,7 @@ __all__ = ["content_policy", "read_budget", "render", "write_page"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ASKING = ("explore",)  # pages that ask the server they come from
+_SCRIPTS = {"over_time": "report"}  # pages with the script of another one
 
 
 def render(page: str, **values: Any) -> str:
@@ -74,7 +75,7 @@ def _inline(page: str) -> tuple[str, str]:
         files = [_TEMPLATES / name for name in names]
         return "".join(file.read_text("utf-8") for file in files if file.exists())
 
-    return text("base.css", f"{page}.css"), text(f"{page}.js")
+    return text("base.css", f"{page}.css"), text(f"{_SCRIPTS.get(page, page)}.js")
 
 
 def _digest(text: str) -> str:

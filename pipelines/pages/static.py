@@ -28,7 +28,7 @@ from hushgram.sketch.reader import Sketch
 if TYPE_CHECKING:
     from hushgram.ledger import ReleaseRecord, Summary
 
-__all__ = ["make_plan_chart", "make_plan_page", "make_report"]
+__all__ = ["budget_over_time", "make_plan_chart", "make_plan_page", "make_report", "runs"]
 
 
 def make_report(
@@ -64,7 +64,7 @@ def make_report(
         kept=_kept(sketch),
         facts=_facts(sketch, body),
         files=body["files"],
-        budget=None if ledger is None else _budget(*ledger),
+        budget=None if ledger is None else budget_over_time(*ledger),
         **_errors(sketch),
     )
 
@@ -190,12 +190,12 @@ def _distribution(sketch: Sketch) -> dict[str, Any] | None:
         else Axis("keys", least, most, log=True),
         [Band(list(zip(at.tolist(), low.tolist(), high.tolist(), strict=True)))],
     )
-    for first, end in _runs(known):
+    for first, end in runs(known):
         if end - first > 1:
             chart.lines.append(
                 Line("", list(zip(at[first:end].tolist(), keys[first:end].tolist(), strict=True)))
             )
-    for first, end in _runs(~known):
+    for first, end in runs(~known):
         chart.shades.append(
             Shade(float(at[max(first - 1, 0)]), float(at[min(end, len(at) - 1)]), "not resolved")
         )
@@ -215,7 +215,7 @@ def _number_of_keys(keys: float, low: float, high: float) -> tuple[str, str]:
     return about, f"{least} to {most}"
 
 
-def _runs(flags: Any) -> list[tuple[int, int]]:
+def runs(flags: Any) -> list[tuple[int, int]]:
     """Return the first and one past the last place of each run of true flags."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
@@ -334,7 +334,8 @@ def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _budget(summary: Summary, history: Sequence[ReleaseRecord]) -> dict[str, Any]:
+def budget_over_time(summary: Summary, history: Sequence[ReleaseRecord]) -> dict[str, Any]:
+    """Return chart, rows and a sentence about the budget of a data set."""
     rows: list[dict[str, str]] = []
     points = [(0.0, 0.0)]
     running = 0.0

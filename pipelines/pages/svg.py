@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 
+from hushgram.names import printable
+
 __all__ = ["Axis", "Band", "Chart", "Line", "Shade", "as_file", "human", "percents"]
 
 _WIDTH, _HEIGHT = 640, 300
@@ -146,12 +148,10 @@ class Chart:
     def svg(self, css: str = "chart") -> str:
         """Return the picture as an <svg> element."""
         size = f"0 0 {self.size[0]} {self.size[1]}"
-        inside = "".join(self._inside())
-        return (
-            f'<svg class="{css}" viewBox="{size}" role="img" aria-label="{escape(self.title)}">{inside}</svg>'
-        )
+        title = escape(printable(self.title))
+        return f'<svg class="{css}" viewBox="{size}" role="img" aria-label="{title}">{"".join(self._inside())}</svg>'
 
-    def html(self, small: bool = False) -> str:
+    def html(self, small: bool = False, heading: str = "") -> str:
         """Return the picture for a page: one for wide and one for narrow windows, or a small one; names above it."""
         names, bare = self._names(), replace(self, lines=[replace(line, name="") for line in self.lines])
         if small:
@@ -159,6 +159,10 @@ class Chart:
         else:
             wide, narrow = (replace(bare, size=size) for size in (_WIDE, _NARROW))
             inside = wide.svg("chart wide") + narrow.svg("chart narrow")
+        if heading:
+            names = (
+                f'<figcaption title="{escape(printable(heading))}">{escape(printable(heading))}</figcaption>'
+            )
         return f"<figure>{names}{inside}</figure>"
 
     def _names(self) -> str:
@@ -215,7 +219,8 @@ class Chart:
         for tick, told in self.x.marks or [(tick, human(tick)) for tick in self.x.ticks()]:
             x = self._at(tick, self.y.low)[0]
             out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" class="axis"/>')
-            out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="middle">{told}</text>')
+            anchor = "end" if x > right - 16 and len(told) > 4 else "middle"
+            out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="{anchor}">{told}</text>')
         middle = (_LEFT + right) / 2
         out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}" class="axis"/>')
         out.append(

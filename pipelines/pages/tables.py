@@ -202,7 +202,7 @@ def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table
         sketch: the release.
         titles: keys with their titles, which may be empty; names for fingerprints too.
     """
-    spelled = _spelled(sketch, titles or {})
+    spelled = spelled_titles(sketch, titles or {})
     listed = sketch.heavy(keys=list(spelled) if spelled else None)
     listed = listed.sort_by([("value", "descending"), ("fingerprint", "ascending")])
     whole = total_of(sketch, listed)
@@ -254,7 +254,7 @@ def asked_keys(
     sketch: Sketch, titles: Mapping[str, str], listed: pa.Table, whole: Whole | None
 ) -> tuple[Table, int] | None:
     """Return the table of the keys of a file that are not listed, largest first, and how many are unresolved."""
-    spelled = _spelled(sketch, titles)
+    spelled = spelled_titles(sketch, titles)
     held = {text_of(key) for key in listed["key"].to_pylist()} if "key" in listed.column_names else set()
     wanted = [key for key in spelled if key not in held][:MAX_ASKED]
     if not wanted:
@@ -285,7 +285,7 @@ def asked_keys(
     return table, unresolved
 
 
-def _spelled(sketch: Sketch, titles: Mapping[Any, str]) -> dict[str, str]:
+def spelled_titles(sketch: Sketch, titles: Mapping[Any, str]) -> dict[str, str]:
     """Return the titles by keys as the release spells them; a key expression may make one of several."""
     if not titles:
         return {}

@@ -148,6 +148,20 @@ def test_the_report_shows_hostile_keys_with_escapes(
     assert "x\\x1b[31m" in page
 
 
+def test_the_report_of_several_sketches_shows_hostile_names_and_keys_with_escapes(
+    sketch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = HOSTILE.replace("\n", "")
+    (tmp_path / "keys.txt").write_text(f"{line}\t{line}\n")
+    paths = [str(shutil.copytree(sketch, tmp_path / f"{HOSTILE}2026-11-0{day}")) for day in (1, 2, 3)]
+    asked = ("report", *paths, "-o", str(tmp_path / "report.html"), "--keys-file", str(tmp_path / "keys.txt"))
+    code, told = said(capsys, *asked)
+    assert (code, raw(told)) == (0, [])
+    page = (tmp_path / "report.html").read_text()
+    assert raw(page) == []
+    assert "x\\x1b[31m" in page
+
+
 def test_explore_shows_hostile_names_and_keys_with_escapes(sketch: Path, tmp_path: Path) -> None:
     paths = [str(shutil.copytree(sketch, tmp_path / name)) for name in (f"{HOSTILE}.sketch", "b.sketch")]
     command = [sys.executable, "-m", "hushgram.pipelines", "explore", *paths]

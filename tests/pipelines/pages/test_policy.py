@@ -68,7 +68,7 @@ def explored(sketches: dict[str, Path]) -> Iterator[str]:
         process.terminate()
 
 
-@pytest.fixture(params=["report", "plan", "explore"])
+@pytest.fixture(params=["report", "over_time", "plan", "explore"])
 def page(request: pytest.FixtureRequest, sketches: dict[str, Path], explored: str, tmp_path: Path) -> Any:
     """Name, address, text and the policy of a header."""
     target = str(tmp_path / "page.html")
@@ -77,6 +77,8 @@ def page(request: pytest.FixtureRequest, sketches: dict[str, Path], explored: st
             return "explore", explored, answer.read().decode(), answer.headers["Content-Security-Policy"]
     if request.param == "report":
         run("report", str(sketches["text"]), "-o", target)
+    elif request.param == "over_time":
+        run("report", str(sketches["text"]), str(sketches["text"]), "-o", target)
     else:
         run("plan", "--records", "1e4", "--keys", "1e3", "-o", target)
     return request.param, f"file://{target}", Path(target).read_text(), None
