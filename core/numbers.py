@@ -24,6 +24,8 @@ __all__ = [
     "rational",
     "rational_delta",
     "show",
+    "stated_call",
+    "stated_text",
 ]
 
 T = TypeVar("T")
@@ -128,3 +130,25 @@ def plus_minus(number: float, half: float, less: str = "fewer") -> str:
     if number < half:
         return f"{less} than {max(number, 0) + half:,.15g}"
     return f"{number:,.15g} ± {half:,.15g}"
+
+
+def stated_text(value: object) -> str:
+    """Return a parameter as the text that noise is derived from: fixed here, however classes show themselves.
+
+    >>> stated_text({"epsilon": Fraction(1, 3), "total": None, "grid": "linear", "bounds": 3, "monotone": True})
+    "{'epsilon': Fraction(1, 3), 'total': None, 'grid': 'linear', 'bounds': 3, 'monotone': True}"
+    """
+    if isinstance(value, Fraction):
+        return f"Fraction({value.numerator}, {value.denominator})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"'{name}': {stated_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, str):
+        return f"'{value}'"
+    if value is None or isinstance(value, int):
+        return str(value)
+    raise AssertionError(f"no text is stated for {type(value).__name__}")
+
+
+def stated_call(name: str, owner: object, fields: Collection[str]) -> str:
+    """Return these fields of parameters as the text that noise is derived from, under a name that never changes."""
+    return f"{name}({', '.join(f'{field}={stated_text(getattr(owner, field))}' for field in fields)})"

@@ -118,5 +118,5 @@ def _choose(
     release_key: ReleaseKey,
     unit: PrivacyUnit,
 ) -> list[str]:
-    source = release_key.source("most frequent", 0, digest(repr(params), *labels, counts.values))
+    source = release_key.source("most frequent", 0, digest(params.noise_text, *labels, counts.values))
     return [labels[i] for i in top(counts, params, source, unit)]

@@ -43,7 +43,7 @@ from hushgram.mechanisms.svt.mechanism import run_batch
 from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
-from hushgram.numbers import Number, integer, rational, show
+from hushgram.numbers import Number, integer, rational, show, stated_text
 from hushgram.sensitivity import UNBOUNDED, Exact, ExactVector, PrivacyUnit, Sensitivity
 
 __all__ = [
@@ -206,6 +206,23 @@ class ClipParams:
             monotone=True,
         )
 
+    @property
+    def noise_text(self) -> str:
+        """The text that noise is derived from; it must never change for the same parameters."""
+        names = (
+            "epsilon",
+            "start",
+            "stop",
+            "lower",
+            "granularity",
+            "max_contributions",
+            "grid",
+            "ratio",
+            "step",
+        )
+        shown = self.describe()
+        return stated_text({n: shown[n] for n in (*names, "bounds", "threshold", "split") if n in shown})
+
     def describe(self) -> dict[str, Any]:
         """Return public parameters, exact numbers as text."""
         names = ("epsilon", "start", "stop", "lower", "granularity")
@@ -319,7 +336,7 @@ def release_clipped(
     tally.admit(calibrated(params.max_contributions, unit))
     # The text is part of the noise's derivation: it must never change, whatever the class is called.
     held = f"Tally(above={tally.above!r}, sums={tally.sums!r}, count={tally.count!r})"
-    exact = digest(repr(params.describe()), held)
+    exact = digest(params.noise_text, held)
     answers = ExactVector(-np.array(tally.above, dtype=np.int64), tally.sensitivity.added_up())
     found = run_batch(answers, params.svt, key, "clip", release=exact, unit=unit).above
     at = int(found[0]) if len(found) else len(params.bounds) - 1

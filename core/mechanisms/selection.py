@@ -49,7 +49,7 @@ from hushgram.mechanisms.laplace import MAX_ANSWER, check_scale, per_query, whol
 from hushgram.noise.entropy import BitSource, os_entropy
 from hushgram.noise.intervals import exp_neg
 from hushgram.noise.sampling import bernoulli, discrete_laplace, uniform_below
-from hushgram.numbers import Number, boolean, choice, integer, positive, rational_delta
+from hushgram.numbers import Number, boolean, choice, integer, positive, rational_delta, stated_call
 from hushgram.sensitivity import ANY, ExactVector, PrivacyUnit, Sensitivity
 
 __all__ = ["MECHANISMS", "SelectionParams", "choose", "privacy_map", "top"]
@@ -168,6 +168,12 @@ class SelectionParams:
     def calibrated(self, unit: PrivacyUnit) -> Sensitivity:
         """Return what the choice is calibrated for: how far one unit moves one score, however many there are."""
         return Sensitivity(ANY, self.sensitivity, unit, monotone=self.monotone)
+
+    @property
+    def noise_text(self) -> str:
+        """The text that noise is derived from; it must never change for the same parameters."""
+        names = ("epsilon", "delta", "sensitivity", "count", "monotone", "mechanism")
+        return stated_call("SelectionParams", self, names)
 
     @property
     def round_epsilon(self) -> Fraction:

@@ -211,7 +211,7 @@ class AnswerJob(Job[AnswerConfig]):
 
     def resolved(self) -> dict[str, Any]:
         return {
-            "pmw": repr(self.params),
+            "pmw": self.params.noise_text,
             "domain": digest(*self.cells.labels).hex(),
             "queries": digest(*(json.dumps(dict(q.fields)) for q in self.queries)).hex(),
             "prior": None if self.prior is None else digest(self.prior).hex(),

@@ -58,7 +58,7 @@ from hushgram.mechanisms.svt.mechanism import NoiseStream
 from hushgram.mechanisms.svt.params import SvtParams, privacy_map
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
 from hushgram.noise.sampling import discrete_laplace
-from hushgram.numbers import Number, integer, positive, rational, rational_delta, show
+from hushgram.numbers import Number, integer, positive, rational, rational_delta, show, stated_call
 from hushgram.sensitivity import ExactVector, PrivacyUnit, exact
 
 __all__ = [
@@ -118,6 +118,11 @@ class WeightsParams:
     def total_epsilon(self) -> Fraction:
         """ε_n of the noisy total; 0 if n is public."""
         return self.epsilon * _TOTAL_SHARE if self.total is None else Fraction(0)
+
+    @property
+    def noise_text(self) -> str:
+        """The text that noise is derived from; it must never change for the same parameters."""
+        raise NotImplementedError
 
     @property
     def replayed(self) -> int:
@@ -195,7 +200,7 @@ class PrivateWeights(ABC, Generic[P]):
         # Cutting counts moves no two neighbours further apart, and keeps every product inside int64.
         self._counts = np.clip(exact, 0, (1 << 45) // len(exact)).astype(np.int64)
         self._key = self._take(key)
-        self._context = digest(self._label, repr(params), self._counts, b"" if prior is None else prior)
+        self._context = digest(self._label, params.noise_text, self._counts, b"" if prior is None else prior)
         self.total = self._noisy_total() if params.total is None else params.total
         self.hypothesis = Hypothesis(len(exact), self.total, prior, params.replayed)
         self._begin()
@@ -300,6 +305,20 @@ class PmwParams(WeightsParams):
                 f"{owner}: threshold must be at most {MAX_TOTAL}, got {show(self.threshold)}"
             )
         _ = self.svt  # scales out of range show here
+
+    @property
+    def noise_text(self) -> str:
+        names = (
+            "epsilon",
+            "delta",
+            "max_contributions",
+            "max_updates",
+            "queries",
+            "threshold",
+            "total",
+            "replay",
+        )
+        return stated_call("PmwParams", self, (*names, "eta", "variant"))
 
     @property
     def replayed(self) -> int:
@@ -560,6 +579,11 @@ class OfflineParams(WeightsParams):
         put(self, "stop", None if stop is None else positive(stop, "stop", owner))
         check_scale(self.scale, owner)
         check_scale(1 / self.rate, owner)
+
+    @property
+    def noise_text(self) -> str:
+        names = ("epsilon", "delta", "max_contributions", "rounds", "total", "replay", "stop")
+        return stated_call("OfflineParams", self, names)
 
     @property
     def replayed(self) -> int:
