@@ -59,13 +59,27 @@ class KeyTable:
 
     @classmethod
     def union(cls, tables: Sequence[KeyTable]) -> tuple[KeyTable, list[U64]]:
-        """Return one table of all texts, and for each table where its rows went."""
-        together = pa.concat_arrays([table.texts for table in tables]).dictionary_encode()
-        codes = together.indices.to_numpy(zero_copy_only=False)
-        prints = np.empty(len(together.dictionary), np.uint64)
-        prints[codes] = np.concatenate([table.fingerprints for table in tables])
-        union, place = cls.build(together.dictionary, prints)
-        moved = place[codes]
+        """Return one table of all texts, and for each table where its rows went.
+
+        Tables are in order, so a stable sort of their fingerprints merges them, and equal texts come to lie side by
+        side. Where two texts have one fingerprint, which is rare, all texts are told apart by their bytes first.
+        """
+        every = pa.concat_arrays([table.texts for table in tables])
+        prints = np.concatenate([table.fingerprints for table in tables])
+        order = np.argsort(prints, kind="stable")
+        texts, first = every.take(pa.array(order)), changes(prints[order])
+        same = pc.equal(texts.slice(1), texts.slice(0, max(len(texts) - 1, 0))).to_numpy(zero_copy_only=False)
+        moved = np.empty(len(order), np.uint64)
+        if bool(np.all(first[1:] | same)):
+            moved[order] = (np.cumsum(first) - 1).astype(np.uint64)
+            union = cls(prints[order[first]], texts.filter(pa.array(first)))
+        else:
+            together = every.dictionary_encode()
+            codes = together.indices.to_numpy(zero_copy_only=False)
+            of_texts = np.empty(len(together.dictionary), np.uint64)
+            of_texts[codes] = prints
+            union, place = cls.build(together.dictionary, of_texts)
+            moved = place[codes]
         return union, np.split(moved, np.cumsum([len(table.texts) for table in tables])[:-1])
 
     def shards(self) -> list[KeyTable]:

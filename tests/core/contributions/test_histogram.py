@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hushgram.contributions import bounding, histogram
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable, stable_order
+from hushgram.contributions.keys import hash_bytes
 from hushgram.errors import InputError
 from hushgram.noise.entropy import ReleaseKey
 
@@ -161,3 +162,21 @@ def test_table_union_keeps_order_and_places():
     assert sorted(union.texts.to_pylist()) == [b"x", b"y", b"z"]
     assert [union.texts[int(i)].as_py() for i in in_a] == a.texts.to_pylist()
     assert [union.texts[int(i)].as_py() for i in in_b] == b.texts.to_pylist()
+
+
+@pytest.mark.parametrize("bits", [64, 3])
+def test_table_union_tells_texts_of_one_fingerprint_apart(bits):
+    """With few bits, texts share fingerprints: the union has each of them once, in the order (fingerprint, text)."""
+    rng = np.random.default_rng(bits)
+    tables = []
+    for size in (0, 5, 30, 30, 1):
+        texts = pa.array(sorted({b"%d" % n for n in rng.integers(0, 40, size)}), pa.large_binary())
+        tables.append(KeyTable.build(texts, hash_bytes(texts) >> np.uint64(64 - bits))[0])
+    union, places = KeyTable.union(tables)
+    listed = union.texts.to_pylist()
+    assert sorted(listed) == sorted({text for table in tables for text in table.texts.to_pylist()})
+    pairs = list(zip(union.fingerprints.tolist(), listed, strict=True))
+    assert pairs == sorted(pairs)
+    for table, place in zip(tables, places, strict=True):
+        assert [listed[int(i)] for i in place] == table.texts.to_pylist()
+        assert union.fingerprints[place].tolist() == table.fingerprints.tolist()
