@@ -46,7 +46,7 @@ from hushgram.sketch.reader import Sketch, Total
 
 __all__ = ["Explorer"]
 
-_MAX_FILES = 8
+_MAX_FILES = 4
 _MAX_GROUPS = 200
 _SIDE_BY_SIDE = 4  # sketches in a table; CSV has all
 _OPEN = 3  # keys that are drawn over dates where none is asked for
@@ -323,10 +323,10 @@ class Explorer:
         answer = Answer(data, titles, rows, number=data.num_rows, sort=question.sort)
         rate = f"{question.rate:.3g}"
         answer.caption = (
-            f"{found.found:,} of {compared:,} keys rose or fell, at a false discovery rate of {rate}:"
+            f"{found.found:,} of {counted(compared, 'key')} rose or fell, at a false discovery rate of"
         )
         answer.caption += (
-            f" of the keys shown as changed, an expected share of at most {rate} did not change."
+            f" {rate}: of the keys shown as changed, an expected share of at most {rate} did not change."
         )
         if not found.found and not question.every:
             answer.notes.append(
@@ -422,7 +422,7 @@ class Explorer:
                 found.update(dict.fromkeys(map(text_of, self._heavy(name, 0.95, "")["key"].to_pylist())))
         return list(found)
 
-    @functools.lru_cache(8)  # noqa: B019  (an explorer lives as long as its process)
+    @functools.lru_cache(2)  # noqa: B019  (an explorer lives as long as its process)
     def _known(self, file: str) -> list[tuple[str, str]]:
         """Return all known keys, with their texts in lower case."""
         keys = dict.fromkeys([*self._named, *(self._file(file).keys if file else [])])
