@@ -78,6 +78,11 @@ lock:           ## resolve the dependencies anew
 	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe \
 	  --extra dev --extra beam --extra pages --extra postgres --output-file requirements.lock pyproject.toml
 	@sed -i "/^hushgram @ file/,+1d" requirements.lock # which the extras name
+	$(BIN)/python -m piptools compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe --no-annotate \
+	  --no-header --constraint requirements.lock --extra beam --extra aws --extra postgres --output-file .build/runtime.lock pyproject.toml
+	@echo "# Run-time dependencies of jobs, of a ledger on PostgreSQL and of s3://, at the versions of requirements.lock (make lock)" \
+	  > requirements-runtime.lock
+	@grep "^[A-Za-z0-9._-]*==" .build/runtime.lock >> requirements-runtime.lock
 
 clean:
 	rm -rf $(VENV) .build build dist *.egg-info

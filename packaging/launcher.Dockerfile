@@ -4,9 +4,9 @@
 #   docker build -f packaging/launcher.Dockerfile -t REGISTRY/hushgram:0.2.0 .
 FROM python:3.11-slim
 
-COPY requirements.lock dist/hushgram-*.whl /tmp/hushgram/
-RUN pip install --no-cache-dir --constraint /tmp/hushgram/requirements.lock \
-        "$(echo /tmp/hushgram/hushgram-*.whl)[gcp,postgres]" \
+COPY requirements-runtime.lock dist/hushgram-*.whl /tmp/hushgram/
+RUN pip install --no-cache-dir --constraint /tmp/hushgram/requirements-runtime.lock \
+        "$(echo /tmp/hushgram/hushgram-*.whl)[aws,gcp,postgres]" \
     && pip check \
     && rm -rf /tmp/hushgram
 

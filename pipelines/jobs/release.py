@@ -29,6 +29,7 @@ from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan, Limits
+from hushgram.inputs.source import first_line
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
@@ -297,13 +298,21 @@ _MAX_MEASURED = 256 << 20
 
 def _carried_keys(path: str) -> list[Any] | None:
     """Return the keys that a sketch names, or those of a file; None where there is neither, as on the first date."""
+    from pyarrow import ArrowException, fs
+
     from hushgram.inputs.key_lists import read_key_list
     from hushgram.sketch.reader import Sketch
-    from hushgram.transforms.files import open_file
 
-    if os.path.isdir(path):
-        return list(Sketch.open(path).named_keys())
-    return read_key_list(path, "carry", open_file) if os.path.exists(path) else None
+    try:  # as commands that read a sketch: with the credentials of the environment
+        system, place = fs.FileSystem.from_uri(path if "://" in path else os.path.abspath(path))
+        kind = system.get_file_info(place).type
+    except (OSError, ArrowException) as problem:
+        raise InputError(f"carry: {path} cannot be read: {first_line(problem)}") from None
+    if kind == fs.FileType.Directory:
+        return list(Sketch.open(path.removeprefix("file://")).named_keys())
+    if kind == fs.FileType.NotFound:
+        return None
+    return read_key_list(path, "carry", lambda _: system.open_input_file(place))
 
 
 def _bytes(key: Any) -> bytes:
@@ -399,7 +408,11 @@ class Release(Job[ReleaseConfig]):
         """
         if self.config.input.user is None or self.public_keys is not None or self.params.choose_contributions:
             return {}
-        if self.source.bytes > _MAX_MEASURED:
+        from hushgram.pipelines.run.beam_runners import is_local
+
+        if self.source.bytes > _MAX_MEASURED or not is_local(
+            options
+        ):  # a dry run submits no job to an engine
             return {}
         from hushgram.pipelines.run.job_runner import run_built
         from hushgram.sparse_histogram.spec import ReleaseSpec

@@ -24,11 +24,14 @@ from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from apache_beam.transforms.environments import DockerEnvironment
 
 from hushgram import InteractiveKey, ReleaseKey, ReleaseParams, release
+from hushgram.accounting import Budget
 from hushgram.errors import ParameterError
 from hushgram.inputs.source import Source
+from hushgram.ledger import Ledger
 from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.pipelines.jobs.release import run_release
 from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.job_runner import check_job, load_job
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
@@ -149,10 +152,27 @@ def test_templates_are_refused_before_anything_is_charged() -> None:
         pipeline_options(given)
 
 
-@pytest.mark.parametrize("name", ["flink", "dataflow"])
-def test_the_engine_configs_are_valid(name: str) -> None:
-    from hushgram.pipelines.config.models import load_config
-    from hushgram.pipelines.jobs.release import ReleaseConfig
-
-    config = load_config(ROOT / "configs" / f"{name}.yaml", [], ReleaseConfig, "2026-11-15")
-    assert config.output.path.endswith("urls-2026-11-15.sketch")
+def test_the_config_is_checked_as_documented(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hushgram release configs/dataflow.yaml --check` with the options of its header, up to the graph of the job."""
+    monkeypatch.chdir(tmp_path)
+    day = store / "logs/pageviews/2026-11-15"
+    day.mkdir(parents=True)
+    pq.write_table(
+        pa.table({"user_id": [f"u{i % 37}" for i in range(300)], "url": ["/a"] * 300}), day / "0.parquet"
+    )
+    url = "sqlite:///ledger.db"
+    with Ledger.create(url) as ledger:
+        ledger.add_dataset("pageviews", Budget(1))
+    config = ROOT / "configs/dataflow.yaml"
+    shown = re.findall(r"--\w+=\S+", config.read_text().partition("# The tests")[0])
+    names = {"PROJECT": "a-project", "REGION": "europe-west1", "BUCKET": "bucket", "REGISTRY": "docker.io"}
+    options = [re.sub("|".join(names), lambda match: names[match[0]], option) for option in shown]
+    assert "--runner=DataflowRunner" in options
+    check_job(load_job("release", config, [f"ledger={url}"], "2026-11-15"), options)
+    said = capsys.readouterr().out
+    assert "gs://sketches/urls-2026-11-15.sketch" in said
+    assert "1 file (parquet)" in said
+    assert "it fits" in said
+    assert said.rstrip().endswith("ok: nothing was run and no budget was spent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,31 @@ def test_the_job_server_is_that_of_the_cluster_and_of_the_locked_beam() -> None:
     assert server["image"] == f"apache/beam_flink{flink}_job_server:{beam}"
     labels = of("Deployment")["spec"]["template"]["metadata"]["labels"]
     assert of("Service")["spec"]["selector"] == labels == of("Deployment")["spec"]["selector"]["matchLabels"]
+
+
+def _locked(name: str) -> dict[str, str]:
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if re.match(r"[A-Za-z0-9._-]+==", line))
+
+
+def test_the_run_time_lock_is_a_part_of_the_other() -> None:
+    every, runtime = _locked("requirements.lock"), _locked("requirements-runtime.lock")
+    assert runtime.items() <= every.items()
+    assert not runtime.keys() & {"pytest", "mypy", "polars", "opendp", "matplotlib", "playwright"}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [
+        *extras["dependencies"],
+        *(one for name in ("beam", "ledger", "postgres") for one in extras["optional-dependencies"][name]),
+    ]
+    names = {re.split(r"[\[>=]", one)[0].lower() for one in needed} - {"hushgram"}
+    assert names <= {name.lower() for name in runtime}
+
+
+@pytest.mark.parametrize("image", ["Dockerfile", "launcher.Dockerfile"])
+def test_images_install_the_run_time_lock_and_extras_that_exist(image: str) -> None:
+    text = (ROOT / "packaging" / image).read_text()
+    assert set(re.findall(r"requirements[a-z-]*\.lock", text)) == {"requirements-runtime.lock"}
+    [extras] = re.findall(r"\.whl\)\[([a-z,]+)\]", text)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras.split(",")) <= set(known)
+    assert "postgres" in extras

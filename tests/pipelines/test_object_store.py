@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from hushgram.errors import HushgramError
+from hushgram.errors import HushgramError, InputError
 from hushgram.pipelines.cli import cli
+from hushgram.pipelines.jobs.release import _carried_keys
 from hushgram.sketch.reader import Sketch
 
 CONFIG = """
@@ -164,3 +165,22 @@ def test_a_tracked_start_makes_few_requests(
     s3.upload_file(str(tmp_path / "a.parquet"), "views", "in/0.parquet")
     changed = CliRunner().invoke(cli, ["release", "c.yaml", "--", *options])
     assert "input s3://views/in/0.parquet has changed" in str(changed.exception or changed.output)
+
+
+def test_carried_keys_are_read_from_a_store(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"AWS_ENDPOINT_URL": store, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+                        "AWS_REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    s3 = client(store)
+    s3.create_bucket(Bucket="kept")
+    sketch = Path(__file__).parents[1] / "golden/v2/text.sketch"
+    for file in sketch.iterdir():
+        s3.upload_file(str(file), "kept", f"day/text.sketch/{file.name}")
+    s3.put_object(Bucket="kept", Key="keys.txt", Body=b"/a\n/b\n")
+    named = list(Sketch.open(sketch).named_keys())
+    assert named
+    assert _carried_keys("s3://kept/day/text.sketch") == named == _carried_keys(str(sketch))
+    assert _carried_keys("s3://kept/keys.txt") == [b"/a", b"/b"]
+    assert _carried_keys("s3://kept/day/first.sketch") is None
+    with pytest.raises(InputError, match="carry: nfs://kept/a cannot be read"):
+        _carried_keys("nfs://kept/a")

@@ -40,6 +40,7 @@ POM = Path(__file__).with_name("job-server.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
+EXTRAS = "beam,aws"  # of the wheel
 BEAM_MODULE = "github.com/apache/beam/sdks/v2"
 # Prism listens on every interface and has no option for it: the one line that says so is changed in our build.
 PRISM_SERVER = "go/pkg/beam/runners/prism/internal/jobservices/server.go"
@@ -189,7 +190,7 @@ def _worker_environment() -> Path:
     workers lack.
     """
     lock = ROOT / "requirements.lock"
-    key = hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    key = hashlib.sha256(lock.read_bytes() + sys.version.encode() + EXTRAS.encode()).hexdigest()[:12]
     target = cache_dir() / f"worker-{key}"
     with tempfile.TemporaryDirectory(prefix="hushgram-wheel-") as scratch:
         wheel = build_wheel(Path(scratch))
@@ -207,7 +208,7 @@ def _worker_environment() -> Path:
                     "--disable-pip-version-check",
                     "-c",
                     str(lock),
-                    f"{wheel}[beam]",
+                    f"{wheel}[{EXTRAS}]",
                 ],
                 "hushgram's wheel with its locked dependencies",
             )
