@@ -22,6 +22,7 @@ PARTS = {
     "bars",
     "clip_baselines",
     "data",
+    "kept_share",
     "figures",
     "key_selection_peers",
     "page",
