@@ -129,7 +129,7 @@ def _survivors(
     numbers = numbers[left]
     factors = _factors(unit, top)
     for j in reversed(range(top)):  # the largest factors first: they reject most
-        at = np.flatnonzero(numbers & (1 << j))
+        at = np.flatnonzero((numbers & (1 << j)) != 0)  # of booleans: several times faster
         if not len(at):
             continue
         fails = at[~bernoulli(factors[j], len(at), source)]
