@@ -24,6 +24,7 @@ from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import rounded
 from hushgram.planner import COUNTS, Population, Prediction, predict
 from hushgram.sketch.reader import Sketch
+from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 if TYPE_CHECKING:
     from hushgram.ledger import ReleaseRecord, Summary
@@ -168,14 +169,24 @@ def _distribution(sketch: Sketch) -> dict[str, Any] | None:
         if not sketch.plan.selection.by_count:
             low = max(low, min(at_least, high))
         elif t - reach > threshold + reach:
-            low, high = (float(v) for v in np.clip([at_least, at_most], low, high))
+            low, high = at_least, at_most
         return max(min(low, n), 0.5), max(high, n)
 
-    chosen = np.unique(np.geomspace(1, len(shown), min(len(shown), 120)).astype(int)) - 1
-    at, keys = counts[shown[chosen]], above[shown[chosen]]
+    top = float(counts[shown[-1]])
+    tens = [per * 10.0**k for k in range(13)]
+    grid = per * np.array(PROFILE_GRID, np.float64)
+    at = np.unique([t for t in (*grid, *tens) if t <= top])
+    # The fitted number, which is smooth; the released one where its noise cannot explain the difference.
+    released = np.interp(np.log(at), np.log(grid), sizes.profile)
+    if not sketch.plan.selection.by_count:
+        released += len(values) - np.searchsorted(values, at)  # named keys are not in the released sizes
+    fitted = above[np.searchsorted(counts, at)]
+    far = LaplaceLaw(float(sizes.scale)).radius(1.0 - (1.0 - LEVEL) / len(at))
+    keys = np.where(np.abs(fitted - released) <= far, fitted, np.maximum(released, 0.5))
     low, high = np.array([band(float(t), float(n)) for t, n in zip(at, keys, strict=True)]).T
     low = np.maximum.accumulate(low[::-1])[::-1]  # the numbers themselves only fall
     high = np.minimum.accumulate(high)
+    keys = np.clip(keys, low, high)
     known = high - low <= keys
     whole = float(keys[0]) if known[0] else 1.0  # shares of all keys, where their number is known
     keys, low, high = keys / whole, low / whole, high / whole
@@ -200,12 +211,9 @@ def _distribution(sketch: Sketch) -> dict[str, Any] | None:
             Shade(float(at[max(first - 1, 0)]), float(at[min(end, len(at) - 1)]), "not resolved")
         )
     rows = [
-        (
-            f"{t:,.10g}",
-            *_number_of_keys(*(float(np.interp(t, at, each) * whole) for each in (keys, low, high))),
-        )
-        for t in (per * 10.0**k for k in range(9))
-        if t <= at[-1]
+        (f"{t:,.10g}", *_number_of_keys(n * whole, least * whole, most * whole))
+        for t, n, least, most in zip(at.tolist(), keys.tolist(), low.tolist(), high.tolist(), strict=True)
+        if t in tens
     ]
     return {"chart": Markup(chart.html()), "rows": rows}
 

@@ -62,7 +62,16 @@ def percents(low: float, high: float) -> tuple[tuple[float, str], ...]:
     """
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
     every = max(1, math.ceil(len(powers) / 7))
-    return tuple((10.0**power, f"{10.0 ** (power + 2):.10g} %") for power in powers[::-1][::every][::-1])
+    return tuple((10.0**power, _percent(power)) for power in powers[::-1][::every][::-1])
+
+
+def _percent(power: int) -> str:
+    """Return 10**power in percent, short enough for an axis."""
+    if power >= -4:
+        return f"{10.0 ** (power + 2):.10g} %"
+    return (
+        f"10{''.join('⁻⁰¹²³⁴⁵⁶⁷⁸⁹'[int(digit) + 1] if digit != '-' else '⁻' for digit in str(power + 2))} %"
+    )
 
 
 def as_file(title: str, inside: str, width: int = _WIDTH, height: int = _HEIGHT) -> str:
@@ -189,8 +198,12 @@ class Chart:
         """Return the picture as a file of its own."""
         return as_file(self.title, "".join(self._inside()), *self.size)
 
+    @property
+    def _left(self) -> int:
+        return _LEFT if self.size == (_WIDTH, _HEIGHT) else _LEFT + 14  # pages have percents
+
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        across = _LEFT + self.x.place(x) * (self.size[0] - _LEFT - _RIGHT)
+        across = self._left + self.x.place(x) * (self.size[0] - self._left - _RIGHT)
         return across, self.size[1] - _BOTTOM - self.y.place(y) * (self.size[1] - _TOP - _BOTTOM)
 
     def _shades(self) -> list[str]:
@@ -214,15 +227,15 @@ class Chart:
         bottom, right = self.size[1] - _BOTTOM, self.size[0] - _RIGHT
         for tick, told in self.y.marks or [(tick, human(tick)) for tick in self.y.ticks()]:
             y = self._at(self.x.low, tick)[1]
-            out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            out.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
+            out.append(f'<line x1="{self._left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            out.append(f'<text x="{self._left - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>')
         for tick, told in self.x.marks or [(tick, human(tick)) for tick in self.x.ticks()]:
             x = self._at(tick, self.y.low)[0]
             out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" class="axis"/>')
             anchor = "end" if x > right - 16 and len(told) > 4 else "middle"
             out.append(f'<text x="{x:.1f}" y="{bottom + 19}" text-anchor="{anchor}">{told}</text>')
-        middle = (_LEFT + right) / 2
-        out.append(f'<line x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}" class="axis"/>')
+        middle = (self._left + right) / 2
+        out.append(f'<line x1="{self._left}" x2="{right}" y1="{bottom}" y2="{bottom}" class="axis"/>')
         out.append(
             f'<text x="{middle:.0f}" y="{self.size[1] - 8}" text-anchor="middle">{escape(self.x.label)}</text>'
         )
@@ -249,7 +262,7 @@ class Chart:
         out = []
         for row, line in enumerate(named):
             y = round(_TOP + (1.0 - self.legend[1]) * (self.size[1] - _TOP - _BOTTOM)) + 10 + 17 * row
-            x = round(_LEFT + self.legend[0] * (self.size[0] - _LEFT - _RIGHT)) + 12
+            x = round(self._left + self.legend[0] * (self.size[0] - self._left - _RIGHT)) + 12
             stroke = f'stroke="{line.colour}" stroke-width="2"{_dash(line)}'
             out.append(f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" {stroke}/>')
             out.append(f'<text x="{x + 28}" y="{y + 4}">{escape(line.name)}</text>')

@@ -18,7 +18,7 @@ from hushgram.accounting import Budget, Event
 from hushgram.errors import OutputError
 from hushgram.ledger import Ledger, Request
 from hushgram.pipelines.commands.report import command
-from hushgram.pipelines.pages.static import make_report
+from hushgram.pipelines.pages.static import _distribution, make_report
 from hushgram.pipelines.pages.tables import ranked_keys
 from hushgram.processes import Owner
 from tests.pipelines.page_checks import violations
@@ -274,3 +274,16 @@ def test_no_line_is_drawn_below_the_detection_limit() -> None:
     assert "below the detection limit" in chart
     lines = re.findall(r'<polyline points="([\d.]+),', chart)
     assert [float(start) for start in lines] == pytest.approx([left + wide] * 2, abs=0.11)
+
+
+@pytest.mark.parametrize("name", ["pure", "text"])
+def test_the_distribution_holds_the_true_numbers(name: str, composite: dict[str, Path]) -> None:
+    """Release keys are fixed, and intervals of 95 % hold here."""
+    pages = np.minimum(np.random.default_rng(1).zipf(1.5, 20_000), 400)
+    counts = np.unique(pages, return_counts=True)[1]
+    shown = _distribution(hg.Sketch.open(composite[name]))
+    assert shown is not None
+    assert [row[0] for row in shown["rows"]] == ["1", "10", "100", "1,000"]
+    for least, _, interval in shown["rows"]:
+        low, high = (int(end.replace(",", "")) for end in interval.split(" to "))
+        assert low <= (counts >= int(least.replace(",", ""))).sum() <= high
