@@ -45,6 +45,9 @@ from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, ch
 __all__ = ["BoundContributions", "BoundKept", "BoundUsers"]
 
 _CODER = ContributionsCoder()
+# Each piece of the first shuffle costs some microseconds. Where there are many shards, batches are collected until a
+# piece has about this many rows, or the batch so many.
+_ROWS_PER_PIECE, _MAX_SPLIT_ROWS = 512, 1 << 21
 
 
 class BoundContributions(beam.PTransform):
@@ -168,6 +171,7 @@ class _PruneBatches(TakeBatches):
     def __init__(self, spec: BoundingSpec, shards: int, local: LocalResources, **noted: Any) -> None:
         super().__init__(_fields(spec), threads=local.threads, **noted)
         self._spec, self._shards, self._spill = spec, shards, local.spill
+        self._split_rows = min(shards * _ROWS_PER_PIECE, _MAX_SPLIT_ROWS)
 
     def setup(self) -> None:
         super().setup()
@@ -176,6 +180,7 @@ class _PruneBatches(TakeBatches):
     def start_bundle(self) -> None:
         super().start_bundle()
         self._writer = None if self._spill is None else SpillWriter(self._spill)
+        self._held: list[Contributions] = []
 
     def _accept(self, columns: Columns) -> Iterator[Any]:
         if self._counters:
@@ -190,19 +195,33 @@ class _PruneBatches(TakeBatches):
     def send_tally(self, tally: Tally) -> tuple[int, Tally]:
         return TALLIES, tally
 
-    def work(self, columns: list[Columns]) -> list[tuple[int, Contributions]]:
+    def work(self, columns: list[Columns]) -> Contributions | list[tuple[int, Contributions]]:
         parts = [self._spec.contributions(part.users, part.keys, part.values) for part in columns]
-        whole = Contributions.concat(parts)
-        return whole.prune_if_many(*self._spec.bounds).split_users(self._shards)
+        whole = Contributions.concat(parts).prune_if_many(*self._spec.bounds)
+        return whole if len(whole) < self._split_rows else whole.split_users(self._shards)
 
     def send(
-        self, result: list[tuple[int, Contributions]]
+        self, result: Contributions | list[tuple[int, Contributions]]
     ) -> Iterator[tuple[int, Contributions | SpilledBatch]]:
+        if isinstance(result, Contributions):
+            self._held.append(result)
+            if sum(map(len, self._held)) >= self._split_rows:
+                yield from self._split_held()
+            return
         for shard, part in result:
             if self._writer is None:
                 yield shard, part
             else:
                 yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
+
+    def _last(self) -> Iterator[Any]:
+        yield from super()._last()
+        yield from self._split_held()
+
+    def _split_held(self) -> Iterator[Any]:
+        held, self._held = self._held, []
+        if held:
+            yield from self.send(Contributions.concat(held).split_users(self._shards))
 
 
 # Counters have 64 bits, and no value may decide whether a job fails.

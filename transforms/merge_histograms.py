@@ -19,11 +19,16 @@ from hushgram.transforms.shuffle.combining import (
     CombineShards,
     OneWindow,
     Tally,
+    in_global_window,
     operator_counter,
     split_groups,
 )
 
 __all__ = ["MergeHistograms", "SumHistograms"]
+
+# Small parts are summed before they are split, until there are about this many rows for each group: every piece that is
+# sent costs some microseconds.
+_ROWS_PER_PIECE = 512
 
 
 class MergeHistograms(beam.PTransform):
@@ -60,12 +65,29 @@ class _Split(beam.DoFn):
     def setup(self) -> None:
         self._records = operator_counter("records", self._counters)
 
+    def start_bundle(self) -> None:
+        self._held: list[Histogram] = []
+        self._rows = 0
+
     def process(self, part: Histogram | Tally) -> Iterator[tuple[int, Any]]:
         if isinstance(part, Tally):
             yield TALLIES, part
             return
         self._records.inc(int(part.counts.sum()))
-        yield from split_groups(part, self._groups)
+        self._held.append(part)
+        self._rows += len(part)
+        if self._rows >= self._groups * _ROWS_PER_PIECE:
+            yield from self._split()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for piece in self._split():
+            yield in_global_window(piece)
+
+    def _split(self) -> Iterator[tuple[int, Histogram]]:
+        held, self._held, self._rows = self._held, [], 0
+        if held:
+            whole = held[0] if len(held) == 1 else Histogram.merge(held)
+            yield from split_groups(whole, self._groups)
 
 
 class SumHistograms(CombineParts):

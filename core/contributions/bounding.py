@@ -355,9 +355,10 @@ class Contributions:
         order = np.argsort(
             shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable"
         )  # 16 bits: radix sort
-        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64))
+        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64)).tolist()
+        sorted_rows = self._take(order)
         parts = [
-            (i, self._take(order[low:high])._compact())
+            (i, sorted_rows._slice(low, high)._compact())
             for i, (low, high) in enumerate(pairwise(ends))
             if high > low
         ]
@@ -369,6 +370,13 @@ class Contributions:
         return [
             (i, replace(part, dropped=self.dropped.take(order[ends[i] : ends[i + 1]]))) for i, part in parts
         ]
+
+    def _slice(self, low: int, high: int) -> Contributions:
+        """Return a range of the rows, as views."""
+        at = slice(low, high)
+        return Contributions(
+            self.user_high[at], self.user_low[at], self.keys[at], self.counts[at], self.table, self.ordered
+        )
 
     def _compact(self) -> Contributions:
         """Return the same rows without the texts that no row names."""

@@ -16,6 +16,7 @@ from tests.engines.jobs import Bench, make_data
 from tools.engines.flink import FlinkCluster, JobServer
 from tools.engines.prism import Prism
 from tools.engines.provision import Engines, EnginesUnavailable, missing, provision
+from tools.engines.spark import Spark
 from tools.engines.workers import WorkerPools
 
 REQUIRED = os.environ.get("HUSHGRAM_REQUIRE_ENGINES") == "1"
@@ -33,7 +34,7 @@ def engines() -> Engines:
     if not REQUIRED:
         pytest.skip(missing() or "engine tests take minutes: run `make test-flink`")
     try:
-        return provision()
+        return provision(with_spark=True)
     except EnginesUnavailable as problem:
         _unavailable(str(problem))
         raise
@@ -72,6 +73,13 @@ def prism(engines: Engines, work: Path) -> Iterator[Prism]:
     if engines.prism is None:
         _unavailable("no go on the path: Prism is built from Beam's Go module")
     server = Prism(engines, work)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(engines: Engines, work: Path) -> Iterator[Spark]:
+    server = Spark(engines, work)
     yield server
     server.stop()
 

@@ -1,4 +1,4 @@
-"""One release key, one result: library, local runner, Flink with 1, 2 and 4 slots, Prism."""
+"""One release key, one result: library, local runner, Flink with 1, 2 and 4 slots, Prism, Spark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.engines.jobs import EPSILON, KEY, Bench, contents
 from tools.engines.flink import FlinkCluster
 from tools.engines.prism import Prism
 from tools.engines.provision import Engines
+from tools.engines.spark import Spark
 from tools.engines.workers import WorkerPools
 
 pytestmark = pytest.mark.engine
@@ -70,6 +71,10 @@ def test_key_texts_on_flink(bench: Bench, on_flink: list[str]) -> None:
 
 def test_prism(bench: Bench, by_library: dict[str, bytes], prism: Prism, pools: WorkerPools) -> None:
     assert bench.release("prism", [*prism.options, *pools.local_options]) == by_library
+
+
+def test_spark(bench: Bench, by_library: dict[str, bytes], spark: Spark, pools: WorkerPools) -> None:
+    assert bench.release("spark", [*spark.options, *pools.local_options]) == by_library
 
 
 @pytest.mark.parametrize("slots", [1, 4])

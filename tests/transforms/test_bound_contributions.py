@@ -18,6 +18,7 @@ from hushgram.inputs import Check, Limits
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers
 from hushgram.transforms.shuffle import combining
+from hushgram.transforms.shuffle import records as take
 from hushgram.transforms.shuffle.combining import LocalResources
 from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
 
@@ -84,9 +85,30 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
     fn.setup()
     fn.start_bundle()
     table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
-    sent = list(fn.process(table))
-    assert len(sent) == 1
-    assert len(sent[0][1].keys) == MOST
+    assert list(fn.process(table)) == []  # few rows are left, and wait for those of other batches
+    (sent,) = list(fn.finish_bundle())
+    assert len(sent.value[1].keys) == MOST
+
+
+@pytest.mark.parametrize("rows", [3, 20, 10_000])
+def test_pieces_are_collected_without_an_effect_on_the_result(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows a piece is to have: many batches and shards, few pieces, one histogram."""
+    monkeypatch.setattr(bounding, "_ROWS_PER_PIECE", rows)
+    monkeypatch.setattr(take, "_MIN_ROWS", 1)
+    table, chosen = records(3000), params(max_contributions=MOST)
+    fn = bounding._PruneBatches(spec(), 30, LocalResources())
+    fn.setup()
+    fn.start_bundle()
+    sent = [piece for batch in pieces(table, [100] * 29) for piece in fn.process(batch)]
+    sent += [piece.value for piece in fn.finish_bundle()]
+    assert len(sent) <= 30 * (3000 // (30 * rows) + 1)
+    shards = [
+        Contributions.concat([part for shard, part in sent if shard == i]).bounded(Bounds(MOST, 2))
+        for i in {shard for shard, _ in sent}
+    ]
+    same(Histogram.merge(shards), bounded(table, chosen))
 
 
 def test_batches_that_hardly_shrink_are_sent_as_they_are() -> None:

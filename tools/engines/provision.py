@@ -1,7 +1,8 @@
 """Fetch and build the engines, once, into a cache outside the repository.
 
 What comes from where: the Flink distribution out of the PyPI package apache-flink-libraries, Beam's Flink job
-server out of its Maven artefacts (one shaded jar, job-server.pom.xml), Prism out of Beam's Go module, and a
+server out of its Maven artefacts (one shaded jar, job-server.pom.xml), Spark with Beam's job server for it out of
+theirs (a folder of jars, spark-job-server.pom.xml), Prism out of Beam's Go module, and a
 virtual environment with hushgram's wheel and its locked dependencies, without the repository on its path.
 
 Each step writes into a temporary name and renames it: a half-finished download is never taken for a whole
@@ -37,6 +38,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("job-server.pom.xml")
+SPARK_POM = Path(__file__).with_name("spark-job-server.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
@@ -60,6 +62,9 @@ class Engines:
     job_server_jar: Path  # Beam's Flink job server, one jar with its main class
     prism: Path | None  # Beam's Prism runner, a binary; None where Go is missing
     python: Path  # interpreter of the environment that holds only the wheel and its dependencies
+    spark_lib: Path | None = (
+        None  # directory of the jars of Spark and of Beam's job server for it; None if not asked for
+    )
 
     @property
     def bin(self) -> Path:
@@ -87,7 +92,7 @@ def missing() -> str | None:
     return None
 
 
-def provision(*, with_prism: bool = True) -> Engines:
+def provision(*, with_prism: bool = True, with_spark: bool = False) -> Engines:
     """All parts, fetched and built where the cache lacks them; the wheel is built anew from the tree each
     time."""
     reason = missing()
@@ -99,7 +104,14 @@ def provision(*, with_prism: bool = True) -> Engines:
         jar = pool.submit(_job_server)
         python = pool.submit(_worker_environment)
         prism = pool.submit(_prism) if with_prism else None
-        return Engines(flink.result(), jar.result(), prism.result() if prism else None, python.result())
+        spark = pool.submit(_spark) if with_spark else None
+        return Engines(
+            flink.result(),
+            jar.result(),
+            prism.result() if prism else None,
+            python.result(),
+            spark.result() if spark else None,
+        )
 
 
 def _flink() -> Path:
@@ -154,6 +166,20 @@ def _job_server() -> Path:
         )
 
     return _once(_jar_path().parent, build) / _jar_path().name
+
+
+def _spark() -> Path:
+    def build(scratch: Path) -> None:
+        shutil.copy(SPARK_POM, scratch / "pom.xml")
+        copy = [
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={scratch / 'out'}",
+        ]
+        _run(["mvn", "-B", "-q", "-f", str(scratch / "pom.xml"), *copy], "Spark through Maven")
+
+    key = hashlib.sha256(SPARK_POM.read_bytes()).hexdigest()[:12]
+    return _once(cache_dir() / f"spark-{key}", build)
 
 
 def _prism() -> Path | None:

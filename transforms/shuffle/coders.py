@@ -373,6 +373,28 @@ class SpilledBatch:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+class SpilledBatchCoder(_KindCoder):
+    """Offset, length and path; tallies travel among them, behind a place that no file has."""
+
+    kind = SpilledBatch
+
+    def encode(self, value: SpilledBatch | Tally) -> bytes:
+        if isinstance(value, Tally):
+            return _NO_PLACE + TallyCoder().encode(value)
+        return _PLACE.pack(value.offset, value.size) + value.path.encode()
+
+    def decode(self, encoded: bytes) -> SpilledBatch | Tally:
+        if encoded[: _PLACE.size] == _NO_PLACE:
+            return TallyCoder().decode(encoded[_PLACE.size :])
+        offset, size = _PLACE.unpack_from(encoded)
+        return SpilledBatch(encoded[_PLACE.size :].decode(), offset, size)
+
+
+_PLACE = struct.Struct("<QQ")
+_NO_PLACE = b"\xff" * _PLACE.size
+register(SpilledBatchCoder)
+
+
 class SpillWriter:
     """Appends batches to a file of its own in ``directory``."""
 

@@ -32,6 +32,7 @@ from hushgram.transforms.shuffle.coders import (
     HeavyCoder,
     HistogramCoder,
     PlanCoder,
+    SpilledBatch,
     SpillWriter,
     SurveyCoder,
 )
@@ -104,7 +105,7 @@ def test_tally_and_plan_come_back() -> None:
 def test_tallies_come_back_among_parts() -> None:
     counts = RecordCounts(3, {"no user": 2}, {"no user": Place("a.csv", 7, None, row=False)})
     tally = Tally(Check(Limits(Fraction(1, 3), 2), "a.csv", " (hint)", "input."), counts)
-    for kind in (Tally, Contributions, Histogram):
+    for kind in (Tally, Contributions, Histogram, SpilledBatch):
         coder = registry.get_coder(kind)
         assert coder.decode(coder.encode(tally)) == tally
 
