@@ -8,6 +8,7 @@ another machine (or boot, or container) nothing can be known: there the lease ha
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import json
@@ -18,7 +19,36 @@ from pathlib import Path
 
 from hushgram.noise.entropy import os_entropy
 
-__all__ = ["Owner"]
+__all__ = ["Owner", "return_memory", "reuse_memory"]
+
+# Parameters of mallopt: arrays up to 64 MiB come from one heap, whose end is kept up to that size. Heaps
+# of further threads could not hold them.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX, _HEAP_BYTES = -1, -3, -8, 64 << 20
+
+
+@functools.cache
+def reuse_memory() -> bool:
+    """Let this process keep what it frees for its next arrays, and return whether it can; best before it has threads.
+
+    Otherwise glibc maps every large array anew, and the kernel clears its pages each time.
+    """
+    libc = _glibc()
+    settings = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _HEAP_BYTES), (_TRIM_THRESHOLD, _HEAP_BYTES))
+    return libc is not None and all(libc.mallopt(name, value) for name, value in settings)
+
+
+def return_memory() -> None:
+    """Give what is free back to the system: after a stage that needed much of it."""
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+@functools.cache
+def _glibc() -> ctypes.CDLL | None:
+    if platform.libc_ver()[0] != "glibc":
+        return None
+    return ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)

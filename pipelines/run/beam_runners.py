@@ -42,6 +42,7 @@ from apache_beam.runners.runner import create_runner
 
 from hushgram.errors import ParameterError
 from hushgram.pipelines.run.worker_processes import WorkerProcesses
+from hushgram.processes import reuse_memory
 from hushgram.publishing import active_directory, run_directory
 from hushgram.transforms.shuffle.combining import LocalResources
 
@@ -132,6 +133,7 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Return a pipeline on the runner that `options` (see `pipeline_options`) name."""
     runner = None
     if is_local(options):
+        reuse_memory()  # before the runner starts threads
         processes = None
         if worker_count(options) > 1:
             processes = WorkerProcesses(JobServiceHandle.encode_pipeline_options(options.get_all_options()))

@@ -137,6 +137,9 @@ class BatchCoder(_KindCoder):
 
     kind = pa.RecordBatch
 
+    def estimate_size(self, value: pa.RecordBatch) -> int:
+        return int(value.nbytes)  # without this, Beam encodes some batches only to measure them
+
     def encode(self, value: pa.RecordBatch) -> bytes:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, value.schema) as stream:

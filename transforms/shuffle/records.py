@@ -23,6 +23,7 @@ from hushgram.contributions.sums import MAX_VALUE, NUMBERS, is_number, wrong_val
 from hushgram.errors import InputError
 from hushgram.inputs import Check, RecordCounts
 from hushgram.inputs.key_expressions import rows_per_record
+from hushgram.processes import return_memory, reuse_memory
 from hushgram.sensitivity import ONE_RECORD, Sensitivity
 from hushgram.transforms.shuffle.combining import OrderedPool, Tally, in_global_window, operator_counter
 
@@ -322,6 +323,7 @@ class TakeBatches(beam.DoFn):
         return tally
 
     def setup(self) -> None:
+        reuse_memory()
         self._rejected = operator_counter("rejected", self._counters)
 
     def start_bundle(self) -> None:
@@ -348,6 +350,8 @@ class TakeBatches(beam.DoFn):
                 yield in_global_window(self.send_tally(Tally(self._check, self._tally)))
         finally:
             self._pool.close()
+            pa.default_memory_pool().release_unused()
+            return_memory()
 
     def _last(self) -> Iterator[Any]:
         yield from self._accept(self._rows.take())
