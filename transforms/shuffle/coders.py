@@ -157,7 +157,7 @@ class TallyCoder(_KindCoder):
     kind = Tally
 
     def encode(self, value: Tally) -> bytes:
-        check, counts = value
+        check, counts = value.check, value.counts
         share, rows = check.limits.max_rejected_share, check.limits.min_rows
         limits = [str(share), rows, check.subject, check.hint, check.group]
         return json.dumps([limits, counts.rows, counts.rejected, counts.places], sort_keys=True).encode()

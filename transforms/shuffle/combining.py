@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -356,7 +356,8 @@ class OneWindow(beam.PTransform):
         return whole
 
 
-class Tally(NamedTuple):
+@dataclass(frozen=True)
+class Tally:
     """How many records were accepted and rejected somewhere, and the limits for all of them together."""
 
     check: Check
@@ -386,8 +387,9 @@ def _noted(tally: Tally) -> tuple[int, Tally]:
 def check_tallies(tallies: Iterable[Tally]) -> None:
     """Raise an `InputError` where tallies with the same limits are together beyond them."""
     whole: dict[Check, RecordCounts] = {}
-    for check, counts in tallies:
-        whole.setdefault(check, RecordCounts()).add(counts.rows, counts.rejected, counts.places)
+    for tally in tallies:
+        counts = tally.counts
+        whole.setdefault(tally.check, RecordCounts()).add(counts.rows, counts.rejected, counts.places)
     for check, counts in whole.items():
         check(counts, open_file)
 
