@@ -67,7 +67,7 @@ class Split:
             wrong = sorted(unknown)[0] if unknown else encoding
             raise ParameterError(
                 f"{OWNER}: split has unknown part {wrong!r}; parts are size, threshold, {encoding}, or with weighted"
-                f" key selection size, selection, counts, {encoding}; beside them contributions and kept"
+                f" key selection size, selection, counts, {encoding}; beside them contributions, users and kept"
             )
         return cls(*(epsilon * rational(named.get(name, 0), f"split.{name}", OWNER) for name in PARTS))
 
