@@ -1,4 +1,4 @@
-"""configs/flink.yaml on Flink, from and to s3:// on a real server of its protocol."""
+"""Object stores with real servers of their protocols: configs/flink.yaml on Flink with s3://, and a release with gs://."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
-from tests.engines.jobs import Bench
+from tests.engines.conftest import REQUIRED
+from tests.engines.jobs import Bench, contents
 from tools.engines.processes import Process, free_port
+from tools.engines.provision import EnginesUnavailable, gcs
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,3 +75,62 @@ def test_the_flink_config_runs_as_documented(bench: Bench, s3: str, on_flink: li
         reader.command("query", finished["output"], "https://e.org/1", "--format", "json")
     )
     assert json.loads(bench_checked)["key"] == "https://e.org/1"
+
+
+@pytest.fixture
+def gs(bench: Bench, work: Path) -> Iterator[StoreBench]:
+    """Commands that find a server of Google Cloud Storage's protocol, and the client for it."""
+    try:
+        binary, client = gcs()
+    except EnginesUnavailable as problem:
+        if REQUIRED:
+            pytest.fail(str(problem), pytrace=False)
+        pytest.skip(str(problem))
+    port, root = free_port(), bench.root / "gcs"
+    shutil.copytree(bench.root / "data", root / "logs/in")
+    (root / "sketches").mkdir()
+    server = Process(
+        "fake-gcs-server",
+        [str(binary), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory",
+         "-data", str(root), "-public-host", f"127.0.0.1:{port}", "-external-url", f"http://127.0.0.1:{port}"],
+        work / "gcs.log",
+    )  # fmt: skip
+    server.wait_for_port(port, 60)
+    address = f"http://127.0.0.1:{port}"
+    more = {
+        "PYTHONPATH": str(client),
+        "STORAGE_EMULATOR_HOST": address,  # Google's client for Python, which Beam uses
+        "CLOUD_STORAGE_EMULATOR_ENDPOINT": address,  # Google's client for C++, which pyarrow uses
+        "GOOGLE_CLOUD_PROJECT": "a-project",
+        "NO_GCE_CHECK": "true",
+    }
+    yield StoreBench(bench.engines, bench.root, tuple(more.items()))
+    server.stop()
+
+
+def test_a_release_from_and_to_gs(bench: Bench, gs: StoreBench) -> None:
+    places = {"input.path": "gs://logs/in/*.parquet", "output.path": "gs://sketches/pages.sketch"}
+    url = f"sqlite:///{bench.root}/gs.db"
+    gs.run(gs.command("ledger", "init", "--dataset", "views", "--epsilon", "9", "--ledger", url))
+    tracked = {**places, "dataset": "views", "ledger": url}
+
+    def release(settings: dict[str, str], *options: str) -> str:
+        sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        return gs.run(gs.command("release", "release.yaml", *sets, *options, "--", "--no_auth"))
+
+    assert "4 files (parquet)" in release(tracked, "--check")
+    finished = json.loads(release(tracked, "--log", "json").splitlines()[-1])
+    assert finished["output"] == places["output.path"]
+    assert "is verified, nothing to do" in release(
+        tracked
+    )  # fingerprints of the inputs, digest of the output
+
+    untracked = {**places, "output.path": "gs://sketches/again.sketch"}
+    release(untracked)
+    local = bench.release("beside-gs")
+    answers = [
+        gs.run(gs.command("query", where, "https://e.org/1", "--format", "json"))
+        for where in ("gs://anonymous@sketches/again.sketch", str(bench.root / "beside-gs.sketch"))
+    ]
+    assert answers[0] == answers[1]
+    assert local == contents(bench.root / "beside-gs.sketch")

@@ -32,6 +32,7 @@ __all__ = [
     "EnginesUnavailable",
     "build_wheel",
     "cache_dir",
+    "gcs",
     "missing",
     "provision",
 ]
@@ -43,6 +44,10 @@ SPARK_POM = Path(__file__).with_name("spark-job-server.pom.xml")
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
 EXTRAS = "beam,aws"  # of the wheel
+GCS_MODULE, GCS_VERSION = "github.com/fsouza/fake-gcs-server", "v1.56.1"
+# It leaves out parts of a batch that have no id, and Google's client for Python gives none.
+GCS_BATCH = ("// missing content ID, skip\n\t\t\tcontinue", 'contentID = "<0>"')
+GCS_CLIENT = "google-cloud-storage==3.17.1"  # what Beam's gs:// needs of hushgram[gcp]
 BEAM_MODULE = "github.com/apache/beam/sdks/v2"
 # Prism listens on every interface and has no option for it: the one line that says so is changed in our build.
 PRISM_SERVER = "go/pkg/beam/runners/prism/internal/jobservices/server.go"
@@ -186,26 +191,49 @@ def _prism() -> Path | None:
     if shutil.which("go") is None:
         return None
     version = _locked("apache-beam")
+    target = cache_dir() / f"prism-{version}-loopback"
+    module = f"{BEAM_MODULE}@v{version}"
+    return _built_by_go(target, module, PRISM_SERVER, PRISM_LISTENS, "./go/cmd/prism", "prism")
+
+
+def gcs() -> tuple[Path, Path]:
+    """A server of the protocol of Google Cloud Storage (a binary), and a folder with its client for PYTHONPATH."""
+    if shutil.which("go") is None:
+        raise EnginesUnavailable("no go on the path: the server is built from its Go module")
+    cache_dir().mkdir(parents=True, exist_ok=True)
+
+    def client(scratch: Path) -> None:
+        lock = ["-c", str(ROOT / "requirements.lock")]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *lock]
+        _run([*command, "--target", str(scratch / "out"), GCS_CLIENT], "the client of Google Cloud Storage")
+
+    target, module = cache_dir() / f"fake-gcs-server-{GCS_VERSION}-batch", f"{GCS_MODULE}@{GCS_VERSION}"
+    server = _built_by_go(target, module, "fakestorage/server.go", GCS_BATCH, ".", "fake-gcs-server")
+    return server, _once(cache_dir() / GCS_CLIENT.replace("==", "-"), client)
+
+
+def _built_by_go(
+    target: Path, module: str, file: str, change: tuple[str, str], package: str, name: str
+) -> Path:
+    """The program `name` of a Go module, one place of which is changed."""
 
     def build(scratch: Path) -> None:
-        found = _run(
-            ["go", "mod", "download", "-json", f"{BEAM_MODULE}@v{version}"], "Beam's Go module", cwd=scratch
-        )
-        beam = scratch / "beam"
-        shutil.copytree(json.loads(found)["Dir"], beam)
-        _run(["chmod", "-R", "u+w", str(beam)], "a copy of Beam's Go module")
-        source = (beam / PRISM_SERVER).read_text()
-        if source.count(PRISM_LISTENS[0]) != 1:
-            raise EnginesUnavailable(f"Prism {version} listens in another way than the one we know")
-        (beam / PRISM_SERVER).write_text(source.replace(*PRISM_LISTENS))
+        found = _run(["go", "mod", "download", "-json", module], f"the Go module {module}", cwd=scratch)
+        tree = scratch / "tree"
+        shutil.copytree(json.loads(found)["Dir"], tree)
+        _run(["chmod", "-R", "u+w", str(tree)], f"a copy of {module}")
+        source = (tree / file).read_text()
+        if source.count(change[0]) != 1:
+            raise EnginesUnavailable(f"{module} has another {file} than the one we know")
+        (tree / file).write_text(source.replace(*change))
         (scratch / "out").mkdir()
         _run(
-            ["go", "build", "-C", str(beam), "-o", str(scratch / "out" / "prism"), "./go/cmd/prism"],
-            "Prism through the Go module",
+            ["go", "build", "-C", str(tree), "-o", str(scratch / "out" / name), package],
+            f"{name} through its Go module",
             env={**os.environ, "GOFLAGS": "-buildvcs=false"},
         )
 
-    return _once(cache_dir() / f"prism-{version}-loopback", build) / "prism"
+    return _once(target, build) / name
 
 
 def _worker_environment() -> Path:
