@@ -626,6 +626,8 @@ def _met(sketch: Sketch) -> float:
     if sketch.plan.domain_bits is None:
         return 0.0
     cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.heavy(all=True)["value"].to_numpy())
+    if sketch.plan.top is not None:  # what that lists is in no cell
+        values = values[values < sketch.plan.top.threshold * sketch.per_count]
     rare = int(0.3 * cells / sketch.plan.keys)
     return float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
 

@@ -100,7 +100,10 @@ class WriteSketch(beam.PTransform):
             parts["heavy"]
             | "ToOneFile" >> beam.Map(lambda part: (0, part)).with_output_types(tuple[int, tuple[int, Heavy]])
             | "GroupHeavy" >> beam.GroupByKey()
-            | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work)).with_output_types(_Written)
+            | "WriteHeavy"
+            >> beam.ParDo(
+                _WriteHeavy(self._target.work), beam.pvalue.AsSingleton(parts["plan"])
+            ).with_output_types(_Written)
         )
         if "blocks" not in parts:  # a public list has no encoding
             return self._publish(parts, heavy)
@@ -136,10 +139,11 @@ class _WriteHeavy(beam.DoFn):
     def __init__(self, work: str) -> None:
         self._work = work
 
-    def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]]) -> Iterator[_Written]:
+    def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]], plan: Plan) -> Iterator[_Written]:
         heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
         name = heavy_name(texts=heavy.texts is not None)
-        yield _Written(_put(self._work, name, heavy_bytes(heavy)), rows=len(heavy))
+        content = heavy_bytes(heavy, two_lists=plan.top is not None)
+        yield _Written(_put(self._work, name, content), rows=len(heavy))
 
 
 class _WriteBlocks(beam.DoFn):

@@ -23,7 +23,7 @@ and what it rejects is a tail of one order, so the union of two sets: one with P
 P(· | x) ≤ 0.05·α/K. *Proof that all R intervals hold at once with at least 1 − α.* Noise is independent between
 cells, so given which cells are listed each listed cell is in its first set with at most 0.9·α/R, and any of the R
 with at most 0.9·α. Whether listed or not, any of K is in its second set with at most 0.05·α. An empty cell that is
-listed is such a cell with x = 0: its interval holds 0.
+listed is such a cell with x = 0: its interval holds 0. (With a top list a cell is listed if it or a sub-cell of it is.)
 
 Outcomes are those of `OutcomeTable`, whose probabilities are exact.
 
@@ -62,22 +62,17 @@ class OutcomeTable:
     def __init__(self, released: ReleasedNumbers, likelihood: Likelihood, least: int = 0) -> None:
         self.released, self.likelihood = released, likelihood
         reach = max(int(np.ceil(TOP * released.noise.scale)), least)
-        self.top = released.threshold + reach
+        self.top = released.last + reach
         self.step = max(1, int(released.noise.scale / FINE))
-        # Ranges of values; the last one is open.
-        self.cuts = np.arange(released.threshold, self.top + reach + self.step + 1, self.step)
+        # Ranges of values; the last one is open. Those of a top list begin at its threshold.
+        below = np.arange(released.threshold, released.last, self.step)
+        self.cuts = np.append(below, np.arange(released.last, self.top + reach + self.step + 1, self.step))
         self.hidden = self.listed = 0  # classes of keys that are not listed, and beside each range of values
 
     def chances(self, counts: Floats) -> Floats:
         """Return (X, outcomes) probabilities for (X,) counts."""
         released, cuts = self.released, self.cuts.astype(np.float64)
-        at = np.ceil(cuts - counts[:, None])
-        over, under = released.noise.tail(at), released.noise.below(at)
-        ranges = np.where(
-            at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0)
-        )  # (X, V)
-        if released.domain_size is None:
-            ranges[counts <= 0] = 0.0
+        ranges = released.ranges(cuts, counts)
         hidden = self.likelihood.hidden_classes(counts) * released.hidden(counts)[:, None]
         beside = self.likelihood.listed_classes(counts, cuts + (self.step - 1) / 2.0)
         self.hidden, self.listed = hidden.shape[1], beside.shape[2]
@@ -119,7 +114,7 @@ class Confidence:
         self.likelihood, self.level = likelihood, 1.0 - miss
         self.radius = noise.radius(self.level)
         self.table = table = OutcomeTable(released, likelihood, self.radius + 1)
-        edges = atom_edges(released, likelihood.grain, 2 * table.top - released.threshold, FINE)
+        edges = atom_edges(released, likelihood.grain, 2 * table.top - released.last, FINE)
         low, high = edges[:-1], edges[1:] - 1
         if np.any(high > low):  # ranges of counts are judged by their middle, half a range away
             away = self.radius + np.array([0.0, noise.scale / (2.0 * FINE)])
@@ -139,7 +134,7 @@ class Confidence:
             chance[:, : table.hidden] = 0.0
             rest = (1.0 - LISTED_SHARE) * missed / 2.0
             misses = np.maximum(
-                miss * chance.sum(axis=1), rest / (released.domain_size or released.most_keys(rest))
+                miss * chance.sum(axis=1), rest / (released.places or released.most_keys(rest))
             )
         accepted, centre = _accept(chance, _marginal(prior, low, high, counts), far, low <= table.top, misses)
         self.centre = counts[centre]

@@ -13,6 +13,8 @@ threshold    β (δ = 0) or τ (δ > 0): a key is listed if and only if x + Z �
 Z            noise of the threshold part, of the law ``noise``
 d            ``domain_size``: fingerprint cells that get noise even where empty (δ = 0), else None
 N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
+τ', κ, d'    ``top``: threshold, cut and cells of the top list (δ = 0), or None. A key is in it if x + Z' ≥ τ',
+             else its count is cut at κ, and its value in the other list at τ' − 1
 ===========  ==================================================================================
 """
 
@@ -58,6 +60,7 @@ class ReleasedNumbers:
     profile: Floats
     profile_noise: float
     keys: float
+    top: tuple[int, int, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("listed", "profile_at"):
@@ -85,17 +88,62 @@ class ReleasedNumbers:
             return max(self.keys, 1.0)
         return max(self.keys, 1.0) + LaplaceLaw(self.profile_noise).radius(1.0 - miss)
 
+    @property
+    def places(self) -> float | None:
+        """Return how many places a key can be listed at; None where keys are listed by text."""
+        return (
+            self.domain_size
+            if self.domain_size is None or self.top is None
+            else self.domain_size + self.top[2]
+        )
+
+    @property
+    def last(self) -> int:
+        """Return the last threshold: values well above it are a count with noise, and nothing else."""
+        return self.threshold if self.top is None else self.top[0]
+
+    def _below_top(self, counts: Floats) -> tuple[Floats, Floats]:
+        """Return P(not in the top list | x), and x as the other list counts it."""
+        if self.top is None:
+            return np.ones(len(counts)), counts
+        return self.noise.below(np.ceil(self.top[0] - counts)), np.minimum(counts, self.top[1])
+
     def hidden(self, counts: Floats) -> Floats:
         """Return P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
-        chance = self.noise.below(np.ceil(self.threshold - counts))
+        below, cut = self._below_top(counts)
+        chance = below * self.noise.below(np.ceil(self.threshold - cut))
         return chance if self.domain_size is not None else np.where(counts > 0, chance, 1.0)
 
     def value(self, values: Floats, counts: Floats) -> Floats:
         """Return (V, X) probabilities P(value | x) for (V,) listed values and (X,) counts."""
         table = self.noise.pmf(values[:, None] - counts[None, :])
+        if self.top is not None:
+            below, cut = self._below_top(counts)
+            other, away = values < self.top[0], values[:, None] - cut[None, :]
+            at_cut = (values == self.top[0] - 1)[:, None]
+            of_other = np.where(at_cut, self.noise.tail(np.ceil(away)), self.noise.pmf(away))
+            table[other] = (below * of_other)[other]
         if self.domain_size is None:
             table[:, counts <= 0] = 0.0
         return table
+
+    def ranges(self, cuts: Floats, counts: Floats) -> Floats:
+        """Return (X, V) probabilities of values from each cut up to the next, the last without end. Each is a
+        difference of the nearer tail, which keeps its digits however small it is. ``cuts`` hold τ' where there is one.
+        """
+        table = self._plain_ranges(cuts, counts)
+        if self.top is not None:
+            below, cut = self._below_top(counts)
+            other = cuts < self.top[0]  # the last of these has no end: values are cut
+            table[:, other] = below[:, None] * self._plain_ranges(cuts[other], cut)
+        if self.domain_size is None:
+            table[counts <= 0] = 0.0
+        return table
+
+    def _plain_ranges(self, cuts: Floats, counts: Floats) -> Floats:
+        at = np.ceil(cuts - counts[:, None])
+        over, under = self.noise.tail(at), self.noise.below(at)
+        return np.where(at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0))
 
 
 def need(part: object, good: bool, field: str, value: object, rule: str) -> None:

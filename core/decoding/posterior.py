@@ -21,7 +21,7 @@ __all__ = ["Outcomes", "Posterior", "near_limit"]
 
 def near_limit(released: ReleasedNumbers) -> int:
     """Return the largest value that is weighed with the prior; :meth:`Posterior.far` serves those above."""
-    return released.threshold + int(np.ceil(NEAR * released.noise.scale))
+    return released.last + int(np.ceil(NEAR * released.noise.scale))
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def atom_edges(released: ReleasedNumbers, grain: float, top: int, fine: int) -> 
 
 def make_bins(released: ReleasedNumbers, grain: float) -> Bins:
     """Return atoms and bins for the counts that a release can say something about."""
-    top = released.threshold + int(np.ceil(SUPPORT_REACH * released.noise.scale))
+    top = released.last + int(np.ceil(SUPPORT_REACH * released.noise.scale))
     grid = released.profile_at if len(released.profile_at) else _usual_grid(top)
     grid = np.unique(np.concatenate([[1], grid[grid <= top], [top + 1]])).astype(np.int64)
     parts = [
@@ -194,9 +194,10 @@ class Listing:
     def of(cls, released: ReleasedNumbers, top: int) -> Listing:
         step = max(1, int(released.noise.scale / 2.0))
         cuts = np.arange(released.threshold, min(top, released.threshold + VALUES * step) + 1, step)
-        place = (released.listed - released.threshold) // step
+        cuts = np.unique(np.append(cuts, released.last))
+        place = np.searchsorted(cuts, released.listed, side="right") - 1
         inside = released.listed <= top
-        tally = np.bincount(np.clip(place[inside], 0, len(cuts) - 1), minlength=len(cuts))
+        tally = np.bincount(np.maximum(place[inside], 0), minlength=len(cuts))
         far = released.listed[~inside]
         return cls(
             np.append(cuts, top + 1),
@@ -249,9 +250,9 @@ def _records(released: ReleasedNumbers, bins: Bins, shape: Floats, listing: List
 
 def _listed(released: ReleasedNumbers, bins: Bins, shape: Floats, listing: Listing) -> Observations:
     edges = listing.cuts.astype(np.float64)
-    over = np.stack([released.noise.tail(np.ceil(edge - bins.grid.at)) for edge in edges])  # (edges, atoms)
+    inside = released.ranges(edges, bins.grid.at).T[:-1]  # (ranges, atoms)
     zeros = -np.diff(released.noise.tail(edges)) * (released.domain_size or 0.0)
-    return Observations.of(-np.diff(over, axis=0) @ shape, listing.tally - zeros, 1.0 + zeros, poisson=True)
+    return Observations.of(inside @ shape, listing.tally - zeros, 1.0 + zeros, poisson=True)
 
 
 # --- fit --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,19 @@ and in every formula below.
   gets noise, also those that nobody used: the zeros that pass are drawn by geometric gaps (`sampling.successes`), and
   their values from the tail, Z | Z ≥ β. As private as the noise on x ∈ ℕ^d: the rest is post-processing.
   β is the smallest integer with d · P[Z ≥ β] ≤ F, the false keys allowed. Any public d and β are private.
+* **δ = 0, two lists for the price of one** ★ (`TopList`). A list over a large domain of d' sub-cells, with a high
+  threshold τ', tells large counts apart; a list over the small domain of d cells, of which each holds many sub-cells,
+  has a low β. What the first list shows is left out of the second, and what it does not show is cut at κ < τ':
+
+      sub-cell j     listed with v_j = x_j + Z_j if v_j ≥ τ'
+      cell i         listed with v_i = Σ min(x_j, κ) + Z_i over its sub-cells that are not listed, if v_i ≥ β
+
+  *Proof.* Let x_j grow by 1 to x + 1. Given what other sub-cells show, an outcome with j listed has a likelihood that
+  changes by e^(1/b) at most, and the second list knows nothing of x_j. Without j it changes by P[Z < τ' − x] /
+  P[Z < τ' − x − 1] = e^η(x), and, as long as x < κ, by e^(1/b) in the second list. η(x) ≤ 1/b for every x, and it grows
+  with x up to τ'. So a unit costs 1/b + η(κ − 1) at most, and a user C units of that. At κ = τ' − 4·b that is 1/b and
+  a percent, where two lists side by side would cost 2/b. Values of the second list are cut at τ' − 1, so
+  that a value says which list it is of.
 * **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
   What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
   c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
@@ -27,6 +40,7 @@ and in every formula below.
 | d | number of fingerprints in the domain (δ = 0) |
 | β, τ | the threshold at δ = 0, at δ > 0 |
 | F | expected number of zeros that pass, at most |
+| d', τ', κ | sub-cells and threshold of the top list, and the cut below it |
 """
 
 from __future__ import annotations
@@ -51,11 +65,14 @@ from hushgram.noise.sampling import successes
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "Heavy", "calibrate", "joint_holds", "privacy_map", "pure_threshold", "release_shard", "text_threshold",
+    "TOP_SHARE", "Heavy", "TopList", "calibrate", "joint_holds", "listed_code", "privacy_map", "pure_threshold",
+    "release_shard", "text_threshold", "top_clip", "top_holds",
 ]  # fmt: skip
 
 # Of δ, what the noise by itself may use where it is not added to that of the threshold.
 _JOINT_NOISE = Fraction(99, 100)
+#: Of the list's ε, what a top list takes; its noise and that of the other list have the rest.
+TOP_SHARE = Fraction(1, 100)
 
 
 @dataclass(frozen=True)
@@ -80,6 +97,24 @@ class Heavy:
 
     def __len__(self) -> int:
         return len(self.fingerprints)
+
+
+@dataclass(frozen=True)
+class TopList:
+    """A list over sub-cells of the domain, whose keys the other list leaves out: its domain, τ' and κ."""
+
+    domain_bits: int
+    threshold: int
+    clip: int
+
+
+def listed_code(
+    cells: NDArray[np.uint64], domain_bits: int, top: TopList, *, of_top: bool
+) -> NDArray[np.uint64]:
+    """Return what identifies cells where there is a top list: twice the first sub-cell, or twice the sub-cell and 1."""
+    if of_top:
+        return (cells << np.uint64(1)) | np.uint64(1)
+    return cells << np.uint64(top.domain_bits - domain_bits + 1)
 
 
 # --- privacy maps -----------------------------------------------------------------------------------------------
@@ -120,6 +155,40 @@ def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: 
     """Return β: the smallest integer ≥ 1 with 2^domain_bits · P[Z ≥ β] ≤ false_keys."""
     allowed = false_keys / (1 << domain_bits)
     return _smallest(lambda t: noise.tail(scale, t), allowed, 1)
+
+
+@lru_cache(maxsize=256)
+def top_holds(
+    clip: int, threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
+) -> bool:
+    """Privacy map of two lists: return whether C·(1/b + η(κ − 1)) ≤ ``epsilon``, for Laplace noise."""
+
+    def loss(iv: Any) -> Any:
+        below = [1 - noise.tail(scale, threshold - x)(iv) for x in (clip - 1, clip)]
+        each = iv.mpf(scale.denominator) / scale.numerator + iv.log(below[0] / below[1])
+        return sensitivity.l1 * each
+
+    return 1 <= clip < threshold and noise.name == "laplace" and _at_most(loss, epsilon)
+
+
+@lru_cache(maxsize=256)
+def top_clip(
+    threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
+) -> int | None:
+    """Return the largest κ for which two lists are ``epsilon``-DP, or None."""
+
+    def holds(below: int) -> bool:
+        return top_holds(threshold - below, threshold, noise, scale, epsilon, sensitivity)
+
+    low, high = 0, 1
+    while not holds(high):
+        low, high = high, 2 * high
+        if high >= threshold:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return threshold - high
 
 
 @lru_cache(maxsize=256)
@@ -231,27 +300,66 @@ def release_shard(
     domain_bits: int | None,
     release_key: ReleaseKey,
     shards: int = NOISE_SHARDS,
+    top: TopList | None = None,
 ) -> Heavy:
     """Release one noise shard by the threshold.
 
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others. ``shards`` says
-    how many shards there are.
+    how many shards there are. With ``top`` the cells are its sub-cells, and are identified by `listed_code`.
     """
-    if domain_bits is None and not len(part):
-        return Heavy(part.fingerprints, part.counts, part.texts)
-    source = release_key.source("threshold", shard, part.digest())
-    noisy = part.counts + noise.sample(scale, len(part), source)
-    kept = np.flatnonzero(noisy >= threshold)
     if domain_bits is None:
+        if not len(part):
+            return Heavy(part.fingerprints, part.counts, part.texts)
         assert part.texts is not None
+        noisy = part.counts + noise.sample(
+            scale, len(part), release_key.source("threshold", shard, part.digest())
+        )
+        kept = np.flatnonzero(noisy >= threshold)
         return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept)))
-    cells = (1 << domain_bits) // shards
-    zeros = successes(cells, noise.tail(scale, threshold), source) + np.uint64(shard * cells)
-    values = noise.sample_tail(scale, threshold, len(zeros), source)
-    if not len(zeros):
-        return Heavy(part.fingerprints[kept], noisy[kept])
-    free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
-    found = np.concatenate([part.fingerprints[kept], zeros[free]])
+    cells = _ListedCells(shard, shards, noise, scale, release_key)
+    if top is None:
+        return cells.release("threshold", part, threshold, domain_bits)[0]
+    first, noisy = cells.release("top list", part, top.threshold, top.domain_bits)
+    rest = np.flatnonzero(noisy < top.threshold)
+    aligned = part.fingerprints[rest] << np.uint64(64 - top.domain_bits)
+    cut = Histogram(aligned, np.minimum(part.counts[rest], top.clip), None, part.sensitivity)
+    second, _ = cells.release("threshold", cut.reduced(domain_bits), threshold, domain_bits)
+    codes = [
+        listed_code(first.fingerprints, domain_bits, top, of_top=True),
+        listed_code(second.fingerprints, domain_bits, top, of_top=False),
+    ]
+    found = np.concatenate(codes)
     order = np.argsort(found)
-    return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order])
+    values = np.concatenate([first.values, np.minimum(second.values, top.threshold - 1)])
+    return Heavy(found[order], values[order])
+
+
+@dataclass(frozen=True)
+class _ListedCells:
+    """Lists of cells of one of so many noise shards."""
+
+    shard: int
+    shards: int
+    noise: Noise
+    scale: Fraction
+    release_key: ReleaseKey
+
+    def release(
+        self, label: str, part: Histogram, threshold: int, domain_bits: int
+    ) -> tuple[Heavy, NDArray[np.int64]]:
+        """Return cells whose noisy count reaches the threshold, unused ones included, and noisy counts of ``part``."""
+        source = self.release_key.source(label, self.shard, part.digest())
+        noisy = part.counts + self.noise.sample(self.scale, len(part), source)
+        kept = np.flatnonzero(noisy >= threshold)
+        cells = (1 << domain_bits) // self.shards
+        zeros = successes(cells, self.noise.tail(self.scale, threshold), source) + np.uint64(
+            self.shard * cells
+        )
+        values = self.noise.sample_tail(self.scale, threshold, len(zeros), source)
+        if not len(zeros):
+            return Heavy(part.fingerprints[kept], noisy[kept]), noisy
+        free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
+        found = np.concatenate([part.fingerprints[kept], zeros[free]])
+        order = np.argsort(found)
+        return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order]), noisy

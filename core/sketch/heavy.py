@@ -34,22 +34,36 @@ _ROWS_PER_GROUP = 1 << 17
 # What a file may need in memory: so much at least, or so many times its own size.
 _MIN_ROOM, _MAX_TIMES = 64 << 20, 1024
 _LARGEST_VALUE = 1 << 62
+_MAX_SHIFT = 56  # bits that all cells of a list beside a top list may share
 _GROUP = 1 << 16  # entries of heavy.bin that are coded together
 # A reader takes as many entries at most for a byte: each has a bit in two runs.
 _ENTRIES_PER_BYTE = 4
 
 
-def heavy_bytes(heavy: Heavy) -> bytes:
+def heavy_bytes(heavy: Heavy, *, two_lists: bool = False) -> bytes:
     """Encode the file: Parquet with texts, else gaps of the sorted fingerprints and values above the smallest."""
     if heavy.texts is None:
-        return _packed(heavy)
+        return _packed(heavy, two_lists=two_lists)
     content = _written(heavy, "zstd")
     # What compresses beyond all measure would look like an attack to the reader.
     memory = 16 * len(heavy) + int(heavy.texts.nbytes)
     return content if 2 * memory <= _room(len(content)) else _written(heavy, "none")
 
 
-def _packed(heavy: Heavy) -> bytes:
+def _packed(heavy: Heavy, *, two_lists: bool) -> bytes:
+    """One list, or (`listed_code`) the cells, divided by the power of 2 that they share, and then the top list."""
+    if not two_lists:
+        return _section(heavy)
+    of_top = heavy.fingerprints & np.uint64(1) == 1
+    codes = heavy.fingerprints[~of_top]
+    every = int(np.bitwise_or.reduce(codes)) if len(codes) else 0
+    shift = (every & -every).bit_length() - 1 if every else 0
+    cells = Heavy(codes >> np.uint64(shift), heavy.values[~of_top])
+    top = Heavy(heavy.fingerprints[of_top] >> np.uint64(1), heavy.values[of_top])
+    return bytes([shift]) + len(top).to_bytes(8, "little") + _section(cells) + _section(top)
+
+
+def _section(heavy: Heavy) -> bytes:
     least = int(heavy.values.min()) if len(heavy) else 0
     gaps = np.diff(heavy.fingerprints, prepend=np.uint64(0))
     gaps[1:] -= np.uint64(1)  # no cell is listed twice
@@ -61,10 +75,34 @@ def _packed(heavy: Heavy) -> bytes:
     return b"".join(out)
 
 
-def _unpacked(content: bytes, rows: int) -> Heavy:
+def _unpacked(content: bytes, rows: int, *, two_lists: bool) -> Heavy:
     if len(content) < 8 or rows > _ENTRIES_PER_BYTE * len(content):
         raise FormatError(f"does not hold the {rows} entries that the manifest states")
-    least, at = int.from_bytes(content[:8], "little", signed=True), 8
+    if not two_lists:
+        heavy, end = _read_section(content, 0, rows)
+    else:
+        shift, number = content[0], int.from_bytes(content[1:9], "little")
+        if shift > _MAX_SHIFT or number > rows:
+            raise FormatError("has a head that cannot be")
+        cells, at = _read_section(content, 9, rows - number)
+        top, end = _read_section(content, at, number)
+        for each, bits in ((cells, shift), (top, 1)):
+            if len(each) and int(each.fingerprints.max()) >> (64 - bits):
+                raise FormatError("a fingerprint lies outside of the domain")
+        codes = [cells.fingerprints << np.uint64(shift), (top.fingerprints << np.uint64(1)) | np.uint64(1)]
+        found = np.concatenate(codes)
+        order = np.argsort(found, kind="stable")
+        heavy = Heavy(found[order], np.concatenate([cells.values, top.values])[order])
+        _check_order(cells.fingerprints, strict=True)
+        _check_order(top.fingerprints, strict=True)
+    if end != len(content):
+        raise FormatError("does not end with its last entry")
+    return heavy
+
+
+def _read_section(content: bytes, at: int, rows: int) -> tuple[Heavy, int]:
+    """Return the list that begins at a byte, and the byte after it."""
+    least, at = int.from_bytes(content[at : at + 8], "little", signed=True), at + 8
     parts: list[list[NDArray[np.uint64]]] = [[np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]]
     for start in range(0, rows, _GROUP):
         lengths = [int.from_bytes(content[at + i : at + i + 4], "little") for i in (0, 4)]
@@ -73,13 +111,11 @@ def _unpacked(content: bytes, rows: int) -> Heavy:
             code = np.frombuffer(content[at : at + length], np.uint8)
             part.append(decode_unsigned(code, min(_GROUP, rows - start)))
             at += length
-    if at != len(content):
-        raise FormatError("does not end with its last entry")
     gaps, above = (np.concatenate(part) for part in parts)
     if len(above) and not (abs(least) <= _LARGEST_VALUE and int(above.max()) <= _LARGEST_VALUE):
         raise FormatError("a value is beyond 2^62")
     gaps[1:] += np.uint64(1)
-    return Heavy(np.cumsum(gaps, dtype=np.uint64), above.astype(np.int64) + least)
+    return Heavy(np.cumsum(gaps, dtype=np.uint64), above.astype(np.int64) + least), at
 
 
 def _written(heavy: Heavy, compression: str) -> bytes:
@@ -118,7 +154,8 @@ def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
     """Read what `heavy_bytes` wrote, by the name that ``where`` ends in; check every row."""
     try:
         packed = str(where).endswith(".bin")
-        heavy = _unpacked(content, rows) if packed else _read(content, plan, rows)
+        two_lists = plan.top is not None
+        heavy = _unpacked(content, rows, two_lists=two_lists) if packed else _read(content, plan, rows)
         _check(heavy, plan)
         return heavy
     except FormatError as error:
@@ -166,14 +203,25 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
 
 def _check(heavy: Heavy, plan: Plan) -> None:
     prints: NDArray[np.uint64] = heavy.fingerprints
-    ordered = prints[1:] >= prints[:-1] if plan.selection.texts else prints[1:] > prints[:-1]
-    if not bool(np.all(ordered)):
-        raise FormatError("fingerprints are not sorted")
-    if len(prints) and plan.domain_bits is not None and int(prints[-1]) >> plan.domain_bits:
+    _check_order(prints, strict=not plan.selection.texts)
+    top, bits = plan.top, plan.domain_bits
+    if top is not None and bits is not None:
+        of_top = prints & np.uint64(1) == 1
+        if np.any(prints[~of_top] & np.uint64((1 << (top.domain_bits - bits + 1)) - 1)):
+            raise FormatError("a listed cell is none of the domain")
+        if np.any((heavy.values >= top.threshold) != of_top):
+            raise FormatError("a value is not of its list")
+        bits = top.domain_bits + 1
+    if len(prints) and bits is not None and int(prints[-1]) >> bits:
         raise FormatError("a fingerprint lies outside of the domain")
     least = plan.threshold if plan.selection.by_count else -_LARGEST_VALUE
     if len(prints) and not least <= int(heavy.values.min()) <= int(heavy.values.max()) <= _LARGEST_VALUE:
         raise FormatError(f"a value is below {least} or above 2^62")
+
+
+def _check_order(prints: NDArray[np.uint64], *, strict: bool) -> None:
+    if not bool(np.all(prints[1:] > prints[:-1] if strict else prints[1:] >= prints[:-1])):
+        raise FormatError("fingerprints are not sorted")
 
 
 def _room(size: int) -> int:

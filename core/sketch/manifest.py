@@ -27,8 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
-#: The versions that are read. A sketch with listed keys in heavy.bin is of version 3, any other of version 2.
-VERSIONS = (2, 3)
+#: The versions that are read: of sketches with two lists (4), with listed keys in heavy.bin (3), and all others (2).
+VERSIONS = (2, 3, 4)
 MANIFEST_NAME = "manifest.json"
 HEAVY_NAME, PACKED_NAME = "heavy.parquet", "heavy.bin"
 INDEX_NAME = "blocks.index"
@@ -87,7 +87,9 @@ class Manifest:
 
     @property
     def version(self) -> int:
-        """Of the format: by the name of the first file, which holds the listed keys."""
+        """Of the format: by the name of the first file, which holds the listed keys, and by a top list."""
+        if self.plan.top is not None:
+            return 4
         return 3 if self.files and self.files[0].name == PACKED_NAME else 2
 
     def to_bytes(self) -> bytes:
@@ -134,7 +136,7 @@ class Manifest:
         if version not in VERSIONS or type(version) is not int:
             raise FormatError(
                 f"{where}: format version {str(version)[:40]!r} is not known here"
-                f" ({' and '.join(map(str, VERSIONS))} are); update hushgram to read it"
+                f" ({', '.join(map(str, VERSIONS))} are); update hushgram to read it"
             )
         try:
             stated, found = body.pop("checksum", None), _checksum(body)
@@ -190,7 +192,7 @@ class Manifest:
         return manifest
 
     def _check_files(self, where: str, version: int) -> None:
-        if version != self.version or (version == 3 and self.plan.selection.texts):
+        if version != self.version or (version >= 3 and self.plan.selection.texts):
             raise FormatError(
                 f"{where}: manifest field 'files' does not begin as format version {version} does"
             )

@@ -27,6 +27,7 @@ from hushgram.decoding import Decoder, ReleasedNumbers
 from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
+from hushgram.key_selection.threshold import listed_code
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, plus_minus
 from hushgram.sketch.manifest import FileEntry
@@ -172,7 +173,7 @@ class Sketch:
                 f"among must be at least the number of keys that are asked for, {len(encoded.values)}, got {among}"
             )
         prints, texts = hash_bytes(encoded.values), encoded.values
-        values, heavy = self._heavy_values(self._place(prints), texts)
+        values, heavy = self._heavy_values(prints, texts)
         if self.plan.layout is None:
             columns = self._estimate_listed(values, heavy, 1.0 - (1.0 - level) / among, estimator)
         else:
@@ -232,7 +233,7 @@ class Sketch:
         encoded = [self._encode(keys).values for keys in sets]
         texts = pa.concat_arrays(encoded) if encoded else pa.array([], pa.large_binary())
         prints = hash_bytes(texts)
-        values, heavy = self._heavy_values(self._place(prints), texts)
+        values, heavy = self._heavy_values(prints, texts)
         if self.plan.layout is None and not heavy.all():
             listed = "selected" if self.plan.selection.selects else "in the public list"
             raise ParameterError(f"total: some keys are not {listed} in this release; leave them out")
@@ -266,8 +267,9 @@ class Sketch:
             level: The probability with which all intervals hold.
 
         Returns:
-            A table with fingerprint (as hexadecimal text), value, low, high, real (the probability that the key is in
-            the data), among (the number of listed keys) and, where its text is known, key.
+            A table with fingerprint (as hexadecimal text; its first `plan.domain_bits` bits, or those of `plan.top`
+            where the value reaches the threshold of that), value, low, high, real (the probability that the key is
+            in the data), among (the number of listed keys) and, where its text is known, key.
         """
         listed = self._storage.heavy
         low, high, real = self._judge_heavy(level)
@@ -276,7 +278,7 @@ class Sketch:
         texts = None if listed.texts is None else listed.texts.take(pa.array(kept))
         value, low, high = self._in_values(listed.values[kept], low[kept], high[kept])
         among = np.full(len(prints), len(listed), np.int64)
-        columns = [_hexadecimal(prints), *map(pa.array, (value, low, high, real, among))]
+        columns = [_hexadecimal(self._cells()[1][kept]), *map(pa.array, (value, low, high, real, among))]
         table = pa.table(columns, names=["fingerprint", "value", "low", "high", "real", "among"])
         names = _as_text(texts) if texts is not None else None if keys is None else self._name(prints, keys)
         if names is not None:
@@ -499,7 +501,7 @@ class Sketch:
         self, prints: Fingerprints, texts: pa.LargeBinaryArray
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
         """Return for each distinct key its value if heavy, whether it is, and what the encoding shows."""
-        return *self._heavy_values(self._place(prints), texts), self._find(prints)
+        return *self._heavy_values(prints, texts), self._find(prints)
 
     def _find(self, prints: Fingerprints) -> NDArray[Any]:
         """Return what the encoding shows for each key; the last answers are kept for other questions about them."""
@@ -521,11 +523,30 @@ class Sketch:
         held, values, names = listed.fingerprints, listed.values, listed.texts
         if not len(held):
             return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
-        at = np.minimum(np.searchsorted(held, prints), len(held) - 1)
-        heavy = held[at] == prints
+        at, heavy = np.zeros(len(prints), np.intp), np.zeros(len(prints), np.bool_)
+        for code in self._codes(prints):  # the first that is listed says it
+            found = np.minimum(np.searchsorted(held, code), len(held) - 1)
+            at = np.where(heavy, at, found)
+            heavy |= held[at] == code
         if names is not None:
             at, heavy = _match_texts(at, heavy, held, names, texts)
         return np.where(heavy, values[at], 0), heavy
+
+    def _codes(self, prints: Fingerprints) -> list[Fingerprints]:
+        """Return how keys are listed, if they are: in the top list first, where there is one."""
+        bits, top = self.plan.domain_bits, self.plan.top
+        if top is None or bits is None:
+            return [self._place(prints)]
+        places = (self.plan.selection.place(prints, each) for each in (top.domain_bits, bits))
+        return [listed_code(place, bits, top, of_top=i == 0) for i, place in enumerate(places)]
+
+    def _cells(self) -> tuple[Fingerprints, Fingerprints]:
+        """Return listed keys as their cells in the domain of the encoding, and as they are shown."""
+        prints, top = self._storage.heavy.fingerprints, self.plan.top
+        if top is None or self.plan.domain_bits is None:
+            return prints, prints
+        cells = prints >> np.uint64(top.domain_bits - self.plan.domain_bits + 1)
+        return cells, np.where(prints & np.uint64(1), prints >> np.uint64(1), cells)
 
     def _estimate_listed(
         self, values: NDArray[np.int64], listed: NDArray[np.bool_], level: float, estimator: str | None = None
@@ -533,7 +554,7 @@ class Sketch:
         """Return estimates from listed values alone; a key that is not listed is below the threshold, or not public."""
         half, plan = self._noise.interval(level), self.plan
         estimate = np.where(listed, values - self._noise.mean, np.nan)
-        low, high = np.maximum(estimate - half, 0.0), np.maximum(estimate + half, 0.0)
+        low, high = (np.maximum(end, 0.0) for end in self._about(estimate, half))
         if estimator != "unbiased":
             estimate = np.maximum(estimate, 0.0)
         source = np.where(listed, "selected" if plan.selection.selects else plan.noise_name, "not listed")
@@ -543,6 +564,16 @@ class Sketch:
                 np.where(listed, one, other) for one, other in ((estimate, 0.0), (low, 0.0), (high, most))
             )
         return [estimate, low, high, high - low <= estimate, low > 0.0, source]
+
+    def _about(self, middle: NDArray[Any], half: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return intervals of listed counts from the list alone."""
+        low, high, top = middle - half, middle + half, self.plan.top
+        if (
+            top is not None
+        ):  # beside the top list counts are cut, and one above its threshold by half is not there
+            cut = (middle < top.threshold) & (high >= top.clip)
+            high = np.where(cut, np.maximum(high, top.threshold + half), high)
+        return low, high
 
     def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
         half = self._noise.interval(level, max(len(values), 1))
@@ -555,15 +586,14 @@ class Sketch:
         if self.plan.layout is None or not self._joint:
             check_among(max(len(values), 1), level)
             half = self._noise.interval(1.0 - (1.0 - level) / max(len(values), 1))
-            middle = values - self._noise.mean
-            return middle - half, middle + half, self._real_listed(values)
+            return *self._about(values - self._noise.mean, half), self._real_listed(values)
         found, real = self._listed
         return *self.decoder.listed(found, values, level), real
 
     @cached_property
     def _listed(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Return what the encoding shows for each listed key, and the probability that it is in the data."""
-        prints, values = self._storage.heavy.fingerprints, self._storage.heavy.values
+        prints, values = self._cells()[0], self._storage.heavy.values
         assert self.plan.layout is not None
         found = self.plan.layout.look_up(prints, self.manifest.seeds, self._storage.block)
         return found, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
@@ -579,11 +609,15 @@ class Sketch:
     def _name(self, prints: Fingerprints, keys: Any) -> pa.Array:
         """Return the candidate with each fingerprint, or null."""
         texts = self._encode(keys).values
-        placed = self._place(hash_bytes(texts))
+        codes = self._codes(hash_bytes(texts))
+        if len(codes) == 2:  # what the top list shows is in no cell
+            codes[1] = np.where(np.isin(codes[0], self._storage.heavy.fingerprints), codes[0], codes[1])
+        placed = np.concatenate(codes)
         order = np.argsort(placed, kind="stable")
         at = np.minimum(np.searchsorted(placed, prints, sorter=order), max(len(placed) - 1, 0))
         hit = placed[order[at]] == prints if len(placed) else np.zeros(len(prints), np.bool_)
-        return _as_text(texts).take(pa.array(order[at] if len(placed) else at, mask=~hit))
+        rows = order[at] % max(len(texts), 1) if len(placed) else at
+        return _as_text(texts).take(pa.array(rows, mask=~hit))
 
     @cached_property
     def _noise(self) -> NoiseLaw:
@@ -604,9 +638,10 @@ class Sketch:
             profile=np.array(sizes.profile, np.float64),
             profile_noise=float(sizes.scale),
             keys=float(plan.keys),
+            top=None if plan.top is None else (plan.top.threshold, plan.top.clip, 2.0**plan.top.domain_bits),
         )
         sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
-        heavy = self._storage.heavy.fingerprints if self._joint else np.zeros(0, np.uint64)
+        heavy = self._cells()[0] if self._joint else np.zeros(0, np.uint64)
         return Decoder(released, plan.layout.likelihood(released, sums, heavy, seeds, self._storage.block))
 
 

@@ -75,7 +75,13 @@ def write_sketch(
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
     with new_directory(target) as work:
-        files = [_put(work, heavy_name(texts=heavy.texts is not None), heavy_bytes(heavy))]
+        files = [
+            _put(
+                work,
+                heavy_name(texts=heavy.texts is not None),
+                heavy_bytes(heavy, two_lists=plan.top is not None),
+            )
+        ]
         index: list[bytes] = []
         sums: list[tuple[int, ...]] = []
         for file in _block_files(blocks):

@@ -9,6 +9,11 @@ list fits the bits, and of all d the one with the least mean square error over t
     listed    2b²·P[x + Z ≥ β]            noise of scale b
     shared    Σ x'²/d                     a key in the cell of another one is answered by the other's count
 
+Large counts want a large domain: so a list over sub-cells may come first, and the other one leaves out what that
+shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', what
+it lists takes bits, and counts between its cut κ and τ' are off by x − κ where it does not list them. It is tried at
+some τ', and without it.
+
 The last sum is that of an ordinary release: it ends at the count q that a key meets in three releases of ten, and q² is
 added once. (Its expectation is the square of the largest count over d, which happens in one release of thousands.)
 
@@ -22,6 +27,7 @@ Arithmetic is decimal, rounded correctly to 16 digits on every machine, so that 
 | b | scale of the list's noise |
 | d, β | cells of the domain; the noisy count from which on a cell is listed |
 | F | false entries, about d·P[Z ≥ β] |
+| d', τ', κ | sub-cells, threshold and cut of the top list |
 """
 
 from __future__ import annotations
@@ -32,8 +38,14 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushgram.encodings import monotone
+from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_clip
+from hushgram.noise.noises import noise_of
+from hushgram.sensitivity import Sensitivity
 
-__all__ = ["LEAST_CELLS", "MOST_FALSE", "ListChoice", "choose_list"]
+__all__ = ["LEAST_CELLS", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
+
+#: The largest domain of a top list: a listed key is identified by a bit more (`listed_code`).
+MAX_TOP_BITS = 62
 
 #: The smallest domain has so many cells per key.
 LEAST_CELLS = 32
@@ -45,6 +57,11 @@ _FAR = Decimal(10**5)  # scales beyond which a count is listed for sure
 _SHOWN = 1  # noise scales from which on the profile shows keys
 _SPREAD = 8  # records beyond are spread over so many e-folds
 _RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
+_TOP_SCALES = (30, 50, 80)  # thresholds of the top list that are tried, in noise scales
+_TOP_BITS = 12  # its domain is so much larger, in bits
+_TOP_DOMAINS = 6  # domains of the other list that are tried beside it: a large one needs no top list
+_TOP_ZONE = 4  # weight of counts that are cut: they are many of a range of counts, if few of all keys
+_TOP_ABOVE = 12  # noise scales that it is above the other list at least
 _GAP_BITS = Decimal(
     "1.5"
 )  # of a gap above log₂(d/N), and of a value above log₂ b: log₂ e and what the code takes more
@@ -52,18 +69,22 @@ _GAP_BITS = Decimal(
 
 @dataclass(frozen=True)
 class ListChoice:
-    """A domain and threshold, with what is expected of them: mean square error over keys, and bits of the list."""
+    """Domains and thresholds, with what is expected of them: mean square error over keys, and bits of the lists."""
 
     domain_bits: int
     threshold: int
+    scale: Fraction
     error: Decimal
     bits: Decimal
+    top: TopList | None = None
 
 
 @lru_cache(maxsize=64)
 def choose_list(
     *,
     scale: Fraction,
+    epsilon: Fraction,
+    sensitivity: Sensitivity,
     keys: int,
     records: int,
     profile_at: tuple[int, ...],
@@ -77,7 +98,9 @@ def choose_list(
     """Return the choice with the least predicted error.
 
     Args:
-        scale: b of the noise on listed counts.
+        scale: b of the noise on listed counts, where there is one list.
+        epsilon: of the lists.
+        sensitivity: of the cells.
         keys: about how many keys there are.
         records: about how many records.
         profile_at: counts t of the profile; none where sizes were stated.
@@ -91,22 +114,30 @@ def choose_list(
     with localcontext() as context:
         context.prec = _DIGITS
         counts = _counts(keys, records, profile_at, profile, noise)
-        law = _Law(_decimal(scale))
         first = max((LEAST_CELLS * keys - 1).bit_length(), 8)
         last = min(max((most_cells * keys - 1).bit_length(), first), 64)
         if domain_bits is not None:
             first = last = domain_bits
-        allowed = _decimal(least_false)
-        found = [_at(d, law, counts, keys, _decimal(bits), allowed) for d in range(first, last + 1)]
+        room, allowed = _decimal(bits), _decimal(least_false)
+        law = _Law(scale)
+        found = [_at(d, law, counts, keys, room, allowed) for d in range(first, last + 1)]
+        wider, laplace = scale / (1 - TOP_SHARE), noise_of("laplace")
+        of_both = _Law(wider)
+        for high in (int(times * wider) + 1 for times in _TOP_SCALES):
+            clip = top_clip(high, laplace, wider, epsilon, sensitivity)
+            for d in range(first, min(last + 1, first + _TOP_DOMAINS)):
+                if clip is not None and d + _TOP_BITS <= MAX_TOP_BITS:
+                    top = TopList(d + _TOP_BITS, high, clip)
+                    found.append(_at(d, of_both, counts, keys, room, allowed, top))
         return min(found, key=lambda choice: choice.error)
 
 
 class _Law:
     """Discrete Laplace noise."""
 
-    def __init__(self, scale: Decimal) -> None:
-        self.scale = scale
-        self.q = (-1 / scale).exp()
+    def __init__(self, scale: Fraction) -> None:
+        self.exact, self.scale = scale, _decimal(scale)
+        self.q = (-1 / self.scale).exp()
         self._grown: list[Decimal] = []
 
     def tail(self, at: int) -> Decimal:
@@ -124,6 +155,11 @@ class _Law:
             for (x, n), grown in zip(counts, self._grown, strict=True)
         ]
 
+    def bits(self, number: Decimal, cells: Decimal) -> Decimal:
+        """Return the bits of so many listed cells."""
+        each = (cells / min(max(number, Decimal(1)), cells)).log10() / Decimal(2).log10() + 2 * _GAP_BITS
+        return number * (each + max(self.scale, Decimal(1)).log10() / Decimal(2).log10())
+
 
 def _at(
     domain_bits: int,
@@ -132,16 +168,18 @@ def _at(
     keys: int,
     bits: Decimal,
     least_false: Decimal,
+    top: TopList | None = None,
 ) -> ListChoice:
     """Return the lowest threshold whose list fits the bits, or has the false entries that are always allowed."""
     cells, most = Decimal(1 << domain_bits), max(least_false, Decimal(MOST_FALSE))
+    above = [Decimal(0)] * len(counts) if top is None else law.listed(counts, top.threshold)
+    named = sum(above, Decimal(0))
+    of_top = Decimal(0) if top is None else law.bits(named, Decimal(1 << top.domain_bits))
 
     def fits(threshold: int) -> tuple[bool, Decimal]:
         false = cells * law.tail(threshold)
-        listed = sum(law.listed(counts, threshold), false)
-        each = (cells / min(max(listed, Decimal(1)), cells)).log10() / Decimal(2).log10() + 2 * _GAP_BITS
-        each += max(law.scale, Decimal(1)).log10() / Decimal(2).log10()
-        took = listed * each
+        listed = sum(law.listed(counts, threshold), false) - named
+        took = law.bits(listed, cells) + of_top
         return false <= least_false or (took <= bits and false <= most), took
 
     low, high = 0, 1
@@ -150,9 +188,15 @@ def _at(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle)[0] else (middle, high)
-    return ListChoice(
-        domain_bits, high, _error(high, law, counts, keys) + _shared(cells, counts, keys), fits(high)[1]
-    )
+    error, took = _error(high, law, counts, keys), fits(high)[1]
+    rest = counts
+    if top is not None:
+        rest = [(x, n - n_top) for (x, n), n_top in zip(counts, above, strict=True) if x < top.threshold]
+        cut = sum((n * max(x - top.clip, Decimal(0)) ** 2 for x, n in rest), Decimal(0))
+        error += _TOP_ZONE * cut / keys
+        if top.threshold < high + _TOP_ABOVE * law.scale:
+            error = Decimal("Infinity")
+    return ListChoice(domain_bits, high, law.exact, error + _shared(cells, rest, keys), took, top)
 
 
 def _error(threshold: int, law: _Law, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:

@@ -16,6 +16,7 @@ from hushgram.encodings import Encoding, Layout, LayoutSpec, encoding_named, enc
 from hushgram.errors import ParameterError
 from hushgram.key_selection import threshold
 from hushgram.key_selection.rounds import SelectionPlan
+from hushgram.key_selection.threshold import TOP_SHARE, TopList
 from hushgram.key_selection.weighted import new_key_delta
 from hushgram.noise.gdp import OneOf
 from hushgram.noise.noises import Noise, noise_of
@@ -24,7 +25,7 @@ from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
 from hushgram.sparse_histogram import contribution_bounds, kept_share, sizing
 from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
 from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.list_choice import choose_list
+from hushgram.sparse_histogram.list_choice import MAX_TOP_BITS, ListChoice, choose_list
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.selection import (
     CELLS_PER_KEY,
@@ -79,6 +80,8 @@ class Plan:
     users: UserTotals | None = None
     #: what users have before and after bounding; None where that was not asked for
     kept: KeptShare | None = None
+    #: of large counts over a larger domain; None where there is one list
+    top: TopList | None = None
 
     @property
     def noise(self) -> Noise:
@@ -140,6 +143,7 @@ class Plan:
             **({} if self.totals is None else {"user_totals": self.totals.to_dict()}),
             **({} if self.users is None else {"keys_per_user": self.users.to_dict()}),
             **({} if self.kept is None else {"kept_share": self.kept.to_dict()}),
+            **({} if self.top is None else {"top": vars(self.top)}),
             **({} if self.rounds is None else {"weighted_selection": self.rounds.to_dict()}),
         }
 
@@ -155,6 +159,8 @@ class Plan:
         scale = rational(text["scale"], "scale", "Plan")
         noise = noise_of(text["noise"], params.delta)
         part = params.split.threshold if selection.selects else params.epsilon
+        if "top" in text:
+            part *= 1 - TOP_SHARE
         plausible = (
             noise.in_range(scale)
             if selection is WEIGHTS
@@ -168,6 +174,7 @@ class Plan:
         if encoded != (text["encoding"] is not None):
             raise ParameterError("Plan: encoding must be that of the parameters")
         highest = int(_MAX_SCALES * scale) + params.max_contributions + 100
+        domain_bits = selection.checked_domain(text["domain_bits"])
         if selection is WEIGHTS:
             highest = _MAX_CAP
         return cls(
@@ -175,7 +182,7 @@ class Plan:
             sizes=Sizes.from_dict(text["sizes"]),
             keys=integer(text["keys"], "keys", "Plan", low=1, high=1 << 62),
             selection=selection,
-            domain_bits=selection.checked_domain(text["domain_bits"]),
+            domain_bits=domain_bits,
             threshold=integer(
                 text["threshold"],
                 "threshold",
@@ -191,7 +198,16 @@ class Plan:
             rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
             users=UserTotals.from_dict(text["keys_per_user"]) if "keys_per_user" in text else None,
             kept=KeptShare.from_dict(text["kept_share"]) if "kept_share" in text else None,
+            top=_read_top(text["top"], domain_bits, text["threshold"], highest) if "top" in text else None,
         )
+
+
+def _read_top(text: Mapping[str, Any], domain_bits: int | None, threshold: int, highest: int) -> TopList:
+    if domain_bits is None:
+        raise ParameterError("Plan: top is for lists of fingerprints")
+    bits = integer(text["domain_bits"], "top.domain_bits", "Plan", low=domain_bits, high=MAX_TOP_BITS)
+    high = integer(text["threshold"], "top.threshold", "Plan", low=threshold + 2, high=highest)
+    return TopList(bits, high, integer(text["clip"], "top.clip", "Plan", low=threshold, high=high - 1))
 
 
 def expected_sizes(params: ReleaseParams) -> Sizes | None:
@@ -223,8 +239,11 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     selection = _selection(params)
     scale, of_layout = _scales(params)
+    top, domain_bits = None, params.domain_bits
     if params.fits_list:
-        domain_bits, heavy_from = _fitted_list(params, sizes, keys, scale)
+        choice = _fitted_list(params, sizes, keys, scale)
+        domain_bits, heavy_from, top = choice.domain_bits, choice.threshold, choice.top
+        scale = choice.scale
     else:
         domain_bits, heavy_from = selection.threshold(
             params, keys, noise_of(params.noise, params.delta), scale
@@ -244,13 +263,16 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
         layout,
         unit,
         rounds=rounds,
+        top=top,
     )
 
 
-def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction) -> tuple[int | None, int]:
-    """Return domain and threshold with the least predicted error. Sizes are public: this is free."""
-    choice = choose_list(
+def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction) -> ListChoice:
+    """Return domains and thresholds with the least predicted error. Sizes are public: this is free."""
+    return choose_list(
         scale=scale,
+        epsilon=params.split.threshold,
+        sensitivity=FINGERPRINTS.sensitivity(params.sensitivity),
         keys=keys,
         records=sizes.records,
         profile_at=PROFILE_GRID if sizes.profile else (),
@@ -261,7 +283,6 @@ def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction
         domain_bits=params.domain_bits,
         most_cells=CELLS_PER_KEY,
     )
-    return choice.domain_bits, choice.threshold
 
 
 def make_public_plan(params: ReleaseParams, keys: int, unit: PrivacyUnit = "user") -> Plan:
@@ -563,6 +584,10 @@ def _check_parts(plan: Plan) -> None:
                 "Plan: noise or thresholds are smaller than the split of epsilon and delta allow"
             )
         return
+    if plan.top is not None and not threshold.top_holds(
+        plan.top.clip, plan.top.threshold, plan.noise, plan.scale, split.threshold, plan.listed_sensitivity
+    ):
+        raise ParameterError("Plan: the clip of the top list is too high for its share of epsilon")
     scales = (plan.scale,) if of_cells is None else (plan.scale, of_cells)
     epsilon = sum(params.noisy_parts, Fraction(0))
     if plan.selection is TEXTS and threshold.joint_holds(

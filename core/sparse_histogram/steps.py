@@ -148,15 +148,17 @@ def select_keys(
 ) -> Heavy:
     """Return the keys of one of so many noise shards whose noisy count reaches the threshold. Released."""
     plan = planned.plan
+    bits = plan.domain_bits if plan.top is None else plan.top.domain_bits
     return release_shard(
         shard,
-        plan.selection.cells(part, plan.domain_bits).admit(plan.listed_sensitivity),
+        plan.selection.cells(part, bits).admit(plan.listed_sensitivity),
         threshold=plan.threshold,
         noise=plan.noise,
         scale=plan.scale,
         domain_bits=plan.domain_bits,
         release_key=planned.noise_key(release_key),
         shards=shards,
+        top=plan.top,
     )
 
 

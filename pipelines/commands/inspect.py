@@ -50,7 +50,11 @@ def command(sketch: str, style: str, output: str | None) -> None:
     if plan.totals is not None:
         lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
     if plan.selection is FINGERPRINTS:
-        lines.insert(5, ("domain", f"2^{plan.domain_bits} fingerprints"))
+        domain = f"2^{plan.domain_bits} fingerprints"
+        if plan.top is not None:
+            high = f"{plan.top.threshold * opened.per_count:,}"
+            domain += f"; 2^{plan.top.domain_bits} for those with a noisy {opened.measure} of at least {high}"
+        lines.insert(5, ("domain", domain))
     if not plan.selection.selects:
         noise = f"{plan.noise_name.capitalize()} noise of scale {scale}"
         lines[4:7] = [("keys", f"{opened.manifest.heavy_rows:,} of a public list, with {noise}")]

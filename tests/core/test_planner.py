@@ -275,7 +275,7 @@ def test_a_list_alone_is_predicted_at_any_delta() -> None:
         found = predict(params, made)
         assert found.named is not None
         assert found.named.number > 50
-        assert found.at[0].error == pytest.approx(1.0, abs=0.03)  # a key that is not listed is estimated as 0
+        assert found.at[0].error == pytest.approx(1.0, abs=0.15)  # a key that is not listed is estimated as 0
         assert found.at[-1].error == pytest.approx(found.named.noise)
         assert (found.false_keys > 0) is (delta == "0")
         assert [each.encoding for each in settings(params, (4,), (Fraction(1),))] == ["none"] * (

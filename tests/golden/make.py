@@ -65,11 +65,24 @@ VERSION_3 = {
         epsilon="12", max_contributions=4, expected_keys=60, expected_records=320
     ),
 }
+#: Format version 4: two lists, which data with some large counts have.
+VERSION_4 = {
+    "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
+    "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
+}
+MANY_KEYS = [f"/page/{rank}" for rank in range(3_000) for _ in range(max(3_000 // (rank + 1), 1))]
+MANY_USERS = [f"user{i}" for i in range(len(MANY_KEYS))]
 #: Every golden sketch: its folder, its name, and its parameters where it is still written as it is.
 EVERY = [
     *(("v2", name, None if params.delta == 0 else params) for name, params in SETTINGS.items()),
     *(("v3", name, params) for name, params in VERSION_3.items()),
+    *(("v4", name, params) for name, params in VERSION_4.items()),
 ]
+
+
+def rows_of(folder: str) -> tuple[list[str], list[str]]:
+    """Users and keys of the golden sketches of a version."""
+    return (MANY_USERS, MANY_KEYS) if folder == "v4" else (USERS, KEYS)
 
 
 def main(root: Path) -> None:
@@ -77,8 +90,9 @@ def main(root: Path) -> None:
     for folder, name, params in EVERY:
         if folder != root.name or params is None or (root / f"{name}.json").exists():
             continue
+        users, keys = rows_of(folder)
         sketch = hg.release(
-            USERS, KEYS, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
+            users, keys, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
         )
         (root / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
 

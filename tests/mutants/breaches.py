@@ -51,8 +51,22 @@ BREACHES: tuple[Breach, ...] = (
         "empty cells get no noise",
         "core/key_selection/threshold.py",
         "found = np.concatenate([part.fingerprints[kept], zeros[free]])",
-        "free[:] = False\n    found = np.concatenate([part.fingerprints[kept], zeros[free]])",
+        "free[:] = False\n        found = np.concatenate([part.fingerprints[kept], zeros[free]])",
         ("tests/privacy/test_threshold.py",),
+    ),
+    Breach(
+        "counts below the top list not cut",
+        "core/key_selection/threshold.py",
+        "np.minimum(part.counts[rest], top.clip)",
+        "part.counts[rest]",
+        ("tests/privacy/test_top_list.py",),
+    ),
+    Breach(
+        "keys of the top list counted again",
+        "core/key_selection/threshold.py",
+        "rest = np.flatnonzero(noisy < top.threshold)",
+        "rest = np.arange(len(noisy))",
+        ("tests/privacy/test_top_list.py",),
     ),
     Breach(
         "delta without the split into ones",
@@ -428,8 +442,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "noise on a list that was not admitted",
         "core/sparse_histogram/steps.py",
-        "plan.selection.cells(part, plan.domain_bits).admit(plan.listed_sensitivity)",
-        "plan.selection.cells(part, plan.domain_bits)",
+        "plan.selection.cells(part, bits).admit(plan.listed_sensitivity)",
+        "plan.selection.cells(part, bits)",
         ("tests/core/test_sensitivity.py",),
     ),
     Breach(

@@ -48,7 +48,7 @@ def murmur(key: bytes) -> int:
 
 
 class SecondReader:
-    """A sketch of version 2 or 3, every byte of it checked when it is opened."""
+    """A sketch of version 2, 3 or 4, every byte of it checked when it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,15 +57,19 @@ class SecondReader:
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert hashlib.sha256(text.encode()).hexdigest() == stated
         assert body["format"] == "hushgram-sketch"
-        assert body["version"] in (2, 3)
+        assert body["version"] in (2, 3, 4)
         self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
         plan = self.plan = body["plan"]
         rows = body["heavy"]["rows"]
-        if body["version"] == 3:
-            heavy = _packed(self.files["heavy.bin"], rows)
+        if body["version"] == 4:
+            heavy = self._two_lists(self.files["heavy.bin"], rows)
+            values = heavy["value"]
+        elif body["version"] == 3:
+            heavy, end = _packed(self.files["heavy.bin"], 0, rows)
+            assert end == len(self.files["heavy.bin"])
             values = heavy["value"]
         else:
             heavy = read_columns(self.files["heavy.parquet"])
@@ -79,6 +83,24 @@ class SecondReader:
         self._blocks = self._indexed_blocks() if self.encoding else []
         self.sums = body["sums"]
         self.seeds = [[int(seed, 16) for seed in three] for three in body["seeds"]]
+
+    def _two_lists(self, data: bytes, rows: int) -> dict[str, Any]:
+        """Cells as numbers, sub-cells of the top list as pairs of its bits and a number."""
+        top, bits = self.plan["top"], self.plan["domain_bits"]
+        number = int.from_bytes(data[1:9], "little")
+        cells, at = _packed(data, 9, rows - number)
+        above, end = _packed(data, at, number)
+        assert end == len(data)
+        less = top["domain_bits"] - bits + 1
+        codes = [cell << data[0] for cell in cells["fingerprint"]]
+        assert all(code % (1 << less) == 0 for code in codes)
+        assert all(v < top["threshold"] for v in cells["value"])
+        assert all(v >= top["threshold"] for v in above["value"])
+        pairs = [(top["domain_bits"], cell) for cell in above["fingerprint"]]
+        return {
+            "fingerprint": [code >> less for code in codes] + pairs,
+            "value": cells["value"] + above["value"],
+        }
 
     def _content(self) -> bytes:
         return b"".join(data for name, data in self.files.items() if name.startswith("blocks-"))
@@ -96,9 +118,14 @@ class SecondReader:
     def look_up(self, key: bytes) -> tuple[int | None, list[int]]:
         """(noisy count if heavy, bits of the columns or [bucket, level])."""
         number = murmur(key)
+        value = None
+        if "top" in self.plan:
+            bits = self.plan["top"]["domain_bits"]
+            value = self.heavy.get((bits, number >> (64 - bits)))
         if self.plan["kind"] == "pure":
             number >>= 64 - self.plan["domain_bits"]
-        value = self.heavy.get(number if self.plan["kind"] == "pure" else key)
+        if value is None:
+            value = self.heavy.get(number if self.plan["kind"] == "pure" else key)
         if self.encoding == "alp-1":
             return value, self._bits(number)
         return value, self._bucket(number) if self.encoding == "buckets-1" else []
@@ -134,9 +161,9 @@ class SecondReader:
         return out
 
 
-def _packed(data: bytes, rows: int) -> dict[str, Any]:
-    """Fingerprints and values of heavy.bin."""
-    least, at = int.from_bytes(data[:8], "little", signed=True), 8
+def _packed(data: bytes, at: int, rows: int) -> tuple[dict[str, Any], int]:
+    """Fingerprints and values of a list in heavy.bin, and the byte after it."""
+    least, at = int.from_bytes(data[at : at + 8], "little", signed=True), at + 8
     out: dict[str, Any] = {"fingerprint": [], "value": []}
     last = -1
     for start in range(0, rows, 1 << 16):
@@ -148,8 +175,7 @@ def _packed(data: bytes, rows: int) -> dict[str, Any]:
             out["fingerprint"].append(last)
         out["value"] += [least + above for above in _unsigned(data[middle:end], count)]
         at = end
-    assert at == len(data)
-    return out
+    return out, at
 
 
 def _unsigned(data: bytes, count: int) -> list[int]:

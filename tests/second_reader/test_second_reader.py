@@ -17,7 +17,7 @@ from tests.second_reader.reader import SecondReader, murmur
 from tests.second_reader.zstd import decompress
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("v*/*.sketch"))
-KEYS = [f"/{i}" for i in range(60)] + ["", "é", "x" * 100]
+KEYS = [f"{folder}/{i}" for folder in ("", "/page") for i in range(60)] + ["", "é", "x" * 100]
 
 
 def agree(path: Path, keys: list[str]) -> None:
@@ -48,6 +48,7 @@ def test_there_are_golden_sketches() -> None:
     assert kinds >= {
         ("pure", "alp-1"), ("text", "alp-1"), ("weighted", "buckets-1"), ("weighted", None), ("pure", None)
     }  # fmt: skip
+    assert {plan["encoding"] for plan in plans if "top" in plan} == {"alp-1", None}
 
 
 def test_what_a_weighted_sketch_says_of_its_selection() -> None:

@@ -113,8 +113,8 @@ def files_of(target: Target) -> list[Any]:
     heavy = sketch_sink._WriteHeavy(target.work)
     bits = sketch_sink._WriteBlocks(target.work)
     group = BLOCKS
-    first = [*heavy.process((0, enumerate(HEAVY))), *bits.process((0, group))]
-    again = [*bits.process((0, group[::-1])), *heavy.process((0, list(enumerate(HEAVY))[::-1]))]
+    first = [*heavy.process((0, enumerate(HEAVY)), PLAN), *bits.process((0, group))]
+    again = [*bits.process((0, group[::-1])), *heavy.process((0, list(enumerate(HEAVY))[::-1]), PLAN)]
     assert sorted(map(repr, first)) == sorted(map(repr, again))
     return again
 
@@ -158,4 +158,4 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> N
     target = Target.of(str(tmp_path / "folder" / "a"))
     (tmp_path / "folder").write_text("x")
     with pytest.raises(OutputError, match=r"cannot be written: .*/folder is not a directory"):
-        list(sketch_sink._WriteHeavy(target.work).process((0, enumerate(HEAVY))))
+        list(sketch_sink._WriteHeavy(target.work).process((0, enumerate(HEAVY)), PLAN))

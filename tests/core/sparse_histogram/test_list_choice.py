@@ -12,6 +12,7 @@ import hushgram as hg
 from hushgram.errors import ParameterError
 from hushgram.noise.noises import noise_of
 from hushgram.release_in_memory import simulate
+from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.list_choice import MOST_FALSE, ListChoice, choose_list
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_plan
@@ -28,7 +29,8 @@ def choice(counts: Any, scale: Fraction = Fraction(8), bits: int = 8, **changes:
     counts = np.asarray(counts)
     profile = tuple(int((counts >= t).sum()) for t in PROFILE_GRID)
     asked: dict[str, Any] = {
-        "scale": scale, "keys": len(counts), "records": int(counts.sum()), "profile_at": PROFILE_GRID,
+        "scale": scale, "epsilon": 8 / scale, "sensitivity": Sensitivity(8, 1).added_up(),
+        "keys": len(counts), "records": int(counts.sum()), "profile_at": PROFILE_GRID,
         "profile": profile, "noise": Fraction(500), "bits": Fraction(bits * len(counts)),
         "least_false": Fraction(3 * len(counts), 100), "domain_bits": None, "most_cells": CELLS_PER_KEY,
     }  # fmt: skip
@@ -48,9 +50,13 @@ def test_a_list_fits_its_room_or_has_few_false_entries(scale: Fraction, stated: 
     assert 32 * len(counts) <= 2**found.domain_bits <= 2 * CELLS_PER_KEY * len(counts)
 
 
-def test_a_heavy_tail_has_a_larger_domain_and_more_room_a_lower_threshold() -> None:
+def test_a_heavy_tail_has_a_top_list_and_more_room_a_lower_threshold() -> None:
     light, heavy = np.random.default_rng(1).integers(1, 120, 30_000), zipf(30_000, 4e5)
-    assert choice(light).domain_bits < choice(heavy).domain_bits
+    assert choice(light).top is None
+    top = choice(heavy).top
+    assert top is not None
+    assert choice(heavy).threshold + 90 < top.clip < top.threshold
+    assert choice(heavy).domain_bits < choice(light).domain_bits  # nothing large is in its cells
     assert choice(heavy, bits=16).threshold < choice(heavy).threshold
     assert choice(heavy, domain_bits=30).domain_bits == 30
 

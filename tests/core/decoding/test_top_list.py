@@ -1,0 +1,109 @@
+"""Decoding where there are two lists: exact probabilities, and intervals that hold for counts near both thresholds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hushgram as hg
+from hushgram.decoding import ReleasedNumbers
+from hushgram.errors import FormatError
+from hushgram.noise.laws import LaplaceLaw
+from hushgram.release_in_memory import simulate
+from hushgram.sketch import heavy as heavy_file
+
+RELEASED = ReleasedNumbers(
+    threshold=20, noise=LaplaceLaw(3.0), listed=np.zeros(0, np.int64), domain_size=2.0**20, records=1e5,
+    profile_at=np.zeros(0, np.int64), profile=np.zeros(0), profile_noise=0.0, keys=1e4, top=(90, 78, 2.0**32),
+)  # fmt: skip
+
+
+def test_probabilities_of_all_values_add_up_to_one() -> None:
+    counts = np.array([0.0, 1, 19, 20, 50, 77, 78, 79, 89, 90, 91, 120])
+    values = np.arange(20.0, 400)
+    table = RELEASED.value(values, counts)
+    np.testing.assert_allclose(table.sum(axis=0) + RELEASED.hidden(counts), 1.0, rtol=1e-12)
+    cuts = np.array([20.0, 33, 60, 90, 100, 150])
+    ranges = RELEASED.ranges(cuts, counts)
+    for i, (low, high) in enumerate(zip(cuts, [*cuts[1:], 1e9], strict=True)):
+        inside = (values >= low) & (values < high)
+        np.testing.assert_allclose(ranges[:, i], table[inside].sum(axis=0), rtol=1e-9, atol=1e-14)
+
+
+def planted() -> tuple[hg.Sketch, Any]:
+    """Return a release with many keys near the thresholds of both lists."""
+    rng = np.random.default_rng(5)
+    few = np.repeat([40, 70, 95, 100, 105, 110, 115, 120, 125, 130, 200, 5000], 400)
+    counts = np.concatenate([few, rng.integers(1, 4, 40_000)])
+    params = hg.ReleaseParams(epsilon="1", max_contributions=3)
+    return simulate(
+        np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes([3] * 32))
+    ), counts
+
+
+def test_intervals_hold_near_the_threshold_of_the_top_list() -> None:
+    sketch, counts = planted()
+    top = sketch.plan.top
+    assert top is not None
+    found = sketch.estimate(np.arange(4800))
+    low, high = (found[name].to_numpy() for name in ("low", "high"))
+    held = (low <= counts[:4800]) & (counts[:4800] <= high)
+    assert held.reshape(12, 400).mean(axis=1).min() > 0.92  # 0.95 in theory; 400 keys each
+    listed = sketch.heavy(all=True, keys=np.arange(len(counts)))
+    known = listed.filter(listed["key"].is_valid())
+    truth = counts[known["key"].to_numpy(zero_copy_only=False).astype(np.int64)]
+    assert np.mean((known["low"].to_numpy() <= truth) & (truth <= known["high"].to_numpy())) > 0.97
+    assert "top" in sketch.manifest_json["plan"]
+    assert sketch.manifest_json["version"] == 4
+    sketch.verify()
+
+
+def test_a_list_alone_has_two_lists_too() -> None:
+    _, counts = planted()
+    params = hg.ReleaseParams(epsilon="1", max_contributions=3, encoding="none")
+    sketch = simulate(np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes([3] * 32)))
+    assert sketch.plan.top is not None
+    found = sketch.estimate(np.arange(4800))
+    held = (found["low"].to_numpy() <= counts[:4800]) & (counts[:4800] <= found["high"].to_numpy())
+    assert held.reshape(12, 400).mean(axis=1).min() > 0.92
+
+
+def test_large_counts_are_in_no_cell_of_other_keys() -> None:
+    sketch, counts = planted()
+    asked = np.arange(len(counts), len(counts) + 60_000)  # nobody's keys
+    found = sketch.estimate(asked, estimator="confidence")["estimate"].to_numpy()
+    assert found.max() < 1000
+
+
+def test_damaged_lists_are_refused() -> None:
+    sketch, _ = planted()
+    plan, listed = sketch.plan, sketch._storage.heavy
+    content = heavy_file.heavy_bytes(listed, two_lists=True)
+    assert heavy_file.read_heavy(content, plan, len(listed), "heavy.bin").values.sum() == listed.values.sum()
+    for changed in (
+        bytes([content[0] + 1]) + content[1:],
+        bytes([200]) + content[1:],
+        content[:1] + (len(listed) + 1).to_bytes(8, "little") + content[9:],
+        content + b"\0",
+        content[:-1],
+    ):
+        with pytest.raises(FormatError):
+            heavy_file.read_heavy(changed, plan, len(listed), "heavy.bin")
+
+
+def test_a_plan_whose_clip_is_too_high_is_refused() -> None:
+    sketch, _ = planted()
+    text = sketch.plan.to_dict()
+    text["top"] = {**text["top"], "clip": text["top"]["threshold"] - 1}
+    from hushgram.errors import ParameterError
+    from hushgram.sparse_histogram.plan import Plan
+
+    with pytest.raises(ParameterError, match="top list"):
+        Plan.from_dict(text).guarantee()
+    text["top"]["clip"] += 1
+    with pytest.raises(ParameterError, match="clip"):
+        Plan.from_dict(text)
+    assert sketch.plan.scale * sketch.plan.params.split.threshold == Fraction(3 * 100, 99)
