@@ -59,6 +59,19 @@ def test_flink(bench: Bench, by_library: dict[str, bytes], on_flink: list[str], 
     assert bench.release(f"flink-{slots}", [*on_flink, f"--parallelism={slots}"]) == by_library
 
 
+def test_the_first_shuffle_is_written_once(bench: Bench, flink: FlinkCluster, on_flink: list[str]) -> None:
+    """Flink writes what a stage makes once per output; tallies travel in the shuffle, so the stage that reads has one."""
+    bench.release("written", [*on_flink, "--parallelism=2"])
+    steps = flink.get(f"/jobs/{flink.jobs()[-1]['jid']}")["vertices"]
+    (read,) = [step["metrics"] for step in steps if "{Read, Release}" in step["name"]]
+    (group,) = [
+        step["metrics"]
+        for step in steps
+        if step["name"].startswith("GroupReduce") and "BoundUsers" in step["name"]
+    ]
+    assert 0 < read["write-bytes"] <= 1.1 * group["read-bytes"]
+
+
 def test_key_texts_on_flink(bench: Bench, on_flink: list[str]) -> None:
     """δ > 0: the text of keys travels too, and keys are selected by weights in two rounds."""
     texts = {"privacy.delta": "1e-6"}
