@@ -120,7 +120,7 @@ def run(text: str, folder: Path) -> str:
 
 #: needs an engine, a cloud or a config that is not here, or runs until it is interrupted
 ELSEWHERE = re.compile(
-    r"--runner=(Flink|Prism|Dataflow)Runner|configs/(flink|dataflow)\.yaml|hushgram explore|\bCONFIG\b|…"
+    r"--runner=(Flink|Prism|Portable|Dataflow)Runner|configs/(flink|dataflow)\.yaml|hushgram explore|\bCONFIG\b|…"
 )
 #: what a config's own comments take for granted
 BEFORE = {

@@ -60,7 +60,7 @@ def test_flink(bench: Bench, by_library: dict[str, bytes], on_flink: list[str], 
 
 
 def test_the_first_shuffle_is_written_once(bench: Bench, flink: FlinkCluster, on_flink: list[str]) -> None:
-    """Flink writes the output of a stage once per output; tallies travel in the shuffle, so the first stage has one."""
+    """Flink writes a stage once per output; tallies travel in the shuffle, so the first stage has one."""
     bench.release("written", [*on_flink, "--parallelism=2"])
     steps = flink.get(f"/jobs/{flink.jobs()[-1]['jid']}")["vertices"]
     (read,) = [step["metrics"] for step in steps if "{Read, Release}" in step["name"]]
