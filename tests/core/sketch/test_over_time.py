@@ -112,7 +112,14 @@ def test_selected_keys_and_an_encoding(tmp_path: Path) -> None:
     params = hg.ReleaseParams(epsilon="2", delta="1e-6", max_contributions=4, encoding="buckets")
     users, keys = draws.integers(0, 3000, 12_000), draws.zipf(1.4, 12_000) % 300
     made = [
-        hg.release(users, keys, params, tmp_path / f"urls-2026-11-0{day}.sketch", name=f"urls-2026-11-0{day}")
+        hg.release(
+            users,
+            keys,
+            params,
+            tmp_path / f"urls-2026-11-0{day}.sketch",
+            name=f"urls-2026-11-0{day}",
+            release_key=hg.ReleaseKey(bytes([day]) * 32),
+        )
         for day in (1, 2)
     ]
     found = series(made, ["1", "2", "250"])
