@@ -77,7 +77,7 @@ def _with_examples(command: click.Command, name: str) -> click.Command:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hushgram")
 def cli() -> None:
-    """Release histograms over huge key domains and query streams with differential privacy."""
+    """Release histograms over huge key domains, and answer queries, with differential privacy."""
 
 
 def run() -> None:

@@ -11,25 +11,25 @@ __all__ = ["COMMANDS", "EXAMPLES", "JOBS_WITH_MODULE"]
 
 #: command → its line in `hushgram --help`
 COMMANDS = {
-    "init": "Write a config for your files: four questions.",
-    "check": "Check configs: a dry run, or offline.",
+    "init": "Write a config for your files, after four questions.",
+    "check": "Check configs by a dry run, or offline without data.",
     "query": "Estimate the counts of keys in a sketch.",
     "total": "Estimate the sum over many keys of a sketch.",
     "heavy": "List the heavy keys of a sketch.",
     "others": "Estimate the total of the keys that a sketch does not list.",
     "series": "Estimate keys by date, from one sketch per date.",
     "compare": "Show which keys rose or fell between two sketches.",
-    "inspect": "Show guarantee, sizes and parameters of a sketch.",
+    "inspect": "Show the guarantee, sizes and parameters of a sketch.",
     "report": "Write a report about a sketch as an HTML page.",
-    "explore": "Explore sketches in a browser, on this machine.",
+    "explore": "Explore sketches in a browser on this machine.",
     "verify": "Check the digests of all files of a sketch.",
     "ledger": "Manage the privacy budget across releases.",
-    "clean": "List or remove hidden folders that killed runs left.",
+    "clean": "List or remove hidden folders that killed runs left behind.",
     "calculate": "Calculate a bound, with its formula, theorem and exact value.",
     "plan": "Choose parameters before reading any data.",
     "example": "Generate synthetic data for the ready-made configs.",
     "doctor": "Check what works on this machine.",
-    "demo": "Generate page views, release them, and compare with the truth.",
+    "demo": "Generate page views, release them, and compare estimates with true counts.",
 }
 #: jobs whose command does more than run them
 JOBS_WITH_MODULE = {"answer", "bounds", "randomized-response"}

@@ -15,10 +15,10 @@ __all__ = ["command"]
 @job_options
 @click.option("--epsilon", help="Privacy loss of this run, charged to the ledger. Default: 0.05.")
 def command(epsilon: str | None, overrides: tuple[str, ...], **options: Any) -> None:
-    """Suggest max_contributions, max_per_key and max_value for the release of CONFIG, from private quantiles.
+    """Suggest max_contributions, max_per_key and max_value for a release, from private quantiles over users.
 
-    Shows how many keys, records per key and records (or values) users have, with intervals. CONFIG is that of a
-    release; bounds in it have no effect, and --epsilon takes the place of its epsilon.
+    Shows how many keys, records per key, and records in total (or sums of values) users have, with intervals. CONFIG is
+    the config of the release. Bounds in it have no effect, and --epsilon replaces its epsilon.
     """
     asked = () if epsilon is None else (f"privacy.epsilon={epsilon}",)
     start("bounds", overrides=("privacy.epsilon=0.05", *overrides, *asked), **options)

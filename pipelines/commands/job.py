@@ -22,7 +22,7 @@ def job_options(command: C) -> C:
         log_options,
         format_options,
         click.option("--quiet", is_flag=True, help="Show no progress and no summary."),
-        click.option("--check", is_flag=True, help="Dry run: check everything and show what to expect."),
+        click.option("--check", is_flag=True, help="Dry run: check everything and show what to expect, spend nothing."),
         click.option(
             "--date", metavar="DATE", help="Date for {date} in CONFIG: YYYY-MM-DD, today or yesterday (UTC)."
         ),
@@ -31,7 +31,7 @@ def job_options(command: C) -> C:
         ),
         click.option(
             "--from", "first", metavar="DATE",
-            help="Backfill: release each date from this one on that is not released yet. With --check, show the cost.",
+            help="Backfill: release every date from DATE on that is not released yet. With --check, show the cost.",
         ),
         click.option(
             "--set", "overrides", multiple=True, metavar="FIELD=VALUE",

@@ -64,23 +64,38 @@ class _Size(click.ParamType[int]):
 
 @click.command("plan")
 @click.argument("config", required=False, type=click.Path())
-@click.option("--keys", type=_Size(), help="Different keys expected, such as 1e6.")
-@click.option("--records", type=_Size(), help="Records expected, such as 50M.")
+@click.option("--keys", type=_Size(), help="Expected number of distinct keys, such as 1e6.")
+@click.option("--records", type=_Size(), help="Expected number of records, such as 50M.")
 @click.option(
     "--users",
     type=_Size(),
-    help="Users expected; errors then include the records that contribution bounding drops.",
+    help="Expected number of users; errors then include the records that contribution bounding drops.",
 )
 @click.option("--like", "sketch", type=click.Path(), help="Take sizes and shape from an earlier release.")
-@click.option("--epsilon", "epsilons", multiple=True, help="One or more; 1 if left out.")
-@click.option("--delta", default="0", show_default=True)
 @click.option(
-    "--max-contributions", "contributions", multiple=True, type=int, help="One or more values of C."
+    "--epsilon", "epsilons", multiple=True, help="Privacy loss; may be given several times. Default: 1."
 )
-@click.option("--target", help='Solve for epsilon: --target "error 20 at count 200".')
-@click.option("--write", "written", help="Write a config with the recommended parameters.")
 @click.option(
-    "--careful", is_flag=True, help="Simulate what is recommended on more releases: slower, steadier."
+    "--delta",
+    default="0",
+    show_default=True,
+    help="Probability that the loss exceeds epsilon; above 0, keys are released by name.",
+)
+@click.option(
+    "--max-contributions",
+    "contributions",
+    multiple=True,
+    type=int,
+    help="A value of C; may be given several times.",
+)
+@click.option(
+    "--target", help='Find the epsilon that reaches an error, such as --target "error 20 at count 200".'
+)
+@click.option(
+    "--write", "written", metavar="FILE", help="Write a config with the recommended parameters to FILE."
+)
+@click.option(
+    "--careful", is_flag=True, help="Simulate more releases of the recommended setting: slower, but steadier."
 )
 @format_options
 def command(
@@ -98,11 +113,12 @@ def command(
     style: str,
     output: str | None,
 ) -> None:
-    """Predict size, error and intervals for encodings, noises, epsilon and C, and recommend one. Reads no data.
+    """Predict size, error and intervals of a release, compare settings, and recommend one. Reads no records.
 
-    Sizes come from --records and --keys, from an earlier release (--like), or from the sizes of the files that CONFIG
-    names. An earlier release also tells the shape of the data, which decides the error of rare keys. With -o plan.html
-    a page is written, with -o plan.svg its picture, else the rows.
+    Compares encodings, noise, epsilon and C (--max-contributions, the most that one user contributes). The numbers of
+    records and keys come from --records and --keys, from an earlier release (--like), or from the sizes of the files
+    that CONFIG names. An earlier release also shows the shape of the data, on which the error of rare keys depends.
+    -o plan.html writes an HTML page, -o plan.svg its chart, and any other name the table.
     """
     from hushgram.pipelines.pages import write_page
     from hushgram.planner import solve_epsilon

@@ -18,11 +18,11 @@ __all__ = ["JOBS", "job_class"]
 JOBS = {
     "release": (
         "hushgram.pipelines.jobs.release",
-        "Release a histogram over a huge key domain as a private sketch.",
+        "Release a histogram over a huge key domain as a differentially private sketch.",
     ),
     "metrics": (
         "hushgram.pipelines.jobs.metrics",
-        "Release several metrics of one pass, such as visits and bytes, each as a sketch.",
+        "Release several metrics, such as visits and bytes, from one pass over the data.",
     ),
     "sparse-vector": (
         "hushgram.pipelines.jobs.sparse_vector",
@@ -38,11 +38,11 @@ JOBS = {
     ),
     "randomized-response": (
         "hushgram.pipelines.jobs.randomized_response",
-        "Flip secret bits where they are read (local model), and ask linear queries.",
+        "Randomize secret bits where they are read (local model), and query the result.",
     ),
     "bounds": (
         "hushgram.pipelines.jobs.bounds",
-        "Suggest the bounds on users for a release, from private quantiles over users.",
+        "Suggest contribution bounds for a release, from private quantiles over users.",
     ),
     "top": ("hushgram.pipelines.jobs.top", "Choose the most frequent keys of a public list."),
 }
