@@ -1,7 +1,11 @@
-"""Every error that a person can cause, each with the exit code of the command line.
+"""Every error that a person can cause, each with the exit code of the command line, and text that may be shown.
 
 A message is one line: the field, the value, and what to do about it. Messages never hold an exact count
 or a record: they may end up in a log.
+
+A name ends up on terminals, in logs, pages and messages. Escape sequences, line breaks and characters that reverse the
+direction of writing could make those say something else, so a name holds none of them, and whatever else is shown
+(keys, paths, values of a config) is escaped by `printable` when it is shown.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Iterator
 
 __all__ = [
     "EXTRAS", "BudgetExceeded", "FormatError", "HushgramError", "InputError", "LedgerError", "MissingPackage",
-    "OutputError", "ParameterError", "naming_extras",
+    "OutputError", "ParameterError", "check_name", "is_name", "naming_extras", "printable",
 ]  # fmt: skip
 
 #: package → the extra of hushgram that installs it
@@ -85,3 +89,34 @@ class OutputError(HushgramError):
     """The output cannot be written: it exists already, or the disk is full; exit code 7."""
 
     exit_code = 7
+
+
+# Letters of the longest name.
+_LONGEST = 250
+
+
+def printable(text: str) -> str:
+    r"""Return the text with every character escaped that is not a visible one or a space.
+
+    >>> print(printable("a\x1b[31m\nb\u202ec"))
+    a\x1b[31m\nb\u202ec
+    >>> printable("ε = 1, naïve, 日本")
+    'ε = 1, naïve, 日本'
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def is_name(text: object) -> bool:
+    """Return whether this is a text of visible characters and spaces that is not too long."""
+    return isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST
+
+
+def check_name(text: str, field: str) -> str:
+    """Return ``text`` if it may be a name (or is empty); ``field`` says in the error whose."""
+    if not is_name(text):
+        raise ParameterError(
+            f"{field} must be printable text of at most {_LONGEST} characters, got {text!r:.60}"
+        )
+    return text

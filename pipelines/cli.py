@@ -20,8 +20,7 @@ from types import FrameType
 import click
 
 from hushgram import __version__
-from hushgram.errors import HushgramError, naming_extras
-from hushgram.names import printable
+from hushgram.errors import HushgramError, naming_extras, printable
 from hushgram.pipelines.commands import COMMANDS, EXAMPLES, JOBS_WITH_MODULE
 from hushgram.pipelines.commands.job import job_command
 from hushgram.pipelines.jobs import JOBS

@@ -6,7 +6,7 @@
         print_table(table, style, output)
 
 All commands print through this module. Keys, names, paths and messages may come from untrusted sources, so
-`hushgram.names.printable` escapes every invisible character in text for people: none can move the cursor, start a new
+`hushgram.errors.printable` escapes every invisible character in text for people: none can move the cursor, start a new
 line or reverse the text direction. JSON, CSV and Parquet preserve values exactly.
 """
 
@@ -27,8 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import click
 import pyarrow as pa
 
-from hushgram.errors import OutputError
-from hushgram.names import printable
+from hushgram.errors import OutputError, printable
 from hushgram.publishing import put_file
 
 if TYPE_CHECKING:

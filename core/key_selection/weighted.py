@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.key_selection.joint import any_of, joint_delta
+from hushgram.key_selection.threshold import any_of, joint_delta
 from hushgram.noise.gdp import BITS, NoisyVector, Vectors, normal_tail, smallest
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import integer, rational, show
@@ -169,7 +169,7 @@ def joint_holds(
     """Privacy map of one round and other Gaussian vectors: return whether they are (``epsilon``, ``delta``)-DP
     together.
 
-    See `hushgram.key_selection.joint`: p = P[N < ρ − w_t], and δ is the maximum over t ≤ Δ and a ≤ t. In a second round
+    See `joint_delta`: p = P[N < ρ − w_t], and δ is the maximum over t ≤ Δ and a ≤ t. In a second round
     the number of new keys would depend on what the first one released, and π has to be added there.
     """
     todo = [(1, max_keys, 0, max_keys)]

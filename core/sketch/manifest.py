@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.encodings import ENCODINGS
-from hushgram.errors import FormatError, HushgramError
-from hushgram.names import check_name, is_name
+from hushgram.errors import FormatError, HushgramError, check_name, is_name
 from hushgram.numbers import integer, show
 from hushgram.sparse_histogram.plan import Plan
 

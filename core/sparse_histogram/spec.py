@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from hushgram.contributions.bounding import BoundingSpec, Bounds, KeyClasses
 from hushgram.contributions.histogram import KeyTable
 from hushgram.contributions.keys import draw_seeds, encode
-from hushgram.errors import InputError, ParameterError
-from hushgram.names import check_name
+from hushgram.errors import InputError, ParameterError, check_name
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE

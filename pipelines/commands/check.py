@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 
 import click
+import pyarrow as pa
 
 from hushgram.errors import HushgramError, InputError, ParameterError
 from hushgram.pipelines.jobs import JOBS
-from hushgram.pipelines.terminal import json_text, print_line, print_lines, write_output
+from hushgram.pipelines.terminal import (
+    format_options,
+    json_text,
+    print_line,
+    print_lines,
+    print_table,
+    write_output,
+)  # fmt: skip
 
 __all__ = ["command"]
 
@@ -22,8 +30,15 @@ __all__ = ["command"]
 )  # fmt: skip
 @click.option("--date", metavar="DATE", help="Date for {date} in CONFIG. Default with --offline: yesterday.")
 @click.option("--schema", metavar="JOB", help="Print the JSON Schema of the configs of a job instead.")
+@format_options
 def command(
-    configs: tuple[str, ...], offline: bool, overrides: tuple[str, ...], date: str | None, schema: str | None
+    configs: tuple[str, ...],
+    offline: bool,
+    overrides: tuple[str, ...],
+    date: str | None,
+    schema: str | None,
+    style: str,
+    output: str | None,
 ) -> None:
     """Check configs and show their guarantee. Every config is checked; the exit code is that of the first mistake.
 
@@ -34,25 +49,35 @@ def command(
 
         if schema not in jobs_with_schema():
             raise ParameterError(f"--schema must be one of {', '.join(jobs_with_schema())}, got {schema!r}")
-        write_output(json_text(config_schema(schema), indent=2) + "\n", None)
+        write_output(json_text(config_schema(schema), indent=2) + "\n", output)
         return
     if not configs:
         raise click.UsageError("name a config, or --schema JOB")
     failed: list[int] = []
+    rows: list[dict[str, str]] = []
     for config in configs:
         try:
-            if len(configs) > 1:
-                print_line(f"{config}:")
-            _check(config, offline, overrides, date)
+            lines = _check(config, offline, overrides, date)
         except HushgramError as problem:
             for number, line in enumerate(problem.lines):
                 print_line(line if number else f"error: {line}", err=True)
             failed.append(problem.exit_code)
+            rows.append({"config": config, "name": "error", "text": "\n".join(problem.lines)})
+            continue
+        rows += [{"config": config, "name": name, "text": text} for name, text in lines]
+        if style == "table" and output is None:
+            if len(configs) > 1:
+                print_line(f"{config}:")
+            print_lines(lines)
+            what = "the config is valid; data, ledger and engine were not checked"
+            print_line(f"ok: {what if offline else 'nothing was run and no budget was spent'}")
+    if style != "table" or output is not None:
+        print_table(pa.Table.from_pylist(rows), style, output)
     if failed:
         raise click.exceptions.Exit(failed[0])
 
 
-def _check(config: str, offline: bool, overrides: tuple[str, ...], date: str | None) -> None:
+def _check(config: str, offline: bool, overrides: tuple[str, ...], date: str | None) -> list[tuple[str, str]]:
     from hushgram.pipelines.config.document import read_document
 
     data = read_document(config, overrides).data
@@ -63,16 +88,15 @@ def _check(config: str, offline: bool, overrides: tuple[str, ...], date: str | N
             f"{config} names no job; write one of these fields with the name of the run: {names}"
         )
     if offline:
-        _check_offline(job, config, overrides, date, data)
-        return
-    from hushgram.pipelines.run.job_runner import check_job, load_job
+        return _offline_lines(job, config, overrides, date, data)
+    from hushgram.pipelines.run.job_runner import checked_lines, load_job
 
-    check_job(load_job(job, config, overrides, date))
+    return checked_lines(load_job(job, config, overrides, date))
 
 
-def _check_offline(
+def _offline_lines(
     job: str, config: str, overrides: tuple[str, ...], date: str | None, data: dict[str, object]
-) -> None:
+) -> list[tuple[str, str]]:
     from hushgram.pipelines.config.models import load_config
     from hushgram.pipelines.jobs import job_class
     from hushgram.pipelines.run.job_runner import job_lines
@@ -82,10 +106,8 @@ def _check_offline(
     loaded = load_config(config, overrides, kind.Config, date or ("yesterday" if dated else None))
     logging.disable(logging.WARNING)  # Beam's, where it is loaded to read keys or queries
     try:
-        lines = list(job_lines(kind(loaded)))
+        return list(job_lines(kind(loaded)))
     except InputError as problem:  # keys or queries that are elsewhere
-        lines = [("not checked", str(problem))]
+        return [("not checked", str(problem))]
     finally:
         logging.disable(logging.NOTSET)
-    print_lines(lines)
-    print_line("ok: the config is valid; data, ledger and engine were not checked")

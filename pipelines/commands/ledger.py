@@ -13,10 +13,9 @@ import click
 
 from hushgram.accounting import Budget
 from hushgram.accounting.composition import Rule
-from hushgram.errors import ParameterError
+from hushgram.errors import ParameterError, printable
 from hushgram.ledger import Ledger, ReleaseRecord, Summary, add_key, backup, recover, summarise
 from hushgram.ledger.summary import FORECAST_LIMIT, brief, forecast
-from hushgram.names import printable
 from hushgram.numbers import show
 from hushgram.pipelines.terminal import format_options, print_line, print_records, print_result
 

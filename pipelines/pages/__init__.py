@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushgram import __version__
-from hushgram.errors import OutputError, ParameterError
-from hushgram.names import printable
+from hushgram.errors import OutputError, ParameterError, printable
 from hushgram.publishing import output_errors, put_file
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from hushgram.errors import HushgramError
-from hushgram.names import printable
+from hushgram.errors import HushgramError, printable
 from hushgram.pipelines.pages import content_policy, render
 from hushgram.pipelines.pages.explore_questions import VIEWS, KeyFile, Question
 from hushgram.pipelines.pages.explore_views import Explorer

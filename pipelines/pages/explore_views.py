@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hushgram.errors import ParameterError
-from hushgram.names import printable
+from hushgram.errors import ParameterError, printable
 from hushgram.numbers import plus_minus
 from hushgram.pipelines.pages.explore_questions import (
     LINES,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 
-from hushgram.names import printable
+from hushgram.errors import printable
 
 __all__ = ["Axis", "Band", "Chart", "Line", "Shade", "as_file", "human", "percents"]
 

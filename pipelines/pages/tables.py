@@ -18,7 +18,7 @@ import pyarrow as pa
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from hushgram.names import printable
+from hushgram.errors import printable
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.pipelines.terminal import rounded
 from hushgram.sketch.reader import Sketch

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from hushgram.pipelines.run.engine_jobs import EngineJob
 
 __all__ = [
-    "KEY_FILE", "JobResult", "check_job", "import_beam", "job_lines", "key_from_environment", "load_job",
-    "open_job_budget", "run_built", "run_job", "run_stages",
+    "KEY_FILE", "JobResult", "check_job", "checked_lines", "import_beam", "job_lines", "key_from_environment",
+    "load_job", "open_job_budget", "run_built", "run_job", "run_stages",
 ]  # fmt: skip
 
 # Released rows that the terminal shows.
@@ -108,7 +108,16 @@ def check_job(
     output: str | None = None,
     metrics: str | None = None,
 ) -> None:
-    """Print guarantee, parameters and what to expect (``--check``); raise whatever a run would raise.
+    """Print guarantee, parameters and what to expect (``--check``); raise whatever a run would raise."""
+    check_writable("--metrics", metrics)
+    check_writable("--output", output)
+    print_lines(checked_lines(job, beam_options), style, output)
+    if style == "table":
+        print_line("ok: nothing was run and no budget was spent")
+
+
+def checked_lines(job: Job[Any], beam_options: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Return what `check_job` prints.
 
     Does all that a run does before it draws noise: reads the config and the files that it names, asks the ledger, opens
     the inputs, parses their first blocks, checks columns, types and the output path, and builds the stages. A release
@@ -119,19 +128,13 @@ def check_job(
     from hushgram.transforms.shuffle.combining import LocalResources
 
     path = f"{job.config.output.path}.check"
-    check_writable("--metrics", metrics)
-    check_writable("--output", output)
-    with temporary_files_of_a_run():
-        with status("opening the inputs and predicting the error …"):
-            options = pipeline_options(list(beam_options), job.config.workers)
-            ledger = open_job_budget(job).preflight()
-            job.open_inputs()
-            job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
-            exact = job.exact_lines(job.measure(options))
-            lines = [*job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
-        print_lines(lines, style, output)
-    if style == "table":
-        print_line("ok: nothing was run and no budget was spent")
+    with temporary_files_of_a_run(), status("opening the inputs and predicting the error …"):
+        options = pipeline_options(list(beam_options), job.config.workers)
+        ledger = open_job_budget(job).preflight()
+        job.open_inputs()
+        job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
+        exact = job.exact_lines(job.measure(options))
+        return [*job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
 
 
 def run_job(

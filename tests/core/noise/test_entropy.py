@@ -228,7 +228,6 @@ RELEASE_PATH = [
     "core/sparse_histogram/params.py",
     "core/release_in_memory.py",
     "core/sparse_histogram/sizing.py",
-    "core/key_selection/joint.py",
     "core/key_selection/rounds.py",
     "core/key_selection/threshold.py",
     "core/key_selection/weighted.py",
