@@ -223,7 +223,7 @@ def _batches(frame: Any, names: Iterable[str]) -> Iterator[Any]:
     reader = frame if isinstance(frame, pa.RecordBatchReader) else None
     if method := next((name for name in _READERS if hasattr(frame, name)), None):  # DuckDB
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
-        reader = getattr(frame.project(quoted), method)(_BATCH_ROWS)
+        reader = getattr(frame.select(quoted), method)(_BATCH_ROWS)
     if reader is None:
         yield frame
         return

@@ -39,8 +39,8 @@ def test_a_toy_encoding_goes_all_the_way(delta: str, selection: str, listed: str
     assert contents(tmp_path / "job") == contents(tmp_path / "library")
     sketch.verify()
     assert sketch.manifest_json["plan"]["encoding"] == "toy-1"
-    first = "threshold" if selection == "threshold" else "weighted-selection"
-    assert [part.kind for part in sketch.guarantee.parts] == [first, "toy"]  # sizes are stated
+    first = ["threshold"] if selection == "threshold" else ["contributions", "weighted-selection"]
+    assert [part.kind for part in sketch.guarantee.parts] == [*first, "toy"]  # sizes are stated
     answer = sketch.estimate([f"https://example.org/{k}" for k in (1, 2, 4000)])
     assert set(answer["source"].to_pylist()) == {listed, "toy"}
     lengths = {len(block) for block in map(sketch._storage.block, range(sketch.plan.layout.blocks))}  # type: ignore[union-attr]
