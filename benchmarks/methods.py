@@ -138,7 +138,7 @@ def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
 
     def released(encoding: str, bits: float, **more: Any) -> hg.Sketch:
         params = hg.ReleaseParams(
-            epsilon="1", delta=delta, max_contributions=contributions, encoding=encoding,
+            epsilon="1", delta=delta, max_contributions=contributions, encoding=encoding, key_selection="threshold",
             bits_per_key=Fraction(bits).limit_denominator(100), **more,
         )  # fmt: skip
         return simulate(

@@ -63,7 +63,7 @@ ARCHITECTURE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 )
 def test_files_of_the_architecture_exist(path: str) -> None:
     """With the classes, functions and methods that the page says are in them."""
-    if path == "core/encodings/NAME.py":
+    if path.endswith("/NAME.py"):
         return
     text = (ROOT / path).read_text(encoding="utf-8")
     for name, method in re.findall(rf"`{re.escape(path)}`: `(\w+)`(?:, method `(\w+)`)?", ARCHITECTURE):

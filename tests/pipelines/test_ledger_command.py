@@ -199,8 +199,8 @@ def test_help(command: list[str]) -> None:
 @click.command()
 @log_options
 @click.option("--fail", is_flag=True)
-def _job(log: str, metrics: str | None, fail: bool) -> None:
-    with JobLog("release", log, metrics, dataset="pageviews", release="monday") as out:
+def _job(log: str, metrics: str | None, notify: str | None, fail: bool) -> None:
+    with JobLog("release", log, metrics, notify=notify, dataset="pageviews", release="monday") as out:
         out.write("budget", "reserved ε = 1")
         logging.getLogger("apache_beam").warning("a line of %s", "Beam")
         if fail:
@@ -209,6 +209,7 @@ def _job(log: str, metrics: str | None, fail: bool) -> None:
         with Ledger.create() as ledger:
             ledger.add_dataset("pageviews", Budget(4))
             out.result(summarise(ledger, "pageviews"))
+        out.finish(output="out/urls.sketch")
 
 
 def test_json_lines_on_standard_error() -> None:

@@ -203,9 +203,10 @@ class Runs:
 
     # What takes the place of stages while `running`
 
-    def records(self, job: Job[Any], pipeline: Any) -> Eager:
+    def records(self, job: Job[Any], pipeline: Any, **named: Any) -> Eager:
         if self.batches is None:
-            self.batches = _RECORDS(job, pipeline).elements
+            read = _RECORDS(job, pipeline, **named)
+            self.batches = (read["records"] if isinstance(read, dict) else read).elements
         return Eager(self.batches, pipeline)
 
     def select_keys(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
@@ -221,7 +222,7 @@ class Runs:
     def weighed(self, select: Any, kept: Any) -> Any:
         rows = Contributions.concat([part for _, part in sorted(kept.elements, key=lambda pair: pair[0])])
         self._rows, self._parts = rows.present(), {}
-        self._exact.append((select, [(0, weigh(self._rows, select._plan.max_keys))]))
+        self._exact.append((select, [(0, weigh(self._rows, select._params.max_keys_selection))]))
         return _WEIGHED(select, kept)
 
     def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
@@ -253,7 +254,7 @@ def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
     with eagerly(_InOrder()) as pipeline, ExitStack() as stack:
         runs = Runs(job, pipeline, watched, path)
         changes: dict[tuple[Any, str], Any] = {
-            (Job, "records"): lambda *given: runs.records(*given),
+            (Job, "records"): lambda *given, **named: runs.records(*given, **named),
             (select_keys, "select_keys"): runs.select_keys,
             (_ReleaseBounded, "_merge"): lambda *given: runs.merged(*given),
             (SelectByWeights, "expand"): lambda *given: runs.weighed(*given),

@@ -19,7 +19,7 @@ def library(histogram: Histogram, plan: PlannedRelease) -> Heavy:
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 8, False), ("1e-6", 4, False), ("0", 2, True)])
 def test_the_stage_gives_the_librarys_rows(delta: str, groups: int, empty: bool) -> None:
-    chosen = params(delta, epsilon="20", false_keys="0.5", **SMALL)
+    chosen = params(delta, epsilon="20", false_keys="0.5", key_selection="threshold", **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
     plan = planned(histogram, chosen)
