@@ -66,9 +66,9 @@ def striking(cls: type, stage: str, marks: str, failures: list[dict[str, str]]) 
     if issubclass(cls, beam.CombineFn):
 
         class Combine(cls):  # type: ignore[misc, valid-type]
-            def extract_output(self, held: Any) -> Any:
+            def extract_output(self, *given: Any) -> Any:
                 hit(when="before")
-                result = super().extract_output(held)
+                result = super().extract_output(*given)
                 hit(when="after")
                 return result
 
