@@ -310,7 +310,7 @@ def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[
         if not keys:
             raise click.UsageError("give one key or more, or --keys-file")
         return list(keys)
-    from hushgram.inputs.key_lists import (
+    from hushgram.inputs.source import (
         read_key_list,
     )  # a lookup of keys on the command line needs no parser
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import click
 import pyarrow as pa
 
 from hushgram.errors import HushgramError, InputError, ParameterError
-from hushgram.pipelines.jobs import JOBS
+from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.terminal import (
     format_options,
     json_text,
@@ -18,7 +19,7 @@ from hushgram.pipelines.terminal import (
     write_output,
 )  # fmt: skip
 
-__all__ = ["command"]
+__all__ = ["command", "jobs_with_schema", "schema_of"]
 
 
 @click.command("check")
@@ -45,11 +46,7 @@ def command(
     Without --offline this is the --check of the job that CONFIG names: a dry run on the data.
     """
     if schema is not None:
-        from hushgram.pipelines.config.schema import config_schema, jobs_with_schema
-
-        if schema not in jobs_with_schema():
-            raise ParameterError(f"--schema must be one of {', '.join(jobs_with_schema())}, got {schema!r}")
-        write_output(json_text(config_schema(schema), indent=2) + "\n", output)
+        write_output(json_text(schema_of(schema), indent=2) + "\n", output)
         return
     if not configs:
         raise click.UsageError("name a config, or --schema JOB")
@@ -77,6 +74,20 @@ def command(
         raise click.exceptions.Exit(failed[0])
 
 
+def jobs_with_schema() -> list[str]:
+    """Return the jobs that have a config of their own."""
+    return [job for job in JOBS if job_class(job).Config.NAME.replace("_", "-") == job]
+
+
+def schema_of(job: str) -> dict[str, Any]:
+    """Return the JSON Schema of the configs of a job."""
+    from hushgram.pipelines.config.models import config_schema
+
+    if job not in jobs_with_schema():
+        raise ParameterError(f"--schema must be one of {', '.join(jobs_with_schema())}, got {job!r}")
+    return config_schema(job_class(job).Config, JOBS[job][1].partition("\n")[0])
+
+
 def _check(config: str, offline: bool, overrides: tuple[str, ...], date: str | None) -> list[tuple[str, str]]:
     from hushgram.pipelines.config.document import read_document
 
@@ -98,7 +109,6 @@ def _offline_lines(
     job: str, config: str, overrides: tuple[str, ...], date: str | None, data: dict[str, object]
 ) -> list[tuple[str, str]]:
     from hushgram.pipelines.config.models import load_config
-    from hushgram.pipelines.jobs import job_class
     from hushgram.pipelines.run.job_runner import job_lines
 
     kind = job_class(job)

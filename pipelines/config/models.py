@@ -38,6 +38,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from pydantic_core import PydanticCustomError
 
 from hushgram.contributions.users import UserPart
@@ -59,7 +60,8 @@ from hushgram.pipelines.config.document import (
 
 __all__ = [
     "AS_TUPLE", "ConfigError", "Exact", "InputConfig", "InputFields", "JobConfig", "Model", "Name",
-    "OutputConfig", "PartitionConfig", "PrivacyConfig", "QueriesConfig", "load_config", "refuse", "resolve_date",
+    "OutputConfig", "PartitionConfig", "PrivacyConfig", "QueriesConfig", "config_schema",
+    "load_config", "refuse", "resolve_date",
 ]  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,199}")
@@ -449,3 +451,31 @@ def load_config(path: str | Path, overrides: Iterable[str], model: type[M], date
         return model.model_validate(document.data)
     except ValidationError as problem:
         raise explain(problem, document, model) from None
+
+
+def config_schema(config: type[JobConfig], title: str) -> dict[str, Any]:
+    """Return the JSON Schema of the configs of a job, for editors and for linters of repositories.
+
+    It accepts every config that the job accepts. It does not know rules about several fields, nor conditions and key
+    expressions inside of texts: `hushgram check CONFIG --offline` checks these too.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **config.model_json_schema(schema_generator=_AsWritten),
+        "title": f"hushgram {config.NAME.replace('_', '-')}",
+        "description": title,
+    }
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Describe what may be written; a validator that runs first may accept more than the type of its field."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"non-serializable-default", "skipped-choice"}
+
+    def function_before_schema(self, schema: Any) -> dict[str, Any]:
+        if schema["schema"]["type"] not in ("model", "model-fields", "definition-ref"):
+            return {}
+        return dict(self.generate_inner(schema["schema"]))
+
+    def function_wrap_schema(self, schema: Any) -> dict[str, Any]:
+        return {}

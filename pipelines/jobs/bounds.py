@@ -84,7 +84,7 @@ class BoundsJob(Job[BoundsConfig]):
         self.params = self.config.quantiles()
         self.public_keys: KeyTable | None = None
         if self.config.privacy.domain is not None:
-            from hushgram.inputs.key_lists import read_key_list
+            from hushgram.inputs.source import read_key_list
             from hushgram.transforms.files import open_file
 
             path = self.config.privacy.domain.public_keys

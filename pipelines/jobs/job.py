@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from hushgram.accounting import Event, Guarantee
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan, check_first_blocks
-from hushgram.inputs.key_lists import read_text_keys
+from hushgram.inputs.source import read_text_keys
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import JobConfig
 from hushgram.sensitivity import PrivacyUnit

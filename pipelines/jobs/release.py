@@ -300,7 +300,7 @@ def _carried_keys(path: str) -> list[Any] | None:
     """Return the keys that a sketch names, or those of a file; None where there is neither, as on the first date."""
     from pyarrow import ArrowException, fs
 
-    from hushgram.inputs.key_lists import read_key_list
+    from hushgram.inputs.source import read_key_list
     from hushgram.sketch.reader import Sketch
 
     try:  # as commands that read a sketch: with the credentials of the environment
@@ -330,7 +330,7 @@ class Release(Job[ReleaseConfig]):
         self.params = self.config.params()
         self.public_keys: list[bytes] | None = None
         if self.config.privacy.domain is not None:
-            from hushgram.inputs.key_lists import read_key_list
+            from hushgram.inputs.source import read_key_list
             from hushgram.pipelines.terminal import odd_keys, print_line
             from hushgram.transforms.files import open_file
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from hushgram.errors import ParameterError, printable
-from hushgram.inputs.key_lists import read_key_list
+from hushgram.inputs.source import read_key_list
 from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
 from hushgram.pipelines.terminal import rounded
 from hushgram.sketch.reader import Sketch, Total

@@ -87,7 +87,7 @@ class Table:
 
 def read_titles(path: str) -> dict[bytes, str]:
     """Return the keys of a file, one per line, with their titles: what follows the first tab of a line."""
-    from hushgram.inputs.key_lists import read_key_list
+    from hushgram.inputs.source import read_key_list
 
     lines = (line.partition(b"\t") for line in read_key_list(path, "--keys-file", repeated=True))
     return {key: title.decode("utf-8", "replace").strip() for key, _, title in lines if key}

@@ -204,7 +204,7 @@ def ledger_url(draws: random.Random, folder: Path) -> None:
 
 
 def key_list(draws: random.Random, folder: Path) -> None:
-    from hushgram.inputs.key_lists import read_key_list
+    from hushgram.inputs.source import read_key_list
 
     path = folder / "keys.txt"
     path.write_bytes(mutated(draws, b"/a\n/b\r\n\n/c d\n"))

@@ -71,7 +71,7 @@ def test_a_plan_whose_maps_do_not_hold_is_refused(monkeypatch: pytest.MonkeyPatc
     plan = planned(HISTOGRAM, CHOSEN).plan
     broken = dataclasses.replace(plan, scale=plan.scale / 2)
     monkeypatch.setattr(steps, "make_plan", lambda *_: broken)
-    with pytest.raises(ParameterError, match="noise is smaller|too high for its share"):
+    with pytest.raises(ParameterError, match=r"noise is smaller|too high for its share"):
         planned(HISTOGRAM, CHOSEN)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hushgram.errors import InputError
-from hushgram.inputs.key_lists import read_key_list, read_text_keys
+from hushgram.inputs.source import read_key_list, read_text_keys
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])

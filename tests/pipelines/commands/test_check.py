@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hushgram.pipelines.cli import cli
+from hushgram.pipelines.commands.check import jobs_with_schema, schema_of
 from hushgram.pipelines.config.document import read_document
-from hushgram.pipelines.config.schema import config_schema, jobs_with_schema
 from tests.pipelines.all_jobs import JOBS as EVERY_JOB
 
 ROOT = Path(__file__).parents[3]
@@ -116,13 +116,13 @@ def test_each_config_names_its_schema_and_keeps_it(config: Path) -> None:
 def test_shipped_schemas_are_those_of_the_program(job: str) -> None:
     printed = check("--schema", job).output
     assert (ROOT / f"configs/schemas/{job}.json").read_text() == printed, f"hushgram check --schema {job} > …"
-    assert json.loads(printed) == config_schema(job)
+    assert json.loads(printed) == schema_of(job)
 
 
 def test_a_schema_accepts_what_its_job_accepts(tmp_path: Path) -> None:
     for job, (_, text, _) in EVERY_JOB.items():
         (tmp_path / "c.yaml").write_text(text)
-        schema = config_schema(job)
+        schema = schema_of(job)
         assert violations(read_document(tmp_path / "c.yaml").data, schema, schema) == [], job
 
 
