@@ -37,7 +37,7 @@ from tests.neighbours.data import draw_data
 from tests.neighbours.draw import NEVER, draw_job, fields_of
 from tests.neighbours.machine import Breach, Machine, Observed, _exact_half, _joined
 
-SECONDS = float(os.environ.get("HUSHGRAM_NEIGHBOUR_SECONDS", "15"))
+SECONDS = float(os.environ.get("HUSHGRAM_NEIGHBOUR_SECONDS", "4"))
 
 
 @pytest.fixture(scope="module")

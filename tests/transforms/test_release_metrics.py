@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +51,26 @@ def test_the_librarys_bytes(metrics: dict[str, Metric], user: str | None, tmp_pa
 
 
 NAMED = {"epsilon": "4", "delta": "1e-2", "max_keys_selection": 8}
-WEIGHTED = {
-    "visits": Metric(ReleaseParams(max_contributions=4, split="auto", **NAMED)),
-    "bytes": Metric(
-        ReleaseParams(max_contributions=4000, max_value=1000, granularity=50, encoding="none", **NAMED),
-        "bytes",
-    ),
-    "choosing": Metric(ReleaseParams(max_contributions="auto", encoding="alp", **NAMED)),
-    "once": Metric(ReleaseParams(epsilon="1", delta="1e-2", max_contributions=1)),
-}
 
 
-@pytest.mark.parametrize("names", [("visits", "bytes"), ("once", "bytes"), tuple(WEIGHTED)])
+@cache
+def weighted_metrics() -> dict[str, Metric]:
+    """Metrics whose noise takes a second to calibrate."""
+    summed = {"max_contributions": 4000, "max_value": 1000, "granularity": 50, "encoding": "none"}
+    return {
+        "visits": Metric(ReleaseParams(max_contributions=4, split="auto", **NAMED)),
+        "bytes": Metric(ReleaseParams(**summed, **NAMED), "bytes"),
+        "choosing": Metric(ReleaseParams(max_contributions="auto", encoding="alp", **NAMED)),
+        "once": Metric(ReleaseParams(epsilon="1", delta="1e-2", max_contributions=1)),
+    }
+
+
+@pytest.mark.parametrize(
+    "names", [("visits", "bytes"), ("once", "bytes"), ("visits", "bytes", "choosing", "once")]
+)
 def test_keys_are_selected_once_for_all_metrics(names: tuple[str, ...], tmp_path: Path) -> None:
     """Job and library write the same bytes; metrics by weights name the same keys and say with whom they share them."""
-    metrics = {name: WEIGHTED[name] for name in names}
+    metrics = {name: weighted_metrics()[name] for name in names}
     at: dict[str, Any] = {"user": "user", "key": "url", "release_key": KEY}
     found = release_metrics(TABLE, metrics=metrics, path=tmp_path / "a", **at)
     step = ReleaseMetrics(metrics, path=tmp_path / "b", **at)
@@ -89,12 +95,13 @@ def test_keys_are_selected_once_for_all_metrics(names: tuple[str, ...], tmp_path
 def test_a_metric_is_refused_where_keys_cannot_be_selected_once(tmp_path: Path) -> None:
     other = ReleaseParams(epsilon="4", delta="1e-2", max_keys_selection=9, max_contributions=4)
     with pytest.raises(ParameterError, match="max_keys_selection must be the same for all"):
-        ReleaseMetrics({**WEIGHTED, "other": Metric(other)}, user="user", key="url", path=tmp_path)
+        ReleaseMetrics({**weighted_metrics(), "other": Metric(other)}, user="user", key="url", path=tmp_path)
 
 
 def test_a_shared_selection_is_charged_once() -> None:
     """All events of the pass add up to the sum of what its metrics were given, and so does the mechanism of each."""
-    metrics = [metric.params for metric in share_selection(WEIGHTED).values()]
+    shared = share_selection(weighted_metrics())
+    metrics = [metric.params for metric in shared.values()]
     events = metrics_events(metrics, "user")
     assert [event.kind for event in events].count("weighted-selection") == 1
     assert sum(event.epsilon for event in events) == sum(params.epsilon for params in metrics)
@@ -104,7 +111,7 @@ def test_a_shared_selection_is_charged_once() -> None:
     assert of_rho["weighted-selection"] in [
         event.cost.rho for event in alone[0]
     ]  # each metric states the whole mechanism
-    assert share_selection(share_selection(WEIGHTED)) == share_selection(WEIGHTED)
+    assert share_selection(shared) == shared
     first = metrics[0]
     assert ReleaseParams.from_dict(first.to_dict()).gaussian == first.gaussian
 

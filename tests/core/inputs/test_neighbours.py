@@ -43,7 +43,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.transforms.shuffle.records import Fields, columns_of
 from tests.core.inputs.helpers import source_of
 
-FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "1500"))
+FILES = int(os.environ.get("HUSHGRAM_NEIGHBOUR_FILES", "500"))
 
 TEXTS = [
     "a",

@@ -6,6 +6,7 @@ n releases exceeds them with at most 1 %).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ NAMES = pa.array([f"/page/{number}" for number in range(KEYS)])
 NOBODY = pa.array([f"/nobody/{number}" for number in range(ABSENT)])
 RANK = np.arange(1, KEYS + 1) ** -1.1
 COUNTS = np.maximum(1, np.rint(30 * KEYS * RANK / RANK.sum())).astype(np.int64)
+PURE: dict[str, Any] = {"noise": "laplace"}
+LAPLACE = {"delta": "1e-6", "noise": "laplace"}
 TRUE = dict(zip(NAMES.to_pylist(), COUNTS.tolist(), strict=True))
 
 
+@cache
 def release(seed: int, encoding: str, **more: Any) -> hg.Sketch:
     params = hg.ReleaseParams(**{"epsilon": "1", "max_contributions": 1, "encoding": encoding, **more})
     return hg.release_histogram(NAMES, COUNTS, params, release_key=hg.ReleaseKey(bytes([seed] * 32)))
@@ -45,22 +49,22 @@ def test_the_largest_estimates_of_absent_keys_hold_zero(encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "delta"), [("alp", "0"), ("buckets", "0"), ("alp", "1e-6"), ("buckets", "1e-6")]
+    ("encoding", "more"), [(encoding, more) for more in (PURE, LAPLACE) for encoding in ("alp", "buckets")]
 )
-def test_all_intervals_of_many_keys_hold_at_once(encoding: str, delta: str) -> None:
+def test_all_intervals_of_many_keys_hold_at_once(encoding: str, more: dict[str, Any]) -> None:
     """Whatever is picked out of them: keys of the data of every count, and as many that nobody used."""
     asked = pa.concat_arrays([NAMES, NOBODY[:KEYS]])
     truth = np.append(COUNTS, np.zeros(KEYS, np.int64))
     missed = []
     for seed in range(20):
-        found = release(seed, encoding, delta=delta, noise="laplace").estimate(asked, among=2 * KEYS)
+        found = release(seed, encoding, **more).estimate(asked, among=2 * KEYS)
         missed.append(int(np.sum((found["low"].to_numpy() > truth) | (truth > found["high"].to_numpy()))))
         assert set(found["among"].to_pylist()) == {2 * KEYS}
     assert np.count_nonzero(missed) <= 4, missed
 
 
 @pytest.mark.parametrize("encoding", ["alp", "buckets"])
-@pytest.mark.parametrize("more", [{}, {"max_contributions": 8}, {"delta": "1e-6", "noise": "laplace"}])
+@pytest.mark.parametrize("more", [PURE, {"max_contributions": 8}, LAPLACE])
 def test_all_intervals_that_heavy_lists_hold_at_once(encoding: str, more: dict[str, Any]) -> None:
     """At delta = 0 some listed keys are false: those intervals hold 0."""
     missed, false = [], 0
