@@ -1,4 +1,7 @@
-"""Files of Beam's file systems: listed, and opened as pyarrow files. Local paths, gs://, s3:// and others."""
+"""Files of Beam's file systems: listed, opened as pyarrow files, written; key lists that workers read from a file.
+
+Local paths, gs://, s3:// and others.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,21 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes, FileSystem
 from apache_beam.io.filesystems import FileSystems
+from numpy.typing import NDArray
 
-from hushgram.errors import InputError
+from hushgram.contributions.histogram import KeyTable
+from hushgram.errors import InputError, OutputError
 from hushgram.inputs import InputFile, open_local
+from hushgram.noise.entropy import digest
+from hushgram.publishing import output_errors, put_file
 
-__all__ = ["match_files", "missing_file_system", "open_file"]
+__all__ = ["SharedKeys", "match_files", "missing_file_system", "open_file", "write_file"]
 
 # scheme → (a package that Beam needs for it, the extra that brings it)
 _PACKAGES = {
@@ -27,6 +35,8 @@ _PACKAGES = {
 _PROBLEMS = (BeamIOError, OSError, ValueError)
 _WILDCARD = re.compile(r"[*?\[]")
 _HIDDEN = ("_", ".")
+# Key lists up to this size travel in the graph of the pipeline, a few times; Dataflow takes graphs of up to 10 MB.
+_MAX_IN_GRAPH = 1 << 16
 
 
 def missing_file_system(path: str) -> str | None:
@@ -64,6 +74,82 @@ def open_file(path: str) -> Any:
     except _PROBLEMS as problem:
         raise InputError(f"{path}: cannot be opened: {_reason(problem)}") from None
     return pa.PythonFile(stream, mode="r")
+
+
+def write_file(directory: str, name: str, content: bytes) -> None:
+    """Write a file whole or not at all; an earlier one of the same name is replaced."""
+    path = f"{directory}/{name}"
+    with output_errors(directory):
+        if FileSystems.get_scheme(path) is not None:
+            with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+                file.write(content)
+        else:
+            os.makedirs(directory, mode=0o700, exist_ok=True)  # nothing in there is released yet
+            put_file(path, content)
+
+
+class SharedKeys(KeyTable):
+    """Public keys that workers read from a file: in the graph of a pipeline there is only its path.
+
+    The file is in the directory that the output is written to, which all workers share, and each process reads it once.
+    What is in it follows from the list alone. `remove` it when all stages have run. An engine may compute a stage again
+    after that; then the keys come from the released list of public keys in ``released``.
+    """
+
+    #: the name of the file
+    NAME = "key-list.parquet"
+
+    def __init__(self, places: tuple[str, ...], content: str) -> None:
+        object.__setattr__(self, "_file", (places, content))
+
+    @classmethod
+    def write(cls, table: KeyTable, directory: str, released: str | None = None) -> KeyTable:
+        """Write the table to a file of ``directory`` unless it is small; return what to give to workers."""
+        if table.texts.nbytes <= _MAX_IN_GRAPH:
+            return table
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        columns = {"fingerprint": pa.array(table.fingerprints), "key": table.texts}
+        pq.write_table(pa.table(columns), sink, use_dictionary=False, compression="zstd", store_schema=False)
+        write_file(directory, cls.NAME, sink.getvalue().to_pybytes())
+        places = (directory,) if released is None else (directory, released)
+        return cls(places, _keys_digest(table))
+
+    @property
+    def fingerprints(self) -> NDArray[Any]:
+        return _read_keys(*self._file).fingerprints  # type: ignore[attr-defined]
+
+    @property
+    def texts(self) -> pa.LargeBinaryArray:
+        return _read_keys(*self._file).texts  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> Any:
+        return SharedKeys, self._file  # type: ignore[attr-defined]
+
+
+def _keys_digest(table: KeyTable) -> str:
+    return digest(*table.texts.to_pylist()).hex()
+
+
+@lru_cache(maxsize=2)
+def _read_keys(places: tuple[str, ...], content: str) -> KeyTable:
+    """Return the table from the first of the directories that has it."""
+    import pyarrow.parquet as pq
+
+    names = (SharedKeys.NAME, "heavy.parquet")
+    for path in map("/".join, zip(places, names, strict=False)):
+        try:
+            with open_file(path) as file:
+                found = pq.read_table(file, columns=["fingerprint", "key"])
+        except (InputError, OSError, pa.ArrowException):
+            continue
+        prints, texts = (pa.concat_arrays(column.chunks) for column in found.columns)
+        table = KeyTable(prints.to_numpy(), texts.cast(pa.large_binary()))
+        if _keys_digest(table) == content:
+            return table
+    path = f"{places[0]}/{SharedKeys.NAME}"
+    raise OutputError(f"key list {path} is not visible here; give an output path that all workers share")
 
 
 def match_files(paths: Iterable[str]) -> list[InputFile]:

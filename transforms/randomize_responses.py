@@ -35,7 +35,6 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
 
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, InputPlan, Limits, RecordCounts, WorkItem, read_item
@@ -44,7 +43,7 @@ from hushgram.mechanisms.randomized_response.rows import Rows, Secret, check_col
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
 from hushgram.transforms.files import open_file
-from hushgram.transforms.shuffle.combining import CheckTallies, DigestAll, shards_for
+from hushgram.transforms.shuffle.combining import CheckTallies, DigestAll, operator_counter, shards_for
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
 
@@ -54,7 +53,8 @@ class RandomizeResponses(beam.PTransform):
 
     ``params.secrets`` must be the number of ``secrets``: they share each record's ε. The plan must read their
     columns as `Source.secrets`. Input beyond ``limits`` is refused before anything is written. Columns named in
-    ``public`` are published as they are. The result is one element, {part: {bytes, sha256}}, for the manifest.
+    ``public`` are published as they are. ``counters`` is as in `ReleaseSparseHistogram`. The result is one element,
+    {part: {bytes, sha256}}, for the manifest.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class RandomizeResponses(beam.PTransform):
         path: str,
         release_key: ReleaseKey,
         limits: Limits | None = None,
+        counters: bool = False,
     ) -> None:
         super().__init__()
         self._check = Check.of(plan, limits or Limits())
@@ -83,7 +84,7 @@ class RandomizeResponses(beam.PTransform):
         self._plan, self._params, self._path = plan, params, path
         # How many there are has no effect on the result: they are ranges of one order.
         groups = shards_for(plan.bytes).groups
-        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, release_key, groups)
+        self._step = _Randomize(plan, tuple(secrets), tuple(public), params, release_key, groups, counters)
 
     def expand(self, begin: Any) -> Any:
         items = sorted(self._plan.items, key=lambda item: (item.path, item.start, item.groups))
@@ -127,12 +128,14 @@ class _Randomize(beam.DoFn):
         params: RandomizedResponseParams,
         release_key: ReleaseKey,
         groups: int,
+        counters: bool,
     ) -> None:
+        self._counters = counters
         self._plan, self._secrets, self._public = plan, secrets, public
         self._params, self._release_key, self._groups = params, release_key, groups
 
     def setup(self) -> None:
-        self._rows = Metrics.counter("hushgram", "rows")
+        self._rows = operator_counter("rows", self._counters)
 
     def digests(self, numbered: tuple[int, WorkItem]) -> Iterator[Any]:
         """Return a digest of the exact bits of each batch, keyed so that bits cannot be guessed, and what was read."""

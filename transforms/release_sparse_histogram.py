@@ -24,15 +24,17 @@ import inspect
 import json
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import coders
 
 from hushgram.contributions.bounding import Contributions
-from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, Limits
+from hushgram.inputs.source import read_key_list
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
 from hushgram.sketch.reader import Sketch
@@ -42,6 +44,7 @@ from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
 from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease
 from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
 from hushgram.transforms.encode_counts import EncodeCounts
+from hushgram.transforms.files import SharedKeys, open_file
 from hushgram.transforms.merge_histograms import MergeHistograms
 from hushgram.transforms.plan_release import ChooseContributions, CountUsers, PlanRelease, ReleaseKept
 from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
@@ -87,7 +90,8 @@ class ReleaseSparseHistogram(beam.PTransform):
         value: a column of numbers from 0 on whose sums are released in place of counts, under the ``max_value`` and
             ``granularity`` of ``params``.
         public_keys: keys known without looking at the data. Exactly those are released, each with noise, and all of
-            epsilon goes to them; nothing of any other key shows.
+            epsilon goes to them; nothing of any other key shows. A text is the path of a file with one key per line. Of
+            a long list, workers read a copy in the directory that the sketch is written to.
         name: the name of the release.
         key_expression: how the key was derived, for the manifest.
         max_rejected_share: records without a user or key are rejected; where they are more than this share of all, the
@@ -146,12 +150,13 @@ class ReleaseSparseHistogram(beam.PTransform):
     ) -> None:
         super().__init__()
         self._key_file = release_key if isinstance(release_key, str) else None
+        self._list_file = os.fspath(public_keys) if isinstance(public_keys, str | os.PathLike) else None
         self._spec = ReleaseSpec.of(
             _params_of(params, privacy),
             key=key,
             user=user,
             value=value,
-            public_keys=public_keys,
+            public_keys=public_keys if self._list_file is None else [self._list_file],  # which `_open` reads
             name=name,
             key_expression=key_expression,
             release_key=None if isinstance(release_key, str) else release_key,
@@ -177,6 +182,8 @@ class ReleaseSparseHistogram(beam.PTransform):
         spec, path, (dataset, ledger) = self._spec, self._path, self._tracking
         if self._key_file is not None:
             spec = spec.with_key(ReleaseKey.from_file(self._key_file))
+        if self._list_file is not None:
+            spec = spec.with_public_keys(read_key_list(self._list_file, "public_keys", open_file))
         if dataset is None and ledger is None:
             return spec, path if isinstance(path, Target) else Target.of(os.fspath(path)), False
         from hushgram.ledger.tracking import TrackedRelease
@@ -209,7 +216,7 @@ class ReleaseSparseHistogram(beam.PTransform):
         return path | "Rows" >> beam.FlatMap(_estimates, self._lookup).with_output_types(EstimateRow)
 
     def _release(self, records: Any, spec: ReleaseSpec, target: Target) -> Any:
-        params = spec.params
+        params, spec = spec.params, spec.sharing_keys(partial(_share_keys, target))
         keep = params.choose_contributions or params.weighted or bool(params.split.kept)
         noted: dict[str, Any] = {"check": self._check, "counters": self._counters}
         bound = BoundContributions(spec.bounding, self._shards.users, self._local, keep=keep, **noted)
@@ -352,7 +359,7 @@ class _ReleaseBounded(beam.PTransform):
     ) -> None:
         super().__init__()
         self._spec, self._target, self._metric, self._counters = spec, target, metric, counters
-        self._groups = groups if spec.public_keys is None else 1
+        self._groups = groups if spec.public_keys is None else _groups_of(spec.public_keys)
 
     def expand(self, bounded: Any) -> Any:
         spec, groups, release_key = self._spec, self._groups, self._spec.release_key
@@ -377,7 +384,7 @@ class _ReleaseBounded(beam.PTransform):
             create = beam.Create([made], reshuffle=False).with_output_types(Plan)
             released = {
                 "plan": merged.pipeline | "PublicPlan" >> create,  # one Plan
-                "heavy": merged | "CountPublicKeys" >> CountPublicKeys(spec, made),  # (0, Heavy)
+                "heavy": merged | "CountPublicKeys" >> CountPublicKeys(spec, made, groups),  # (group, Heavy)
             }
         else:
             planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen, kept)  # one PlannedRelease
@@ -459,6 +466,15 @@ def _selection(
 
 def _round(shard: tuple[int, Histogram], release_key: ReleaseKey) -> tuple[int, Histogram]:
     return shard[0], shard[1].rounded(release_key)
+
+
+def _groups_of(keys: KeyTable) -> int:
+    """Return groups for a list of keys, of up to 4 MiB each while there are fewer than 256."""
+    return 1 << min((int(keys.texts.nbytes) >> 22).bit_length(), 8)
+
+
+def _share_keys(target: Target, keys: KeyTable) -> KeyTable:
+    return SharedKeys.write(keys, target.work, target.path)
 
 
 def _plan_of(planned: PlannedRelease) -> Plan:

@@ -6,9 +6,9 @@ Out: (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hush
      drawn for each of the fixed noise shards of a group, empty ones included.
 
 `CountPublicKeys`
-In:  (0, Histogram), the complete histogram of public keys. Exact and private.
-Out: (0, Heavy). Released: every public key with its noisy count, also those with count 0; ε-differentially private, see
-     `hushgram.mechanisms.laplace`.
+In:  (group, Histogram) of all groups, the complete histogram of public keys. Exact and private.
+Out: (group, Heavy). Released: every public key with its noisy count, also those with count 0; ε-differentially private,
+     see `hushgram.mechanisms.laplace`. One worker draws all noise, on counts without the texts of their keys.
 """
 
 from __future__ import annotations
@@ -23,9 +23,15 @@ from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.spec import ReleaseSpec
-from hushgram.sparse_histogram.steps import PlannedRelease, count_public_keys, count_selected, select_keys
+from hushgram.sparse_histogram.steps import (
+    PlannedRelease,
+    count_public_keys,
+    count_selected,
+    public_places,
+    select_keys,
+)
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter
+from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter, split_groups
 
 __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 
@@ -61,17 +67,28 @@ class _Select(beam.DoFn):
 class CountPublicKeys(beam.PTransform):
     """Complete histogram → noisy counts of the public keys, in their order."""
 
-    def __init__(self, spec: ReleaseSpec, plan: Plan) -> None:
+    def __init__(self, spec: ReleaseSpec, plan: Plan, groups: int) -> None:
         super().__init__()
-        self._spec, self._plan = spec, plan
+        self._spec, self._plan, self._groups = spec, plan, groups
 
     def expand(self, shards: Any) -> Any:
-        count = beam.Map(_count, self._spec, self._plan)
-        return shards | "CountPublicKeys" >> count.with_output_types(tuple[int, Heavy])
+        count = beam.FlatMap(_count, self._spec, self._plan, self._groups)
+        return (
+            shards
+            | "ToPlaces" >> beam.Map(_places, self._spec.public_keys).with_output_types(tuple[int, Histogram])
+            | "GroupPlaces" >> beam.GroupByKey()  # (0, iterable of histograms by place)
+            | "CountPublicKeys" >> count.with_output_types(tuple[int, Heavy])
+        )
 
 
-def _count(shard: tuple[int, Histogram], spec: ReleaseSpec, plan: Plan) -> tuple[int, Heavy]:
-    return shard[0], count_public_keys(shard[1], spec, plan)
+def _places(shard: tuple[int, Histogram], table: KeyTable) -> tuple[int, Histogram]:
+    return 0, public_places(shard[1], table)
+
+
+def _count(
+    parts: tuple[int, Iterable[Histogram]], spec: ReleaseSpec, plan: Plan, groups: int
+) -> Iterator[tuple[int, Heavy]]:
+    return split_groups(count_public_keys(Histogram.merge(parts[1]), spec, plan), groups)
 
 
 class CountSelected(beam.PTransform):

@@ -42,7 +42,6 @@ from hushgram.key_selection.rounds import (
 )
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sensitivity import CONSTANT
 from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.spec import ReleaseSpec
@@ -150,10 +149,9 @@ class SelectByWeights(beam.PTransform):
         empty = kept.pipeline | "EveryGroup" >> groups
         selected = []
         if self._carried is not None:  # named whatever the data are: also where nobody has them
-            create = beam.Create(list(_carried(self._carried, self._groups)), reshuffle=False)
-            selected.append(
-                users.pipeline | "Carried" >> create.with_output_types(tuple[int, Heavy])
-            )  # (group, Heavy)
+            split = beam.FlatMap(_carried, self._carried).with_output_types(tuple[int, Heavy])
+            once = users.pipeline | "Once" >> beam.Create([self._groups], reshuffle=False)
+            selected.append(once | "Carried" >> split)  # (group, Heavy)
         for number in range(self._params.selection_rounds):  # 2 where they are chosen
             one = _Round(self._params, chosen, self._release_key, self._groups, number, empty, self._spill)
             found = users | f"Round{number + 1}" >> one
@@ -226,10 +224,9 @@ class _Spilling(beam.DoFn):
             self._writer.close()
 
 
-def _carried(table: KeyTable, groups: int) -> Iterator[tuple[int, Heavy]]:
+def _carried(groups: int, table: KeyTable) -> Iterator[tuple[int, Heavy]]:
     none = np.zeros(len(table.fingerprints), np.int64)
-    for group, part in split_groups(Histogram(table.fingerprints, none, table.texts, CONSTANT), groups):
-        yield group, Heavy(part.fingerprints, part.counts, part.texts)
+    return split_groups(Heavy(table.fingerprints, none, table.texts), groups)
 
 
 def _load(kept: Any, coder: ArraysCoder) -> Any:

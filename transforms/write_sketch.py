@@ -25,7 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.key_selection.threshold import Heavy
-from hushgram.publishing import check_free, output_errors, publish, put_file, remove_dead_work, work_name
+from hushgram.publishing import check_free, publish, remove_dead_work, work_name
 from hushgram.sketch.heavy import heavy_bytes
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
@@ -40,6 +40,7 @@ from hushgram.sketch.storage import BlockFile, added_up
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import seeds_of
+from hushgram.transforms.files import SharedKeys, write_file
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 
 if TYPE_CHECKING:
@@ -200,11 +201,14 @@ class _Publish(beam.DoFn):
 
 
 def _sweep(directory: str) -> None:
-    """Remove half-written files: a worker that was killed while it wrote left one behind."""
-    if FileSystems.get_scheme(directory) is None:
-        for name in os.listdir(directory):
-            if name.endswith(".part"):
-                os.unlink(os.path.join(directory, name))
+    """Remove the key list of the workers, and files that a worker was writing when it was killed."""
+    if FileSystems.get_scheme(directory) is not None:
+        if _exists(keys := f"{directory}/{SharedKeys.NAME}"):
+            FileSystems.delete([keys])
+        return
+    for name in os.listdir(directory):
+        if name.endswith(".part") or name == SharedKeys.NAME:
+            os.unlink(os.path.join(directory, name))
 
 
 def discard_work(target: Target) -> None:
@@ -214,15 +218,7 @@ def discard_work(target: Target) -> None:
 
 
 def _put(directory: str, name: str, content: bytes) -> FileEntry:
-    """Write a file whole or not at all; an earlier one of the same name is replaced (by the same bytes)."""
-    path = f"{directory}/{name}"
-    with output_errors(directory):
-        if FileSystems.get_scheme(path) is not None:
-            with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-                file.write(content)
-        else:
-            os.makedirs(directory, mode=0o700, exist_ok=True)  # nothing in there is released yet
-            put_file(path, content)
+    write_file(directory, name, content)
     return FileEntry.of(name, content)
 
 

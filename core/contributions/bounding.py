@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import Histogram, KeyTable, changes, stable_order
@@ -506,8 +505,7 @@ class BoundingSpec:
         if self.public_keys is None:
             return keys, *beside
         encoded = encode(keys)
-        is_public = pc.is_in(encoded.values, value_set=self.public_keys.texts)
-        inside = is_public.to_numpy(zero_copy_only=False)[encoded.codes]
+        inside = (self.public_keys.find(encoded.values) >= 0)[encoded.codes]
         rows = pa.array(np.flatnonzero(inside))
         others = (one_array(array_of(column, "users")).take(rows) for column in beside)
         return encoded.values.take(pa.array(encoded.codes[inside])), *others

@@ -97,6 +97,15 @@ class KeyTable:
         found: NDArray[np.intp] = pc.index_in(part.texts, value_set=self.texts).to_numpy(zero_copy_only=False)
         return found
 
+    def find(self, texts: pa.LargeBinaryArray) -> NDArray[np.intp]:
+        """Return the place of each text in the table, or -1."""
+        if len(self.texts) <= len(texts) or not changes(self.fingerprints).all():
+            return pc.index_in(texts, value_set=self.texts).fill_null(-1).to_numpy().astype(np.intp)  # type: ignore[no-any-return]
+        prints = hash_bytes(texts)  # cheaper than a hash table of a list that is longer than the batch
+        places = np.minimum(np.searchsorted(self.fingerprints, prints), len(self.texts) - 1)
+        same = pc.equal(self.texts.take(pa.array(places)), texts).to_numpy(zero_copy_only=False)
+        return np.where(same, places, -1)
+
     def keep(self, used: NDArray[np.bool_]) -> tuple[KeyTable, U64]:
         """Return the rows marked in ``used``, and the new place of each old row (meaningless where unused)."""
         return KeyTable(self.fingerprints[used], self.texts.filter(pa.array(used))), (

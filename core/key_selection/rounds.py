@@ -19,7 +19,6 @@ from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.bounding import Contributions
@@ -420,8 +419,7 @@ def carried_states(table: KeyTable, carried: KeyTable | None) -> States | None:
     """
     if carried is None:
         return None
-    known = pc.is_in(table.texts, value_set=carried.texts).to_numpy(zero_copy_only=False)
-    return np.where(known, SELECTED, OPEN).astype(np.uint8)
+    return np.where(carried.find(table.texts) >= 0, SELECTED, OPEN).astype(np.uint8)
 
 
 def next_states(before: States | None, found: States) -> States:

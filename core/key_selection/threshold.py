@@ -102,6 +102,11 @@ class Heavy:
             texts,
         )
 
+    def part(self, low: int, high: int) -> Heavy:
+        """Return the rows [low, high)."""
+        texts = None if self.texts is None else self.texts.slice(low, high - low)
+        return Heavy(self.fingerprints[low:high], self.values[low:high], texts)
+
     def __len__(self) -> int:
         return len(self.fingerprints)
 

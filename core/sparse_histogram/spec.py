@@ -8,7 +8,7 @@ Several metrics of the same records have a `ReleaseSpec` each and one `BoundingS
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -109,6 +109,16 @@ class ReleaseSpec:
     def with_key(self, release_key: ReleaseKey) -> ReleaseSpec:
         """Return the same under this release key."""
         return replace(self, release_key=_derived(release_key, self.params, self.carried))
+
+    def with_public_keys(self, keys: Any) -> ReleaseSpec:
+        """Return the same for other public keys."""
+        return replace(self, public_keys=_public_key_table(keys))
+
+    def sharing_keys(self, share: Callable[[KeyTable], KeyTable]) -> ReleaseSpec:
+        """Return the same with ``share`` of its public or carried keys; there are never both."""
+        if self.public_keys is not None:
+            return replace(self, public_keys=share(self.public_keys))
+        return self if self.carried is None else replace(self, carried=share(self.carried))
 
     def stated(self) -> dict[str, Any]:
         """Return all public choices that can change the output, for the ledger to compare."""

@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.bounding import Contributions
@@ -34,7 +33,8 @@ from hushgram.sparse_histogram.spec import ReleaseSpec
 
 __all__ = [
     "ChosenParams", "PlannedRelease", "choose_contributions", "count_public_keys", "count_selected", "count_users",
-    "encode_counts", "noisy_block", "plan_release", "release_kept", "seeds_of", "select_keys", "tally_kept",
+    "encode_counts", "noisy_block", "plan_release", "public_places", "release_kept", "seeds_of", "select_keys",
+    "tally_kept",
 ]  # fmt: skip
 
 
@@ -162,14 +162,24 @@ def select_keys(
     )
 
 
+def public_places(histogram: Histogram, table: KeyTable) -> Histogram:
+    """Return the histogram with the places of its keys in the public list instead of their texts. Exact and private."""
+    if histogram.texts is None:
+        return histogram
+    places = table.places(histogram).astype(np.uint64)
+    return Histogram(places, histogram.counts, None, histogram.sensitivity)
+
+
 def count_public_keys(histogram: Histogram, spec: ReleaseSpec, plan: Plan) -> Heavy:
-    """Return the noisy counts of all public keys, in their order. Released."""
+    """Return the noisy counts of all public keys, in their order. Released.
+
+    The keys of the histogram are texts, or without texts their places in the list (`public_places`).
+    """
     table = spec.public_keys
     assert table is not None
     counts = np.zeros(len(table.texts), np.int64)
     if len(histogram):
-        places = pc.index_in(histogram.texts, value_set=table.texts).to_numpy(zero_copy_only=False)
-        counts[places] = histogram.counts
+        counts[public_places(histogram, table).fingerprints] = histogram.counts
     noise_key = spec.release_key.for_data(digest("public list", counts))
     exact = ExactVector(counts, histogram.sensitivity)
     if plan.noise_name != "laplace":

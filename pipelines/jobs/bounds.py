@@ -8,6 +8,7 @@ It takes the config of a release, whether or not that has bounds yet, and a smal
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -114,12 +115,16 @@ class BoundsJob(Job[BoundsConfig]):
         import apache_beam as beam
 
         from hushgram.transforms.bound_contributions import BoundContributions
+        from hushgram.transforms.files import SharedKeys
         from hushgram.transforms.plan_release import ReleaseFigures
         from hushgram.transforms.shuffle.combining import shards_for
 
         config = self.config.input
         assert config.user is not None
-        spec = self.params.bounding(config.user, config.key, release_key, config.value, self.public_keys)
+        keys = self.public_keys
+        if keys is not None:
+            keys = SharedKeys.write(keys, os.path.dirname(path) or ".")
+        spec = self.params.bounding(config.user, config.key, release_key, config.value, keys)
         shards = shards_for(self.source.bytes, self.config.shards)
         _ = (
             self.records(pipeline)

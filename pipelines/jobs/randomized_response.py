@@ -202,6 +202,7 @@ class RandomizedResponseJob(Job[ResponseConfig]):
                 path=path,
                 release_key=release_key,
                 limits=config.input.limits,
+                counters=True,
             )
             | "WriteManifest" >> beam.Map(_write, path, params, list(config.secrets), list(config.public))
         )

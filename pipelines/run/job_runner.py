@@ -127,12 +127,13 @@ def checked_lines(job: Job[Any], beam_options: Iterable[str] = ()) -> list[tuple
     from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
     from hushgram.transforms.shuffle.combining import LocalResources
 
-    path = f"{job.config.output.path}.check"
-    with temporary_files_of_a_run(), status("opening the inputs and predicting the error …"):
+    with temporary_files_of_a_run() as folder, status("opening the inputs and predicting the error …"):
         options = pipeline_options(list(beam_options), job.config.workers)
         ledger = open_job_budget(job).preflight()
         job.open_inputs()
-        job.build(new_pipeline(options), path, ReleaseKey.generate(), LocalResources())
+        job.build(
+            new_pipeline(options), str(folder / "check/output"), ReleaseKey.generate(), LocalResources()
+        )
         exact = job.exact_lines(job.measure(options))
         return [*job_lines(job), ("ledger", ledger), *job.check_lines(), *_input_lines(job), *exact]
 

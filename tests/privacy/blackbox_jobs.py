@@ -175,7 +175,7 @@ class Runs:
         spec = release._spec
         if spec.public_keys is not None:
             plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
-            ((_, histogram),) = merged
+            histogram = Histogram.merge(part for _, part in merged)
 
             def listed(key: ReleaseKey) -> Seen:
                 fresh = replace(spec, release_key=key)

@@ -13,6 +13,7 @@ from hushgram.inputs import Source
 from hushgram.inputs.conditions import parse
 from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponseParams, randomize
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.pipelines.run.progress import read_counters
 from hushgram.transforms.randomize_responses import RandomizeResponses, Secret, randomize_batch
 from hushgram.transforms.read_records import plan_records
 
@@ -75,17 +76,27 @@ def released_bits(out):
     return np.asarray(table.column("sick"))
 
 
-def run(files, name):
+def run(files, name, counted=None, **more):
     source = Source(ids=(), columns=("ill", "city", "id"), secrets=("ill",), item_bytes=4000)
     plan = plan_records([str(files / "in/*.parquet")], source)
     out = files / name
     out.mkdir()
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         parts = pipeline | RandomizeResponses(
-            plan, [SICK], ["city", "id"], RandomizedResponseParams(1), path=str(out), release_key=KEY
+            plan, [SICK], ["city", "id"], RandomizedResponseParams(1), path=str(out), release_key=KEY, **more
         )
         _ = parts | beam.Map(lambda held: (out / "parts").write_text(json.dumps(held, sort_keys=True)))
+    if counted is not None:
+        counted.update(read_counters(pipeline.result))
     return out
+
+
+def test_exact_figures_are_counted_only_on_request(files):
+    silent, counted = {}, {}
+    run(files, "one", silent)
+    run(files, "two", counted, counters=True)
+    assert not silent
+    assert counted == {"rows": 2 * ROWS}
 
 
 def test_reruns_are_byte_equal_and_equal_files_are_not_linkable(files):

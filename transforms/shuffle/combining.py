@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
@@ -28,6 +28,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, RecordCounts
+from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import digest
 from hushgram.sensitivity import CONSTANT, ExactVector
 from hushgram.sparse_histogram.sizing import Survey
@@ -44,6 +45,9 @@ MAX_PENDING = 1 << 21
 # One shard of users per this many bytes of input keeps a shard near half a million rows.
 _BYTES_PER_SHARD = 8 << 20
 _MIN_SHARDS, _MAX_SHARDS = 4, 4096
+
+
+_Rows = TypeVar("_Rows", Histogram, Heavy)
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,14 @@ def shards_for(input_bytes: int | None, users: int | None = None) -> Shards:
     return Shards(users, groups)
 
 
-def split_groups(histogram: Histogram, groups: int) -> Iterator[tuple[int, Histogram]]:
+def split_groups(whole: _Rows, groups: int) -> Iterator[tuple[int, _Rows]]:
     """Yield the groups that are not empty, each with its part."""
     shift = np.uint64(64 - (groups.bit_length() - 1))
-    top = histogram.fingerprints >> shift if groups > 1 else np.zeros(len(histogram), np.uint64)
+    top = whole.fingerprints >> shift if groups > 1 else np.zeros(len(whole), np.uint64)
     ends = np.searchsorted(top, np.arange(groups + 1, dtype=np.uint64))
     for group, (low, high) in enumerate(pairwise(ends)):
         if high > low:
-            yield group, histogram.part(int(low), int(high))
+            yield group, whole.part(int(low), int(high))
 
 
 def noise_parts(group: int, groups: int, histogram: Histogram) -> Iterator[tuple[int, Histogram]]:
