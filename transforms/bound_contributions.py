@@ -16,7 +16,7 @@ and values are still in grains (`Histogram.rounded`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -29,7 +29,7 @@ from hushgram.errors import ParameterError
 from hushgram.inputs import Check
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
-from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, SpillWriter, pack_buffers
+from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, Spilling
 from hushgram.transforms.shuffle.combining import (
     TALLIES,
     CombineParts,
@@ -48,6 +48,11 @@ _CODER = ContributionsCoder()
 # Each piece of the first shuffle costs some microseconds. Where there are many shards, batches are collected until a
 # piece has about this many rows, or the batch so many.
 _ROWS_PER_PIECE, _MAX_SPLIT_ROWS = 512, 1 << 21
+# Batches that wait are split already, by ranges of so many shards: what is split at last fits a cache. With texts,
+# whose tables would be split too, that does not pay.
+_SHARDS_PER_RANGE = 64
+# More shards than this are made in two shuffles: one by ranges of shards, and one within each.
+_MAX_PIECES = 1 << 12
 
 
 class BoundContributions(beam.PTransform):
@@ -94,12 +99,17 @@ class BoundContributions(beam.PTransform):
             parts = records | "Take" >> count  # Histogram
             return parts if tallies is None else _among(parts, tallies)
         sent = Contributions if local.spill is None else SpilledBatch
-        prune = beam.ParDo(_PruneBatches(spec, self._shards, local, **self._noted))
-        parts = records | "Take" >> prune.with_output_types(tuple[int, sent])  # type: ignore[valid-type]
+        keyed, first = tuple[int, sent], min(self._shards, _MAX_PIECES)  # type: ignore[valid-type]
+        prune = beam.ParDo(_PruneBatches(spec, first, local, **self._noted))
+        parts = records | "Take" >> prune.with_output_types(keyed)
         if tallies is not None:
             parts = with_tallies(parts, tallies)
+        if first < self._shards:
+            split = beam.ParDo(_SplitRanges(self._shards, local.spill)).with_output_types(keyed)
+            parts = parts | "GroupRanges" >> beam.GroupByKey() | "SplitRanges" >> split
         output = Contributions if self._keep else Histogram
-        bound = CombineShards(BoundUsers(spec, keep=self._keep), output, threads=local.threads)
+        users = BoundUsers(spec, keep=self._keep)
+        bound = CombineShards(users, output, threads=local.threads, together=not self._keep)
         shards = parts | "BoundUsers" >> bound  # (shard, Histogram or Contributions)
         return shards if self._keep else shards | "DropShard" >> beam.Values().with_output_types(Histogram)
 
@@ -146,9 +156,7 @@ class BoundUsers(CombineParts):
         self._bounds, self._texts, self._keep = spec.bounds, spec.texts, keep
 
     def load(self, element: Contributions | SpilledBatch) -> Contributions:
-        if isinstance(element, SpilledBatch):
-            return _CODER.decode(element.read())  # type: ignore[no-any-return]
-        return element
+        return _load(element)
 
     def merge(self, parts: list[Contributions]) -> Contributions:
         return Contributions.concat(parts).prune(*self._bounds)
@@ -165,22 +173,31 @@ def _fields(spec: BoundingSpec) -> Fields:
     return Fields(spec.user, spec.key, spec.value_columns)
 
 
-class _PruneBatches(TakeBatches):
+def _load(element: Contributions | SpilledBatch) -> Contributions:
+    if isinstance(element, SpilledBatch):
+        return _CODER.decode(element.read())  # type: ignore[no-any-return]
+    return element
+
+
+class _PruneBatches(TakeBatches, Spilling):
     """Records → (user shard, Contributions or the spilled batch that holds them), without rows that cannot count."""
 
     def __init__(self, spec: BoundingSpec, shards: int, local: LocalResources, **noted: Any) -> None:
-        super().__init__(_fields(spec), threads=local.threads, **noted)
-        self._spec, self._shards, self._spill = spec, shards, local.spill
+        TakeBatches.__init__(self, _fields(spec), threads=local.threads, **noted)
+        Spilling.__init__(self, local.spill)
+        self._spec, self._shards = spec, shards
         self._split_rows = min(shards * _ROWS_PER_PIECE, _MAX_SPLIT_ROWS)
+        self._ranges = 1 if spec.texts else max(1, shards // _SHARDS_PER_RANGE)
 
     def setup(self) -> None:
         super().setup()
         self._offered = operator_counter("offered", self._counters)
 
     def start_bundle(self) -> None:
-        super().start_bundle()
-        self._writer = None if self._spill is None else SpillWriter(self._spill)
-        self._held: list[Contributions] = []
+        TakeBatches.start_bundle(self)
+        Spilling.start_bundle(self)
+        self._waiting: dict[int, list[Contributions]] = {}
+        self._rows_waiting = 0
 
     def _accept(self, columns: Columns) -> Iterator[Any]:
         if self._counters:
@@ -188,40 +205,69 @@ class _PruneBatches(TakeBatches):
         yield from super()._accept(columns)
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from super().finish_bundle()
-        if self._writer is not None:
-            self._writer.close()
+        yield from TakeBatches.finish_bundle(self)
+        Spilling.finish_bundle(self)
 
     def send_tally(self, tally: Tally) -> tuple[int, Tally]:
         return TALLIES, tally
 
-    def work(self, columns: list[Columns]) -> Contributions | list[tuple[int, Contributions]]:
+    def work(self, columns: list[Columns]) -> tuple[bool, list[tuple[int, Contributions]]]:
+        """Return the shards of a batch that is large enough; of others, what has to wait."""
         parts = [self._spec.contributions(part.users, part.keys, part.values) for part in columns]
         whole = Contributions.concat(parts).prune_if_many(*self._spec.bounds)
-        return whole if len(whole) < self._split_rows else whole.split_users(self._shards)
+        if len(whole) >= self._split_rows:
+            return True, whole.split_users(self._shards)
+        return False, [(0, whole)] if self._ranges == 1 else whole.split_users(self._ranges)
 
     def send(
-        self, result: Contributions | list[tuple[int, Contributions]]
+        self, result: tuple[bool, list[tuple[int, Contributions]]]
     ) -> Iterator[tuple[int, Contributions | SpilledBatch]]:
-        if isinstance(result, Contributions):
-            self._held.append(result)
-            if sum(map(len, self._held)) >= self._split_rows:
-                yield from self._split_held()
-            return
-        for shard, part in result:
-            if self._writer is None:
-                yield shard, part
+        ready, parts = result
+        for shard, part in parts:
+            if ready:
+                yield shard, self.keep(part, _CODER)
             else:
-                yield shard, self._writer.put(pack_buffers(_CODER.to_arrays(part)))
+                self._waiting.setdefault(shard, []).append(part)
+                self._rows_waiting += len(part)
+        if self._rows_waiting >= self._split_rows:
+            yield from self._split_waiting()
 
     def _last(self) -> Iterator[Any]:
         yield from super()._last()
-        yield from self._split_held()
+        yield from self._split_waiting()
 
-    def _split_held(self) -> Iterator[Any]:
-        held, self._held = self._held, []
+    def _split_waiting(self) -> Iterator[Any]:
+        waiting, self._waiting, self._rows_waiting = self._waiting, {}, 0
+        for parts in waiting.values():
+            yield from self.send((True, Contributions.concat(parts).split_users(self._shards)))
+
+
+class _SplitRanges(Spilling):
+    """(range of user shards, its parts) → (user shard, its parts); tallies pass through."""
+
+    def __init__(self, shards: int, spill: str | None) -> None:
+        super().__init__(spill)
+        self._shards = shards
+
+    def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
+        number, parts = group
+        held: list[Contributions] = []
+        rows = 0
+        for part in parts:
+            if number == TALLIES:
+                yield TALLIES, part
+                continue
+            held.append(_load(part))
+            rows += len(held[-1])
+            if rows >= _MAX_SPLIT_ROWS:
+                yield from self._split(held)
+                held, rows = [], 0
         if held:
-            yield from self.send(Contributions.concat(held).split_users(self._shards))
+            yield from self._split(held)
+
+    def _split(self, held: list[Contributions]) -> Iterator[tuple[int, Any]]:
+        for shard, part in Contributions.concat(held).split_users(self._shards):
+            yield shard, self.keep(part, _CODER)
 
 
 # Counters have 64 bits, and no value may decide whether a job fails.

@@ -51,8 +51,7 @@ from hushgram.transforms.shuffle.coders import (
     ContributionsCoder,
     HistogramCoder,
     SpilledBatch,
-    SpillWriter,
-    pack_buffers,
+    Spilling,
     register,
 )
 from hushgram.transforms.shuffle.combining import DigestShards, LocalResources, noise_parts, split_groups
@@ -206,24 +205,6 @@ class _Round(beam.PTransform):
         }
 
 
-class _Spilling(beam.DoFn):
-    """A step whose results go to a file of the directory ``spill``, where workers share a machine."""
-
-    def __init__(self, spill: str | None) -> None:
-        self._spill = spill
-
-    def start_bundle(self) -> None:
-        self._writer = None if self._spill is None else SpillWriter(self._spill)
-
-    def keep(self, value: Any, coder: ArraysCoder) -> Any:
-        """Return the value, or where it is spilled."""
-        return value if self._writer is None else self._writer.put(pack_buffers(coder.to_arrays(value)))
-
-    def finish_bundle(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
 def _carried(groups: int, table: KeyTable) -> Iterator[tuple[int, Heavy]]:
     none = np.zeros(len(table.fingerprints), np.int64)
     return split_groups(Heavy(table.fingerprints, none, table.texts), groups)
@@ -233,7 +214,7 @@ def _load(kept: Any, coder: ArraysCoder) -> Any:
     return coder.decode(kept.read()) if isinstance(kept, SpilledBatch) else kept
 
 
-class _Keep(_Spilling):
+class _Keep(Spilling):
     """(shard, Contributions) → (shard, StatedRows), of one metric or all, and the tally of its users."""
 
     def __init__(self, spill: str | None, metric: int | None, carried: KeyTable | None) -> None:
@@ -252,7 +233,7 @@ def _to_join(shard: int, users: StatedRows) -> tuple[int, _States]:
     return shard, _States(-1, np.zeros(0, np.uint8), users)
 
 
-class _Weigh(_Spilling):
+class _Weigh(Spilling):
     """(shard, StatedRows) → (group, weights of the open keys)."""
 
     def __init__(self, spill: str | None, max_keys: int, groups: int) -> None:
@@ -271,7 +252,7 @@ class _Weigh(_Spilling):
                 yield group, _Sent(shard, self.keep(part, _WEIGHTS))
 
 
-class _Merge(_Spilling):
+class _Merge(Spilling):
     """(group, weights of shards) → their sum, in the order of the shards that sent them."""
 
     def process(self, element: tuple[int, Iterable[_Sent]]) -> Iterator[tuple[int, _Group]]:

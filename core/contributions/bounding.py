@@ -350,22 +350,20 @@ class Contributions:
 
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Return the rows by user shard (a function of the user alone); empty shards are left out."""
-        shard = ((self.user_high >> _HALF) * np.uint64(shards)) >> _HALF
-        order = np.argsort(
-            shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable"
-        )  # 16 bits: radix sort
-        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64)).tolist()
-        sorted_rows = self._take(order)
+        shard = _user_shards(self.user_high, shards)
+        order = np.argsort(shard, kind="stable")
+        shard, sorted_rows = shard[order], self._take(order)
+        starts = np.flatnonzero(changes(shard))
+        numbers, ranges = shard[starts].tolist(), pairwise([*starts.tolist(), len(shard)])
         parts = [
             (i, sorted_rows._slice(low, high)._compact())
-            for i, (low, high) in enumerate(pairwise(ends))
-            if high > low
+            for i, (low, high) in zip(numbers, ranges, strict=True)
         ]
         if self.dropped is None:
             return parts
-        shard = ((self.dropped.user_high >> _HALF) * np.uint64(shards)) >> _HALF
+        shard = _user_shards(self.dropped.user_high, shards)
         order = np.argsort(shard, kind="stable")
-        ends = np.searchsorted(shard[order], np.arange(shards + 1, dtype=np.uint64))
+        ends = np.searchsorted(shard[order], np.arange(shards + 1))
         return [
             (i, replace(part, dropped=self.dropped.take(order[ends[i] : ends[i + 1]]))) for i, part in parts
         ]
@@ -509,6 +507,11 @@ class BoundingSpec:
         rows = pa.array(np.flatnonzero(inside))
         others = (one_array(array_of(column, "users")).take(rows) for column in beside)
         return encoded.values.take(pa.array(encoded.codes[inside])), *others
+
+
+def _user_shards(high: U64, shards: int) -> NDArray[np.uint16]:
+    """Return the shard of each user, in 16 bits: numpy sorts those by radix."""
+    return (((high >> _HALF) * np.uint64(shards)) >> _HALF).astype(np.uint16)
 
 
 def _above(value: tuple[pa.Array, Grid] | None, grains: I64, hashes: Callable[[], U64]) -> I64:

@@ -248,7 +248,7 @@ def text_buffers(texts: pa.LargeBinaryArray) -> tuple[I64, NDArray[np.uint8]]:
     return np.diff(offsets), np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
 
 
-def changes(values: U64 | I64) -> NDArray[np.bool_]:
+def changes(values: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     """Return True at the first element and wherever an element differs from the one before it."""
     out = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=out[1:])

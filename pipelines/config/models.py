@@ -375,7 +375,7 @@ class JobConfig(Model):
     )
     workers: int = Field(default=1, ge=1, le=256, description="number of worker processes on this machine")
     shards: int | None = Field(
-        default=None, ge=1, le=4096, description="number of groups of the shuffle; no effect on the result"
+        default=None, ge=1, le=65536, description="number of groups of the shuffle; no effect on the result"
     )
 
     @property

@@ -44,6 +44,7 @@ from hushgram.errors import ParameterError
 from hushgram.pipelines.run.worker_processes import WorkerProcesses
 from hushgram.processes import reuse_memory
 from hushgram.publishing import active_directory, run_directory
+from hushgram.transforms.shuffle.coders import close_spill_files
 from hushgram.transforms.shuffle.combining import LocalResources
 
 __all__ = [
@@ -235,4 +236,7 @@ def local_resources(options: PipelineOptions) -> Iterator[LocalResources]:
             yield LocalResources()
             return
         alone = worker_count(options) == 1
-        yield LocalResources(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=str(folder))
+        try:
+            yield LocalResources(threads=min(2, os.cpu_count() or 1) if alone else 1, spill=str(folder))
+        finally:
+            close_spill_files()

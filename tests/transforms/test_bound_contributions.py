@@ -90,12 +90,13 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
     assert len(sent.value[1].keys) == MOST
 
 
-@pytest.mark.parametrize("rows", [3, 20, 10_000])
+@pytest.mark.parametrize(("rows", "in_range"), [(3, 64), (20, 5), (20, 7), (10_000, 3)])
 def test_pieces_are_collected_without_an_effect_on_the_result(
-    rows: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, in_range: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows a piece is to have: many batches and shards, few pieces, one histogram."""
     monkeypatch.setattr(bounding, "_ROWS_PER_PIECE", rows)
+    monkeypatch.setattr(bounding, "_SHARDS_PER_RANGE", in_range)
     monkeypatch.setattr(take, "_MIN_ROWS", 1)
     table, chosen = records(3000), params(max_contributions=MOST)
     fn = bounding._PruneBatches(spec(), 30, LocalResources())
@@ -103,7 +104,8 @@ def test_pieces_are_collected_without_an_effect_on_the_result(
     fn.start_bundle()
     sent = [piece for batch in pieces(table, [100] * 29) for piece in fn.process(batch)]
     sent += [piece.value for piece in fn.finish_bundle()]
-    assert len(sent) <= 30 * (3000 // (30 * rows) + 1)
+    straddling = 30 // in_range if 30 % (30 // in_range or 1) else 0  # shards that lie in two ranges
+    assert len(sent) <= (30 + straddling) * (3000 // (30 * rows) + 1)
     shards = [
         Contributions.concat([part for shard, part in sent if shard == i]).bounded(Bounds(MOST, 2))
         for i in {shard for shard, _ in sent}
@@ -132,9 +134,39 @@ def test_the_stage_gives_the_library(texts: bool, threads: int, spilled: bool, t
     local = LocalResources(threads, str(tmp_path) if spilled else None)
     stage = BoundContributions(spec(texts), 3, local)
     found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
-    assert len(found) == 3
+    assert len(found) == 1  # small shards are bounded together
     same(Histogram.merge(found), bounded(table, chosen))
     assert bool(list(tmp_path.iterdir())) == spilled
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(("texts", "spilled"), [(False, True), (True, False)])
+def test_many_shards_take_two_shuffles(
+    keep: bool, texts: bool, spilled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranges of shards first, then the shards: the same histogram, whole users in every shard, and the tallies."""
+    monkeypatch.setattr(bounding, "_MAX_PIECES", 4)
+    monkeypatch.setattr(bounding, "_MAX_SPLIT_ROWS", 300)
+    monkeypatch.setattr(combining, "_TOGETHER", 200)
+    table = records()
+    local = LocalResources(1, str(tmp_path) if spilled else None)
+    stage = BoundContributions(spec(texts), 30, local, keep=keep, check=Check(Limits()))
+    found = collect(lambda p: p | beam.Create(pieces(table, [900, 10, 700])) | stage)
+    if keep:
+        shards = [int((int(high) >> 32) * 30 >> 32) for _, rows in found for high in rows.user_high]
+        assert shards == [shard for shard, rows in found for _ in rows.user_high]
+        found = [rows.bounded(Bounds(MOST, EACH)) for _, rows in found]
+    else:
+        assert 1 < len(found) < 30
+    same(Histogram.merge(found), bounded(table, params("1e-6" if texts else "0")))
+
+
+def test_tallies_pass_two_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounding, "_MAX_PIECES", 4)
+    stage = BoundContributions(spec(), 30, check=Check(Limits()))
+    nobody = [("ann", "/a"), (None, "/a"), (None, "/b")]
+    with pytest.raises(Exception, match="user is null"):
+        collect(lambda p: p | beam.Create(nobody) | stage)
 
 
 def test_small_batches_travel_together() -> None:

@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam import coders
@@ -40,7 +41,8 @@ from hushgram.transforms.shuffle.combining import Tally
 
 __all__ = [
     "ArraysCoder", "BatchCoder", "BlockPart", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch",
-    "SurveyCoder", "TallyCoder", "pack_arrays", "pack_buffers", "register", "unpack_arrays",
+    "Spilling", "SurveyCoder", "TallyCoder", "close_spill_files", "pack_arrays", "pack_buffers", "register",
+    "unpack_arrays",
 ]  # fmt: skip
 
 _DTYPES = tuple(np.dtype(name) for name in ("<u1", "<u2", "<u4", "<u8", "<i8"))
@@ -361,19 +363,34 @@ class SpilledBatch:
 
     def read(self) -> bytes:
         """Return its bytes."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            pieces, at = [], 0
-            while at < self.size and (piece := os.pread(handle, self.size - at, self.offset + at)):
-                pieces.append(piece)
-                at += len(piece)
-        finally:
-            os.close(handle)
+        file, pieces, at = _spill_file(self.path), [], 0
+        while at < self.size and (piece := os.pread(file.handle, self.size - at, self.offset + at)):
+            pieces.append(piece)
+            at += len(piece)
         if at != self.size:
             raise OutputError(
                 f"temporary file {self.path} was cut short; nothing was released, run the job again"
             )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _SpillFile:
+    """A file that is open for reading as long as somebody refers to it."""
+
+    def __init__(self, path: str) -> None:
+        self.handle = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        os.close(self.handle)
+
+
+# Opening a file for each of its batches took longer than reading them.
+_spill_file = lru_cache(maxsize=64)(_SpillFile)
+
+
+def close_spill_files() -> None:
+    """Close the files of batches that were read: the directory is about to be removed."""
+    _spill_file.cache_clear()
 
 
 class SpilledBatchCoder(_KindCoder):
@@ -426,6 +443,24 @@ class SpillWriter:
     def close(self) -> None:
         """Close the file."""
         os.close(self._handle)
+
+
+class Spilling(beam.DoFn):
+    """A step whose results go to a file of the directory ``spill``, where workers share a machine."""
+
+    def __init__(self, spill: str | None) -> None:
+        self._spill = spill
+
+    def start_bundle(self) -> None:
+        self._writer = None if self._spill is None else SpillWriter(self._spill)
+
+    def keep(self, value: Any, coder: ArraysCoder) -> Any:
+        """Return the value, or where it is spilled."""
+        return value if self._writer is None else self._writer.put(pack_buffers(coder.to_arrays(value)))
+
+    def finish_bundle(self) -> Any:
+        if self._writer is not None:
+            self._writer.close()
 
 
 def _cannot(directory: str, error: OSError) -> OutputError:

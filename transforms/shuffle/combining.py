@@ -42,9 +42,11 @@ __all__ = [
 
 #: Rows that wait to be merged.
 MAX_PENDING = 1 << 21
+# Shards that are combined together have this many rows: few passes over arrays that still fit a cache.
+_TOGETHER = 1 << 16
 # One shard of users per this many bytes of input keeps a shard near half a million rows.
 _BYTES_PER_SHARD = 8 << 20
-_MIN_SHARDS, _MAX_SHARDS = 4, 4096
+_MIN_SHARDS, _MAX_SHARDS = 4, 1 << 16
 
 
 _Rows = TypeVar("_Rows", Histogram, Heavy)
@@ -58,8 +60,8 @@ class Shards:
     groups: int = 16
 
     def __post_init__(self) -> None:
-        if not 1 <= self.users <= 1 << 16:
-            raise ParameterError(f"Shards: users must be from 1 to 65536, got {self.users}")
+        if not 1 <= self.users <= _MAX_SHARDS:
+            raise ParameterError(f"Shards: users must be from 1 to {_MAX_SHARDS}, got {self.users}")
         if not 1 <= self.groups <= NOISE_SHARDS or NOISE_SHARDS % self.groups:
             raise ParameterError(
                 f"Shards: groups must be a power of two from 1 to {NOISE_SHARDS}, got {self.groups}"
@@ -191,14 +193,16 @@ class _Parts:
 class CombineShards(beam.PTransform):
     """(shard, part) → (shard, combined), of type ``output``: CombinePerKey without its table.
 
-    ``threads`` shards are finished at a time, where more than one. Parts of the shard `TALLIES` are tallies
+    ``threads`` shards are finished at a time, where more than one. With ``together`` small shards are combined with
+    those that come after them, under the number of the last: a shard costs some tenths of a millisecond even where it
+    is small. Parts of the shard `TALLIES` are tallies
     (`with_tallies`): where they are beyond their limits, the stage fails with an `InputError`, and so nothing that
     follows from its output is ever complete.
     """
 
-    def __init__(self, fn: beam.CombineFn, output: type, *, threads: int = 1) -> None:
+    def __init__(self, fn: beam.CombineFn, output: type, *, threads: int = 1, together: bool = False) -> None:
         super().__init__()
-        self._combine = _Combine(fn, threads)
+        self._combine = _Combine(fn, threads, _TOGETHER if together else 0)
         self._output = output
 
     def expand(self, parts: Any) -> Any:
@@ -210,25 +214,33 @@ class CombineShards(beam.PTransform):
 
 
 class _Combine(beam.DoFn):
-    def __init__(self, fn: beam.CombineFn, threads: int) -> None:
-        self._fn, self._threads = fn, threads
+    def __init__(self, fn: beam.CombineFn, threads: int, least: int) -> None:
+        self._fn, self._threads, self._least = fn, threads, least
 
     def start_bundle(self) -> None:
         self._pool = OrderedPool(self._finish, self._threads)
+        self._held: tuple[int, Any] | None = None
 
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
         if shard == TALLIES:
             check_tallies(parts)
             return
-        found = self._fn.create_accumulator()
+        found = self._fn.create_accumulator() if self._held is None else self._held[1]
         for part in parts:
             found = self._fn.add_input(found, part)
-        yield from self._pool.give((shard, found))
+        self._held = shard, found
+        if found.merged + found.pending >= self._least:
+            yield from self._give()
+
+    def _give(self) -> Iterator[Any]:
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._pool.give(held)
 
     def finish_bundle(self) -> Iterator[Any]:
         try:
-            for result in self._pool.rest():
+            for result in (*self._give(), *self._pool.rest()):
                 yield in_global_window(result)
         finally:
             self._pool.close()

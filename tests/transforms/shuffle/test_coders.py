@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import uuid
 from decimal import Decimal
 from fractions import Fraction
@@ -35,6 +36,7 @@ from hushgram.transforms.shuffle.coders import (
     SpilledBatch,
     SpillWriter,
     SurveyCoder,
+    close_spill_files,
 )
 from hushgram.transforms.shuffle.combining import (
     OrderedPool,
@@ -226,6 +228,9 @@ def test_parcels_hold_what_was_put(tmp_path: Any) -> None:
         file.truncate(12)
     with pytest.raises(OutputError, match="was cut short"):
         second.read()
+    opened = len(os.listdir("/proc/self/fd"))
+    close_spill_files()
+    assert len(os.listdir("/proc/self/fd")) < opened
 
 
 def test_ahead_keeps_order_and_hands_on_errors() -> None:
@@ -255,7 +260,7 @@ def test_groups_are_whole_noise_shards(groups: int) -> None:
 def test_shards_follow_the_input() -> None:
     assert shards_for(1000) == Shards(4, 4)
     assert shards_for(1 << 30) == Shards(128, 128)
-    assert shards_for(1 << 50).groups == 256
+    assert shards_for(1 << 50) == Shards(65_536, 256)
     assert shards_for(None, 5) == Shards(5, 4)
     with pytest.raises(ParameterError, match="groups must be a power of two"):
         Shards(4, 3)
