@@ -31,13 +31,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hushgram.contributions.histogram import Histogram, KeyTable, changes, stable_order
+from hushgram.contributions.histogram import Histogram, KeyTable, changes, stable_order, sum_runs
 from hushgram.contributions.keys import (
     array_of,
     canonical,
     column_positions,
     encode,
-    hash_bytes,
+    fingerprints,
     mix,
     one_array,
 )
@@ -172,19 +172,20 @@ class Contributions:
             values: per metric a column of values and its grid, or None where each record counts one.
             offered: whether what is dropped of a user is kept in mind (`kept_and_offered`).
         """
-        key_column, user_column = encode(keys, "keys"), canonical(users, "users")
+        user_column, table = canonical(users, "users"), None
+        if texts:
+            encoded = encode(keys, "keys")
+            table, places = KeyTable.build(encoded.values)
+            found = places[encoded.codes]
+        else:
+            found = fingerprints(keys, "keys")
         rows = len(user_column)
-        if len(key_column.codes) != rows:
-            raise InputError(
-                f"users and keys must have the same length, got {rows} and {len(key_column.codes)}"
-            )
+        if len(found) != rows:
+            raise InputError(f"users and keys must have the same length, got {rows} and {len(found)}")
         # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
         high, low = user_tokens(user_column, release_key.subkey("user-tokens"))
-        table, places = (
-            (KeyTable.build(key_column.values)) if texts else (None, hash_bytes(key_column.values))
-        )
         none = Dropped(high[:0], low[:0], np.zeros((0, len(values)), np.int64)) if offered else None
-        out = cls(high, low, places[key_column.codes], np.ones(rows, np.int64), table, dropped=none)
+        out = cls(high, low, found, np.ones(rows, np.int64), table, dropped=none)
         if all(value is None for value in values):
             return out if len(values) == 1 else out._with(np.ones((rows, len(values)), np.int64))
         columns = [out.counts if value is None else value[1].grains(value[0], out.hashes) for value in values]
@@ -426,12 +427,10 @@ class Contributions:
         """Return distinct (user, key) rows in canonical order, and the first row of each user."""
         if self.ordered:
             return self, changes(self.user_high) | changes(self.user_low)
-        order = _sort(self.user_high, self.user_low, self.hashes(), self.keys)
-        high, low, keys = self.user_high[order], self.user_low[order], self.keys[order]
+        order, high, low, keys = _sort(self.user_high, self.user_low, self.hashes(), self.keys)
         first_of_user = changes(high) | changes(low)
-        first_of_pair = first_of_user | changes(keys)
-        starts = np.flatnonzero(first_of_pair)
-        counts = np.add.reduceat(self.counts[order], starts) if len(starts) else self.counts[:0]
+        starts = np.flatnonzero(first_of_user | changes(keys))
+        counts = sum_runs(self.counts, order, starts)
         counts = np.minimum(counts, _MAX_COUNT)  # parts of parts never overflow
         rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table, True, self.dropped)
         return rows, first_of_user[starts]
@@ -487,8 +486,7 @@ class BoundingSpec:
         salt = self.release_key.source("rounding").words(1)[0]
 
         def draws() -> U64:
-            encoded = encode(keys)
-            return mix(hash_bytes(encoded.values) ^ salt)[encoded.codes]
+            return mix(fingerprints(keys) ^ salt)
 
         grains, moved = grid.grains(column, draws), record.times(grid.most)
         return Histogram.of_counts(keys, grains, texts=self.texts, sensitivity=moved)
@@ -523,26 +521,25 @@ def _above(value: tuple[pa.Array, Grid] | None, grains: I64, hashes: Callable[[]
     return above
 
 
-def _sort(high: U64, low: U64, priority: U64, keys: U64) -> NDArray[np.intp]:
-    """Return the order by (high, low, priority, key).
+def _sort(high: U64, low: U64, priority: U64, keys: U64) -> tuple[NDArray[np.intp], U64, U64, U64]:
+    """Return the order by (high, low, priority, key), and high, low and keys in it.
 
     One sort of 64 bits, half user and half priority, settles nearly all; only users that share their first 32 bits
     (or pairs that share all 64) are sorted again by everything.
     """
     packed = (high & _HIGH32) | (priority >> _HALF)
     order = stable_order(packed)
-    packed = packed[order]
-    same_user = ~changes(packed >> _HALF)
-    differ = changes(high[order]) | changes(low[order])
-    unsettled = same_user & (differ | (~changes(packed) & changes(keys[order])))
-    if not unsettled.any():
-        return order
-    groups = np.unique(packed[unsettled] >> _HALF)
-    at = packed >> _HALF
-    inside = np.flatnonzero(groups[np.minimum(np.searchsorted(groups, at), len(groups) - 1)] == at)
-    rows = order[inside]
-    order[inside] = rows[np.lexsort((keys[rows], priority[rows], low[rows], high[rows]))]
-    return order
+    packed, highs, lows, names = packed[order], high[order], low[order], keys[order]
+    differ = ~changes(packed >> _HALF) & (changes(highs) | changes(lows))
+    unsettled = differ | (~changes(packed) & changes(names))
+    if unsettled.any():
+        groups = np.unique(packed[unsettled] >> _HALF) << _HALF
+        first, after = np.searchsorted(packed, groups), np.searchsorted(packed, groups | ~_HIGH32, "right")
+        inside = np.concatenate([np.arange(*each) for each in zip(first, after, strict=True)])
+        rows = order[inside]
+        rows = rows[np.lexsort((keys[rows], priority[rows], low[rows], high[rows]))]
+        order[inside], highs[inside], lows[inside], names[inside] = rows, high[rows], low[rows], keys[rows]
+    return order, highs, lows, names
 
 
 def _before(counts: I64, first: NDArray[np.bool_]) -> I64:

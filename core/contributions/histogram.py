@@ -25,7 +25,7 @@ from hushgram.contributions.sums import round_grains
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import CONSTANT, ONE_RECORD, UNBOUNDED, Exact, Sensitivity
 
-__all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "text_buffers"]
+__all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "sum_runs", "text_buffers"]
 
 #: Noise is drawn for each of these many ranges of the fingerprint, however the runner groups them.
 NOISE_SHARDS = 256
@@ -225,11 +225,19 @@ class Histogram(Exact):
 
     def counts_of(self, wanted: U64) -> I64:
         """Return the count of each of the ``wanted`` fingerprints, 0 where there is none."""
-        at = np.searchsorted(self.fingerprints, wanted)
-        at = np.minimum(at, max(len(self.fingerprints) - 1, 0))
-        if not len(self.fingerprints):
-            return np.zeros(len(wanted), np.int64)
-        return np.where(self.fingerprints[at] == wanted, self.counts[at], 0)
+        at, found = self._find(wanted)
+        return np.where(found, self.counts[at], 0) if len(self) else np.zeros(len(wanted), np.int64)
+
+    def has(self, wanted: U64) -> NDArray[np.bool_]:
+        """Return which of the ``wanted`` fingerprints have a count."""
+        return self._find(wanted)[1]
+
+    def _find(self, wanted: U64) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return where the ``wanted`` fingerprints are or would be, and which are there."""
+        if not len(self):
+            return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
+        at = np.minimum(np.searchsorted(self.fingerprints, wanted), len(self) - 1)
+        return at, self.fingerprints[at] == wanted
 
     def __len__(self) -> int:
         return len(self.fingerprints)
@@ -270,9 +278,14 @@ def stable_order(keys: U64) -> NDArray[np.intp]:
 
 def _sum_by(keys: U64, counts: I64) -> tuple[U64, I64]:
     """Return sorted distinct keys and the sum of counts of each."""
-    if not len(keys):
-        return keys, counts
     order = stable_order(keys)
     ordered = keys[order]
     starts = np.flatnonzero(changes(ordered))
-    return ordered[starts], np.add.reduceat(counts[order], starts)
+    return ordered[starts], sum_runs(counts, order, starts)
+
+
+def sum_runs(counts: I64, order: NDArray[np.intp], starts: NDArray[np.intp]) -> I64:
+    """Return the sums of ``counts`` in this order, from each start to the next."""
+    if counts.ndim == 1 and bool((counts == 1).all()):
+        return np.diff(starts, append=len(counts))
+    return np.add.reduceat(counts[order], starts) if len(starts) else counts

@@ -25,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,75 +34,11 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from hushgram.contributions.keys import encode
+from hushgram.contributions.keys import Packed, encode
 from hushgram.errors import ParameterError
 from hushgram.numbers import integer
 
-__all__ = ["Packed", "UserPart", "user_tokens"]
-
-
-# The bytes of many short values at once, as 64-bit words.
-#
-# A value of n bytes is read as little-endian words, the last filled up with zeros. Values lie one after another in
-# one buffer at any offset, so a word is put together from the two aligned words that it overlaps.
-
-# Rows at a time: temporaries stay in the processor's cache.
-_ROWS = 1 << 14
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_WORD = np.uint64(64)
-
-
-class Packed:
-    """The values of a LargeBinaryArray, for reading them by words.
-
-    >>> values = Packed(pa.array([b"a", b"bcdefghij"], pa.large_binary()))
-    >>> [hex(word) for word in values.words(slice(0, 2), 0, 1)[0]]
-    ['0x61', '0x6968676665646362']
-    """
-
-    def __init__(self, values: pa.LargeBinaryArray) -> None:
-        count = len(values)
-        offsets = np.zeros(1, np.int64)
-        if count:
-            offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + count + 1]
-        low, high = int(offsets[0]), int(offsets[-1])
-        self._words = np.zeros((high - low) // 8 + 2, np.uint64)  # a value may end with the buffer
-        if high > low:
-            data = np.frombuffer(values.buffers()[2], np.uint8)[low:high]
-            self._words.view(np.uint8)[: high - low] = data
-        self.starts = offsets[:-1] - low
-        self.lengths = np.diff(offsets)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def chunks(self) -> Iterator[slice]:
-        """Yield all rows, some at a time."""
-        for start in range(0, len(self), _ROWS):
-            yield slice(start, min(start + _ROWS, len(self)))
-
-    def words(self, rows: slice | NDArray[np.intp], at: int, count: int) -> list[NDArray[np.uint64]]:
-        """Return bytes [at, at + 8·count) of the values of ``rows`` as ``count`` words, zero beyond a value's end.
-
-        ``at`` is within each of these values or at its end.
-        """
-        start = self.starts[rows] + at
-        left = (self.lengths[rows] - at) << 3
-        shift = (start & 7).astype(np.uint64) << np.uint64(3)
-        back = _WORD - shift
-        start >>= 3
-        first = self._words[start]
-        out = []
-        for _ in range(count):
-            start += 1
-            second = self._words[np.minimum(start, len(self._words) - 1)]
-            value = first >> shift
-            value |= second << back  # numpy shifts by 64 to zero
-            value &= _ALL >> (64 - np.clip(left, 0, 64)).astype(np.uint64)
-            out.append(value)
-            first = second
-            left -= 64
-        return out
+__all__ = ["UserPart", "user_tokens"]
 
 
 _BLOCK = 16
@@ -117,7 +52,8 @@ def user_tokens(values: pa.LargeBinaryArray, key: bytes) -> tuple[NDArray[np.uin
     packed = Packed(values)
     high, low = np.empty(len(packed), np.uint64), np.empty(len(packed), np.uint64)
     ecb = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # CBC-MAC, all messages side by side
-    for rows in packed.chunks():
+    for start in range(0, len(packed), Packed.ROWS):
+        rows = slice(start, min(start + Packed.ROWS, len(packed)))
         state = _mac(packed, rows, tags[rows], ecb)
         high[rows], low[rows] = state[:, 0], state[:, 1]
     return high, low
@@ -128,13 +64,13 @@ def _mac(packed: Packed, rows: slice, tags: NDArray[np.uint8], ecb: Any) -> NDAr
     lengths = packed.lengths[rows]
     state = np.empty((len(lengths), 2), dtype="<u8")
     state[:, 0] = lengths.astype(np.uint64) | (tags.astype(np.uint64) << np.uint64(56))
-    state[:, 1] = packed.words(rows, 0, 1)[0]
+    state[:, 1] = packed.words(rows, 0)[0]
     state = _permute(ecb, state)
     active = np.flatnonzero(lengths > 8)
     at = 8
     while len(active):
         block = state[active]
-        for half, word in enumerate(packed.words(active + rows.start, at, 2)):
+        for half, word in enumerate(packed.words(active + rows.start, at)):
             block[:, half] ^= word
         state[active] = _permute(ecb, block)
         at += _BLOCK
@@ -155,7 +91,9 @@ def _shorten(values: pa.LargeBinaryArray, key: bytes) -> tuple[pa.LargeBinaryArr
 
 
 def _permute(ecb: Any, blocks: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.frombuffer(ecb.update(blocks.tobytes()), dtype="<u8").reshape(blocks.shape).copy()
+    out = np.empty(blocks.nbytes + _BLOCK - 1, np.uint8)
+    written = ecb.update_into(np.ascontiguousarray(blocks).view(np.uint8).data, out.data)
+    return out[:written].view("<u8").reshape(blocks.shape)
 
 
 # --- parts of the users ------------------------------------------------------------------------------------------

@@ -342,7 +342,7 @@ def release_shard(
         listed_code(second.fingerprints, domain_bits, top, of_top=False),
     ]
     found = np.concatenate(codes)
-    order = np.argsort(found)
+    order = np.argsort(found, kind="stable")  # merges the two
     values = np.concatenate([first.values, np.minimum(second.values, top.threshold - 1)])
     return Heavy(found[order], values[order])
 
@@ -371,9 +371,9 @@ class _ListedCells:
         values = self.noise.sample_tail(self.scale, threshold, len(zeros), source)
         if not len(zeros):
             return Heavy(part.fingerprints[kept], noisy[kept]), noisy
-        free = ~np.isin(zeros, part.fingerprints)  # occupied cells have noise of their own
+        free = ~part.has(zeros)  # occupied cells have noise of their own
         found = np.concatenate([part.fingerprints[kept], zeros[free]])
-        order = np.argsort(found)
+        order = np.argsort(found, kind="stable")  # merges the two
         return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order]), noisy
 
 

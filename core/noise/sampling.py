@@ -190,19 +190,28 @@ def successes(cells: int, p: Any, source: BitSource) -> NDArray[np.uint64]:
     top = max(cells.bit_length(), 1)  # 2^top > cells
     digits, beyond = _gap_digits(p, top)
     batch = _gap_batch(p, cells)
-    found: list[int] = []
+    found: list[NDArray[np.uint64]] = []
     at = 0
     while True:
-        gaps = [0] * batch
+        gaps = np.zeros(batch, dtype=np.uint64)
+        over = np.full(batch, at >= cells)
         for j, digit in enumerate(digits):
-            for i in np.flatnonzero(bernoulli(digit, batch, source)):
-                gaps[i] |= 1 << j
-        for gap, far in zip(gaps, bernoulli(beyond, batch, source), strict=True):
-            at += gap
-            if far or at >= cells:
-                return np.array(found, dtype=np.uint64)
-            found.append(at)
-            at += 1
+            drawn = bernoulli(digit, batch, source)
+            if j < 64:
+                gaps |= drawn.astype(np.uint64) << np.uint64(j)
+            else:  # a gap of 2^64 cells
+                over |= drawn
+        places: NDArray[np.uint64] = np.cumsum(gaps, dtype=np.uint64)
+        places += np.arange(batch, dtype=np.uint64)
+        places += np.uint64(at % (1 << 64))
+        # Sums are modulo 2^64: each place is 1 to 2^64 after the one before, so beyond 2^64 it is not above that one.
+        over |= bernoulli(beyond, batch, source) | (places > np.uint64(cells - 1))
+        over[0] |= int(places[0]) < at
+        over[1:] |= places[1:] <= places[:-1]
+        if over.any():
+            return np.concatenate([*found, places[: int(np.argmax(over))]])
+        found.append(places)
+        at = int(places[-1]) + 1
 
 
 @lru_cache(maxsize=64)

@@ -98,8 +98,9 @@ def test_sort_settles_shared_prefixes():
     low = rng.integers(0, 3, 500).astype(np.uint64)
     priority = rng.integers(0, 4, 500).astype(np.uint64) << np.uint64(31)
     keys = rng.integers(0, 5, 500).astype(np.uint64)
-    order = bounding._sort(high, low, priority, keys)
+    order, *columns = bounding._sort(high, low, priority, keys)
     expected = np.lexsort((keys, priority, low, high))
+    assert all((a == b[order]).all() for a, b in zip(columns, (high, low, keys), strict=True))
     for column in (high, low, priority, keys):
         assert (column[order] == column[expected]).all()
 

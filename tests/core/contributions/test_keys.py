@@ -29,6 +29,20 @@ def test_fingerprint_is_mmh3_of_utf8(texts):
     assert fingerprints(pa.array(texts, pa.string())).tolist() == expected
 
 
+def test_fingerprints_of_bytes_of_every_length():
+    """Blocks and tails, NaN patterns, values that are hashed one by one, and a slice."""
+    rng = np.random.default_rng(3)
+    values = [rng.bytes(length) for length in (*range(600), 5000)]
+    values += [bytes([255]) * length for length in range(70)]
+    column = pa.array(values, pa.large_binary())
+    expected = [mmh3.hash64(value, 0, True, signed=False)[0] for value in values]
+    assert hash_bytes(column).tolist() == expected
+    assert hash_bytes(column.slice(3, 400)).tolist() == expected[3:403]
+    assert fingerprints(column).tolist() == expected
+    assert fingerprints(column.slice(0, 41)).tolist() == expected[:41]  # short: without a dictionary
+    assert fingerprints(column.slice(0, 0)).tolist() == []
+
+
 def test_one_meaning_whatever_the_container():
     texts = ["a", "b", "a", "é"]
     expected = fingerprints(texts).tolist()

@@ -50,6 +50,21 @@ def test_unsigned_numbers_come_back(top, size):
             decode_unsigned(content[:length], size)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 33])
+def test_no_other_k_takes_fewer_bits(size):
+    """The search leaves out values of k that are proved to be worse: the first byte is the least of the best."""
+    for top in range(1, 64):
+        uniform = RNG.integers(0, 1 << top, size, np.uint64)
+        for numbers in (uniform, uniform >> RNG.integers(0, top, size).astype(np.uint64)):
+            most = sorted(numbers.tolist())[size // 2].bit_length()
+            costs = [sum(_bits(number >> k) + k for number in numbers.tolist()) for k in range(most + 1)]
+            assert encode_unsigned(numbers)[0] == costs.index(min(costs))
+
+
+def _bits(q):
+    return q if q < 6 else 6 + 2 * ((q - 5).bit_length() - 1)
+
+
 @pytest.mark.parametrize("mean", [0.6, 3.0, 700.0])
 def test_gaps_take_little_more_than_their_entropy(mean):
     """As gaps of sorted cells and values above a threshold are: geometric."""

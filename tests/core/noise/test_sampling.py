@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hushgram.errors import ParameterError
+from hushgram.noise import sampling
 from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.intervals import Rational, enclose, exp_neg, geometric_digit, laplace_tail
 from hushgram.noise.sampling import (
@@ -148,6 +149,29 @@ def test_successes_are_independent_trials():
     assert fits(subsets, expected)
     off = p * 1.1
     assert not fits(subsets, {s: off ** s.bit_count() * (1 - off) ** (4 - s.bit_count()) for s in range(16)})
+
+
+@pytest.mark.parametrize(
+    ("cells", "at"),
+    [(1, 1), (5, 1), (1000, 3), (1 << 40, 45), (1 << 63, 80), ((1 << 64) - 1, 80), (1 << 64, 80)],
+)
+def test_successes_are_a_walk_by_geometric_gaps(cells, at):
+    """The same draws, one gap after another in integers of any size; both leave the source at the same place."""
+    tail = laplace_tail(Fraction(1, 2), at)
+    digits, beyond = sampling._gap_digits(tail, cells.bit_length())
+    for i in range(40):
+        ours, theirs = KEY.source("walk", i), KEY.source("walk", i)
+        expected, place, ended = [], 0, False
+        while not ended:
+            drawn = [bernoulli(d, sampling._gap_batch(tail, cells), theirs) for d in (*digits, beyond)]
+            for gap in zip(*drawn, strict=True):
+                place += sum(int(digit) << j for j, digit in enumerate(gap[:-1]))
+                if ended := bool(gap[-1]) or place >= cells:
+                    break
+                expected.append(place)
+                place += 1
+        assert successes(cells, tail, ours).tolist() == expected
+        assert ours.take(8).tolist() == theirs.take(8).tolist()
 
 
 def test_successes_over_the_largest_domain():
