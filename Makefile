@@ -25,13 +25,13 @@ demo: setup     ## generate page views, release them privately, look keys up bes
 	@$(BIN)/hushgram demo
 
 test: setup     ## all tests; those on engines say how to run them (ARGS goes to pytest)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
 	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
 
 coverage: setup ## branch coverage of the library (core/) by its own tests and the privacy tests, with a floor
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-config=pyproject.toml --cov-report=term tests/core tests/privacy $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-config=pyproject.toml --cov-report=term tests/core tests/privacy $(ARGS)
 
 audit: setup    ## worst loss of every mechanism by enumeration (docs/audit.md), and the release as a black box
 	$(BIN)/python -m tests.privacy.audit
