@@ -144,7 +144,7 @@ def digest_files(files: Mapping[str, Callable[[], IO[bytes]]]) -> str:
     return state.hexdigest()
 
 
-def put_file(path: str | Path, content: bytes | None) -> None:
+def put_file(path: str | Path, content: bytes | None, mode: int = 0o666) -> None:
     """Write a file that readers see complete: an earlier one, or this one, on disk. Problems are an OSError.
 
     The draft next to it has a random name and is never a file or a link that existed before.
@@ -152,6 +152,7 @@ def put_file(path: str | Path, content: bytes | None) -> None:
     Args:
         path: the file to write or replace.
         content: its bytes; None only tries, and leaves no trace.
+        mode: who may read it, as far as the umask allows.
     """
     path = Path(path)
     if path.is_dir():
@@ -159,7 +160,7 @@ def put_file(path: str | Path, content: bytes | None) -> None:
     if not os.path.lexists(path.parent):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
     draft = path.with_name(f".{os_entropy().take(16).tobytes().hex()}.part")
-    handle = os.open(draft, _NEW_FILE, 0o666)
+    handle = os.open(draft, _NEW_FILE, mode)
     try:
         with open(handle, "wb") as file:
             file.write(content or b"")

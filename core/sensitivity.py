@@ -124,6 +124,23 @@ class Sensitivity:
         """Return the sensitivity after numbers were summed by public groups: all of C may meet in one sum."""
         return replace(self, max_per_key=self.max_contributions, classes=0, l2_bound=None, l0_bound=None)
 
+    @classmethod
+    def side_by_side(cls, parts: Iterable[Sensitivity]) -> Sensitivity:
+        """Return the sensitivity of one vector made of several, each of which a unit moves as far as it says.
+
+        >>> Sensitivity.side_by_side([Sensitivity(8, 1)] * 3).l1
+        24
+        """
+        moved = [part for part in parts if part != CONSTANT]
+        if len(moved) < 2:
+            return moved[0] if moved else CONSTANT
+        (unit,) = {part.unit for part in moved}
+        return cls(
+            sum(part.l1 for part in moved), max(part.max_per_key for part in moved), unit,
+            all(part.monotone for part in moved), l2_bound=sum(part.l2_squared for part in moved),
+            l0_bound=sum(part.l0 for part in moved),
+        )  # fmt: skip
+
     def __str__(self) -> str:
         per_key = f" and {self.max_per_key:,} per key" if self.max_per_key < self.max_contributions else ""
         apart = ", one key per class" if 0 < self.classes < ANY else ""

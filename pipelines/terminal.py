@@ -270,6 +270,11 @@ def print_lines(
     import textwrap
 
     rows = list(lines)
+    if output is not None:  # exact figures are for the operator's terminal, and no file has them
+        for name, text in rows:
+            if EXACT in text:
+                print_line(f"{name}: {text}", err=True)
+        rows = [row for row in rows if EXACT not in row[1]]
     if style != "table":
         names, texts = [name for name, _ in rows], [text for _, text in rows]
         print_table(pa.table({"name": pa.array(names, pa.string()), "text": texts}), style, output)

@@ -19,10 +19,12 @@ import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
 
 from hushgram.inputs import (
     Check,
@@ -34,6 +36,7 @@ from hushgram.inputs import (
     plan_inputs,
     read_item,
 )
+from hushgram.publishing import put_file
 from hushgram.transforms.files import match_files, open_file
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import CheckTallies, Tally, operator_counter
@@ -176,8 +179,20 @@ class WriteRejectedRecords(beam.PTransform):
         return (
             rejected
             | "AsJson" >> beam.FlatMap(_json_lines).with_output_types(str)
-            | "Write" >> beam.io.WriteToText(self._path, num_shards=1, shard_name_template="")
+            | "Together" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(_write_private, self._path)
         )
+
+
+def _write_private(lines: list[str], path: str) -> None:
+    """Write lines to a file that only its owner may read."""
+    content = "".join(f"{line}\n" for line in sorted(lines)).encode()
+    if "://" not in path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        put_file(path, content, 0o600)
+        return
+    with FileSystems.create(path, mime_type="application/octet-stream") as file:
+        file.write(content)
 
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:

@@ -317,14 +317,17 @@ def _in_order(
     unit: PrivacyUnit,
 ) -> tuple[str, I64, ExactVector]:
     """Return a stream's answers by sequence number; canonical, also where a number comes twice."""
-    stream, parts = gathered
+    stream, parts = gathered[0], list(gathered[1])
     promised = _params_of(params, stream).calibrated(unit)
     held = [_whole(part, promised) for part in parts]
+    moved = [own.sensitivity for _, own in parts if isinstance(own, ExactVector)]
+    if len(moved) < len(parts):  # the caller's promise is about all plain answers of the stream
+        moved.append(promised)
     numbers = np.concatenate([part[0] for part in held])
     answers = np.concatenate([part[1].values for part in held])
     order = np.lexsort((answers, numbers))
     numbers, first = np.unique(numbers[order], return_index=True)
-    return stream, numbers, ExactVector(answers[order][first], Exact.shared(part[1] for part in held))
+    return stream, numbers, ExactVector(answers[order][first], Sensitivity.side_by_side(moved))
 
 
 class _AnswerBatch(beam.DoFn):

@@ -206,10 +206,9 @@ class Contributions:
         if self.counts.ndim == 1:
             return self
         rows = self._with(np.ascontiguousarray(self.counts[:, index]))
-        if self.dropped is not None:
-            rows = replace(
-                rows, dropped=replace(self.dropped, counts=self.dropped.counts[:, index : index + 1])
-            )
+        if self.dropped is not None:  # of users who have something of this metric
+            own = replace(self.dropped, counts=self.dropped.counts[:, index : index + 1])
+            rows = replace(rows, dropped=own.take(np.flatnonzero(own.counts[:, 0])))
         return rows._take(np.flatnonzero(rows.counts > 0)) if present else rows
 
     @classmethod

@@ -97,7 +97,7 @@ def to_id(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_date64(column.type):
-        column = column.cast(pa.date32())
+        column = column.cast(pa.date32(), safe=False)  # which may hold a part of a day
     if pa.types.is_timestamp(column.type):
         column = _times(column)
     if pa.types.is_decimal(column.type) or isinstance(column.type, pa.UuidType):
@@ -233,10 +233,32 @@ def array_of(column: Any, what: str) -> pa.Array | pa.ChunkedArray:
         to_arrow = getattr(
             column, "to_arrow", None
         )  # a polars series: its own buffers, which of objects are addresses
-        return pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
-    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError):
-        # what went wrong quotes a value, which no message may
-        raise InputError(f"{what}: values must be all text, all bytes or all whole numbers") from None
+        found = pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
+    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError, OverflowError):
+        found = None
+    if str(getattr(column, "dtype", "object")).lower() == "object" and (
+        found is None or pa.types.is_temporal(found.type)
+    ):
+        found = _one_by_one(list(column), found)
+    if found is None:  # what went wrong quotes a value, which no message may
+        raise InputError(f"{what}: values must be all text, all bytes or all whole numbers")
+    return found
+
+
+def _one_by_one(values: list[Any], found: pa.Array | None) -> pa.Array | None:
+    """Return Python's dates and times as text, and numbers of any size; ``found`` where there are others.
+
+    Arrow reads all dates and times of a list as it reads the first: with or without a zone, a day or a moment.
+    """
+    kinds = {type(value) for value in values if value is not None}
+    if all(issubclass(kind, datetime.date) for kind in kinds):
+        return pa.array([None if value is None else python_text(value) for value in values], pa.string())
+    if kinds == {int}:
+        try:
+            return pa.array([None if value is None else Decimal(value) for value in values])
+        except (pa.ArrowException, ArithmeticError, ValueError):  # more digits than a decimal has
+            return None
+    return found
 
 
 def canonical(column: Any, what: str = "keys") -> pa.LargeBinaryArray:

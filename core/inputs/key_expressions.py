@@ -348,7 +348,10 @@ def _part(text: str) -> ColumnSteps:
     column, *steps = (piece.strip() for piece in text.split("|"))
     if not column:
         raise ParameterError(f"{text.strip()!r}: names no column")
-    return ColumnSteps(column, tuple(_step(step, text) for step in steps))
+    made = tuple(_step(step, text) for step in steps)
+    if early := next((step.name for step in made[:-1] if STEPS[step.name].several), None):
+        raise ParameterError(f"{text.strip()!r}: {early} gives several keys and must be the last step")
+    return ColumnSteps(column, made)
 
 
 def _step(text: str, whole: str) -> Step:

@@ -445,8 +445,8 @@ class Release(Job[ReleaseConfig]):
             )
             yield (
                 "warning",
-                f"bounding dropped {1 - share:.0%} of {what}, which no interval accounts for; raise {bounds} if noise"
-                " allows it (hushgram plan)",
+                f"bounding dropped {1 - share:.0%} of {what} ({EXACT}), which no interval accounts for; raise {bounds}"
+                " if noise allows it (hushgram plan)",
             )
 
     def closing_lines(self, path: str) -> Iterator[Line]:

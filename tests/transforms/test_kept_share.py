@@ -77,3 +77,20 @@ def test_much_epsilon_shows_the_exact_share(tmp_path: Path) -> None:
     truth = sum(min(len(urls), 4) for urls in counted.values()) / len(rows)
     assert found.low - 0.02 <= truth <= found.high + 0.02
     assert "popular keys lose more" in str(sketch.kept_in_words())
+
+
+def test_a_user_of_another_metric_alone_decides_nothing(tmp_path: Path) -> None:
+    """What such a user has above the bounds of that metric is no part of this one."""
+    common: dict[str, Any] = {"delta": "1e-3", "max_contributions": 8, "max_value": 4, "granularity": 1}
+    views = hg.ReleaseParams(epsilon=4, kept_share="0.25", encoding="buckets", **common)
+    sizes = hg.ReleaseParams(epsilon=4, key_selection="threshold", encoding="none", **common)
+    metrics = {"views": hg.Metric(views, "one"), "bytes": hg.Metric(sizes, "size")}
+    rows = table().append_column("one", pa.array([1] * 1500))
+    eve = pa.table({"user": ["eve"], "url": rows["url"][:1], "size": [1000.0], "one": [0]})
+    found = [
+        hg.release_metrics(
+            each, metrics=metrics, path=tmp_path / name, user="user", key="url", release_key=KEY
+        )["views"].plan.kept
+        for name, each in {"without": rows, "with": pa.concat_tables([rows, eve.cast(rows.schema)])}.items()
+    ]
+    assert found[0] == found[1] is not None

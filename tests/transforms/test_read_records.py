@@ -86,6 +86,7 @@ def test_rejected_records_are_counted_and_written_where_asked(tmp_path: Path) ->
     assert counters["rejected: 1 fields instead of 2"] == counters["rejected: user is null"] == 1
     written = [json.loads(line) for line in (tmp_path / "rejected.jsonl").read_text().splitlines()]
     assert sorted(row["record"] for row in written) == ["2", "3,\\xff", '{"user": null, "key": "/b"}']
+    assert (tmp_path / "rejected.jsonl").stat().st_mode & 0o777 == 0o600  # they are records
 
 
 def test_too_many_rejected_records_fail_the_pipeline_with_a_place(tmp_path: Path) -> None:

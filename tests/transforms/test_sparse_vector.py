@@ -15,8 +15,10 @@ from apache_beam.testing.util import assert_that
 
 from hushgram.errors import ParameterError
 from hushgram.mechanisms.svt import ABOVE, BELOW, HALTED, SvtParams, run_batch
+from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.online import advance, begin
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest
+from hushgram.sensitivity import ExactVector, Sensitivity
 from hushgram.transforms.sparse_vector import SparseVector
 from tests.exact_counts import exact_counts
 
@@ -257,3 +259,15 @@ def test_an_online_stage_without_a_key_makes_one_of_its_own():
         for _ in range(2)
     }
     assert len(gaps) == 2
+
+
+def test_noise_on_every_answer_needs_the_sensitivity_of_all_parts_together():
+    """Each part says how far a user moves it; noise for one of them is too little for all."""
+    moved = Sensitivity(2, 1)
+    parts = [("s", (np.array([i]), ExactVector(np.array([10 * i]), moved))) for i in range(4)]
+    enough = HistogramParams(epsilon=1, threshold=5, sensitivity=Sensitivity(8, 1))
+    assert len(batch(parts, enough)["s"]) == 4
+    with pytest.raises(Exception, match=r"bounded to at most 8 per user .* calibrated for at most 2"):
+        batch(parts, HistogramParams(epsilon=1, threshold=5, sensitivity=moved))
+    plain_parts = [("s", (np.array([i]), np.array([10 * i]))) for i in range(4)]
+    assert len(batch(plain_parts, enough)["s"]) == 4  # the caller's promise is about all of them

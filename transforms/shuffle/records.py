@@ -214,8 +214,9 @@ class RowBuffer:
 
     def _missing(self, record: Any) -> str:
         """Return why a record without all fields is rejected."""
-        there = record if isinstance(record, dict) else getattr(record, "_asdict", record.as_dict)()
-        return next(f"no field {name!r} in the record" for name in self._wanted.names if name not in there)
+        if not isinstance(record, dict):
+            record = record._asdict() if hasattr(record, "_asdict") else record.as_dict()
+        return next(f"no field {name!r} in the record" for name in self._wanted.names if name not in record)
 
 
 def _picker(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -1,9 +1,11 @@
 """Keys as columns: canonical bytes, fingerprints, user tokens."""
 
 import datetime
+import itertools
 
 import mmh3
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -139,3 +141,28 @@ def test_chunks_of_dictionaries_that_do_not_combine_are_decoded():
     for chunks in (many, nulls):
         column = one_array(pa.chunked_array(chunks))
         assert column.to_pylist() == [value for chunk in chunks for value in chunk.to_pylist()]
+
+
+def test_a_date_or_time_is_spelled_by_itself_whatever_stands_before_it():
+    """Arrow reads a list of dates and times as it reads the first: one record would change the keys of all others."""
+    day, moment = datetime.date(2026, 11, 18), datetime.datetime(2026, 11, 18, 9, 30)
+    zoned = moment.replace(tzinfo=datetime.UTC)
+    alone = {value: encode([value]).values.to_pylist() for value in (day, moment, zoned)}
+    assert len({tuple(text) for text in alone.values()}) == 3
+    for values in itertools.permutations(alone):
+        for column in (list(values), np.array(values, dtype=object), pd.Series(values, dtype=object)):
+            found = encode(column)
+            texts = found.values.take(pa.array(found.codes)).to_pylist()
+            assert texts == [text for value in values for text in alone[value]]
+
+
+def test_a_number_of_any_size_is_its_digits():
+    found = encode([7, 2**63, 2**70])
+    assert found.values.to_pylist() == [b"7", str(2**63).encode(), str(2**70).encode()]
+    with pytest.raises(InputError, match="all whole numbers"):
+        encode([7, 10**90])
+
+
+def test_a_part_of_a_day_is_no_error():
+    days = pa.array([0, 1, 86_400_001, 2**62], pa.int64()).view(pa.date64())
+    assert encode(days).values.to_pylist()[:2] == [b"1970-01-01", b"1970-01-02"]

@@ -183,6 +183,7 @@ def test_raw_keys_find_their_shape_and_shaped_ones_stay() -> None:
         ("u | truncate year", "truncate takes hour or day or week, got year"),
         (" | lower", "names no column"),
         ("[a | words, b | ngrams 2]", "only one of its steps may give several"),
+        ("t | words | lower", "words gives several keys and must be the last step"),
     ],
 )
 def test_mistakes_are_one_line(text: str, message: str) -> None:

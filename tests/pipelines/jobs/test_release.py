@@ -81,7 +81,8 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
         "400 rows (exact, not for publication)",
         "columns user_id string, url string",
         f"kept {KEPT:.1%} of records after bounding (exact, not for publication)",
-        f"warning bounding dropped {1 - KEPT:.0%} of records, which no interval accounts for; raise max_contributions",
+        f"warning bounding dropped {1 - KEPT:.0%} of records (exact, not for publication), which no interval",
+        "accounts for; raise max_contributions",
         "ok: nothing was run and no budget was spent",
     ):
         assert expected in words

@@ -28,6 +28,10 @@ class View(NamedTuple):
     url: str
 
 
+class Visitor(NamedTuple):
+    user: str
+
+
 def test_a_null_among_the_values_of_a_dictionary_is_rejected() -> None:
     users = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
     found = columns_of(pa.table({"user": users, "key": ["k", "l", "m", "n"]}), Fields("user", "key"))
@@ -54,6 +58,7 @@ GOOD = [{"user": str(i), "url": f"/{i % 5}"} for i in range(40)]
 ODD: list[Any] = [
     {"user": "a"}, {"url": "/"}, {}, None, "text", ("a",), ("a", "b", "c"), 7, [1, 2], {"user": None, "url": "/"},
     {"user": "a", "url": 1.5}, pa.table({"user": ["a"]}), pa.table({"user": [1.5], "url": ["/"]}),
+    Visitor("a"),
 ]  # fmt: skip
 
 
