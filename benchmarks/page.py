@@ -205,11 +205,9 @@ def _better(found: dict[str, dict[str, Any] | None]) -> Iterator[str]:
 
 #: Why a list alone is better where it is.
 _WHY = (
-    "At δ = 0 a list alone wins where it does for two reasons. It spends 3.5 % of ε on itself that we keep for sizes",
-    "and totals, and it cuts no count: ours has two lists, and counts between them lose a part",
-    "([decision 123](decisions/123-two-lists-for-the-price-of-one.md)), which costs 101–1,000 at C = 8 and gives less",
-    "error over all keys. `encoding: none` is that list. At δ = 10⁻⁶ these are releases by threshold, without users;",
-    "keys by weights are compared in [users](#users).",
+    "At δ = 0 a list alone spends 3.5 % of ε on itself that we keep for sizes and totals",
+    "([decision 123](decisions/123-two-lists-for-the-price-of-one.md)); `encoding: none` is that list. At δ = 10⁻⁶",
+    "these are releases by threshold, without users; keys by weights are compared in [users](#users).",
 )
 
 

@@ -13,14 +13,16 @@ threshold    β (δ = 0) or τ (δ > 0): a key is listed if and only if x + Z �
 Z            noise of the threshold part, of the law ``noise``
 d            ``domain_size``: fingerprint cells that get noise even where empty (δ = 0), else None
 N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
-τ', κ, d'    ``top``: threshold, cut and cells of the top list (δ = 0), or None. A key is in it if x + Z' ≥ τ',
-             else its count is cut at κ, and its value in the other list at τ' − 1
+τ', o, d'    ``top``: threshold of the top list (δ = 0), what counts below it are withheld, and its cells, or None. A
+             key is in it if x + Z' ≥ τ'; else the other list counts x − o, rounded to an integer around it at random,
+             and its value there is cut at τ' − 1 (`hushgram.key_selection.threshold`)
 ===========  ==================================================================================
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,7 +62,7 @@ class ReleasedNumbers:
     profile: Floats
     profile_noise: float
     keys: float
-    top: tuple[int, int, float] | None = None
+    top: tuple[int, Floats, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("listed", "profile_at"):
@@ -102,27 +104,46 @@ class ReleasedNumbers:
         """Return the last threshold: values well above it are a count with noise, and nothing else."""
         return self.threshold if self.top is None else self.top[0]
 
-    def _below_top(self, counts: Floats) -> tuple[Floats, Floats]:
-        """Return P(not in the top list | x), and x as the other list counts it."""
+    def counted(self, counts: Floats) -> Floats:
+        """Return x as the list counts it, in the mean: less than x just below a top list, and no more beyond."""
         if self.top is None:
-            return np.ones(len(counts)), counts
-        return self.noise.below(np.ceil(self.top[0] - counts)), np.minimum(counts, self.top[1])
+            return counts
+        high, table, _ = self.top
+        start = high - 1 - len(table)
+        at, least = np.arange(start, high), np.append(0.0, table[::-1])
+        return np.where(counts <= start, counts, np.minimum(counts, high - 1) - np.interp(counts, at, least))
+
+    def _below_top(self, law: Callable[[Floats], Floats], counts: Floats) -> Floats:
+        """Return (X, …) probabilities P(not in the top list | x)·law(x as the other list counts it)."""
+        assert self.top is not None
+        mean = self.counted(counts)
+        cut = np.where(mean < counts, np.floor(mean), counts)
+        found, some = law(cut), np.flatnonzero(mean > cut)
+        over = (mean - cut)[some].reshape((-1,) + (1,) * (found.ndim - 1))
+        found[some] += over * (law(cut[some] + 1.0) - found[some])
+        below = self.noise.below(np.ceil(self.top[0] - counts))
+        return np.asarray(found * below.reshape((-1,) + (1,) * (found.ndim - 1)))
 
     def hidden(self, counts: Floats) -> Floats:
         """Return P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
-        below, cut = self._below_top(counts)
-        chance = below * self.noise.below(np.ceil(self.threshold - cut))
-        return chance if self.domain_size is not None else np.where(counts > 0, chance, 1.0)
+
+        def chance(held: Floats) -> Floats:
+            return self.noise.below(np.ceil(self.threshold - held))
+
+        found = chance(counts) if self.top is None else self._below_top(chance, counts)
+        return found if self.domain_size is not None else np.where(counts > 0, found, 1.0)
 
     def value(self, values: Floats, counts: Floats) -> Floats:
         """Return (V, X) probabilities P(value | x) for (V,) listed values and (X,) counts."""
         table = self.noise.pmf(values[:, None] - counts[None, :])
         if self.top is not None:
-            below, cut = self._below_top(counts)
-            other, away = values < self.top[0], values[:, None] - cut[None, :]
-            at_cut = (values == self.top[0] - 1)[:, None]
-            of_other = np.where(at_cut, self.noise.tail(np.ceil(away)), self.noise.pmf(away))
-            table[other] = (below * of_other)[other]
+            high, other = self.top[0], values[values < self.top[0]]
+
+            def chance(held: Floats) -> Floats:
+                away = other[None, :] - held[:, None]
+                return np.where(other == high - 1, self.noise.tail(np.ceil(away)), self.noise.pmf(away))
+
+            table[values < high] = self._below_top(chance, counts).T
         if self.domain_size is None:
             table[:, counts <= 0] = 0.0
         return table
@@ -133,9 +154,8 @@ class ReleasedNumbers:
         """
         table = self._plain_ranges(cuts, counts)
         if self.top is not None:
-            below, cut = self._below_top(counts)
             other = cuts < self.top[0]  # the last of these has no end: values are cut
-            table[:, other] = below[:, None] * self._plain_ranges(cuts[other], cut)
+            table[:, other] = self._below_top(lambda held: self._plain_ranges(cuts[other], held), counts)
         if self.domain_size is None:
             table[counts <= 0] = 0.0
         return table

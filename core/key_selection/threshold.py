@@ -10,17 +10,27 @@ and in every formula below.
   β is the smallest integer with d · P[Z ≥ β] ≤ F, the false keys allowed. Any public d and β are private.
 * **δ = 0, two lists for the price of one** ★ (`TopList`). A list over a large domain of d' sub-cells, with a high
   threshold τ', tells large counts apart; a list over the small domain of d cells, of which each holds many sub-cells,
-  has a low β. What the first list shows is left out of the second, and what it does not show is cut at κ < τ':
+  has a low β. What the first list shows is left out of the second, and what it does not show counts for a little less
+  there as it comes close to τ':
 
       sub-cell j     listed with v_j = x_j + Z_j if v_j ≥ τ'
-      cell i         listed with v_i = Σ min(x_j, κ) + Z_i over its sub-cells that are not listed, if v_i ≥ β
+      cell i         listed with v_i = Σ n_j + Z_i over its sub-cells that are not listed, if v_i ≥ β
 
-  *Proof.* Let x_j grow by 1 to x + 1. Given what other sub-cells show, an outcome with j listed has a likelihood that
-  changes by e^(1/b) at most, and the second list knows nothing of x_j. Without j it changes by P[Z < τ' − x] /
-  P[Z < τ' − x − 1] = e^η(x), and, as long as x < κ, by e^(1/b) in the second list. η(x) ≤ 1/b for every x, and it grows
-  with x up to τ'. So a unit costs 1/b + η(κ − 1) at most, and a user C units of that. At κ = τ' − 4·b that is 1/b and
-  a percent, where two lists side by side would cost 2/b. Values of the second list are cut at τ' − 1, so
-  that a value says which list it is of.
+  n_j is x_j − o, rounded to one of the integers around it at random, with that mean. o(x) is what x is withheld
+  (`withheld`): nothing far below τ', b·ln 2 at τ', and all that is above. With F(x) = P[Z < τ' − x], and D(y) for
+  q^⌊y⌋·(1 − f + f·q), f = y − ⌊y⌋, it is defined by
+
+      D(x − o(x)) = q^x / F(x).
+
+  *Proof.* Let a sub-cell grow from x − 1 to x. Given what other sub-cells show, an outcome that lists it has a
+  likelihood that changes by at most e^(1/b), and the second list knows nothing of it. One that does not list it has
+  likelihood F(x)·E[q^|y − n|], y what the cell shows beside other sub-cells. The second factor is D(x − o)·q^−y
+  for y below both values of n, U(x − o)·q^y above, U(y) = q^−⌊y⌋·(1 − f + f/q), and no other y has a larger ratio. So
+  its loss is that of F·D, 1/b by definition, or that of F·U. With η = ln F(x − 1) − ln F(x) the latter is 1/b − 2·η
+  and what ln(U·D) = ln(1 + (1 − q)²/q·f·(1 − f)) grows by. That grows by 1 − q at most for each unit by which
+  ln D falls behind −x/b, which is η in all. So both are 1/b at most. ∎ Two lists side by side would cost 2/b.
+  o is rounded to a multiple of 2^−20, which adds 2^−20·(e^(1/b) − 1) to the loss; `top_holds` allows twice as much.
+  Values of the second list are cut at τ' − 1, so that a value says which list it is of.
 * **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
   What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
   c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
@@ -40,13 +50,15 @@ and in every formula below.
 | d | number of fingerprints in the domain (δ = 0) |
 | β, τ | the threshold at δ = 0, at δ > 0 |
 | F | expected number of zeros that pass, at most |
-| d', τ', κ | sub-cells and threshold of the top list, and the cut below it |
+| d', τ', o | sub-cells and threshold of the top list, and what counts below it are withheld |
+| b, q | scale of Laplace noise, and e^(−1/b) |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -56,7 +68,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
-from hushgram.noise.entropy import ReleaseKey
+from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.gdp import (
     BITS,
     NoisyVector,
@@ -72,14 +84,20 @@ from hushgram.noise.sampling import successes
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "TOP_SHARE", "Heavy", "TopList", "any_of", "calibrate", "joint_delta", "joint_holds", "listed_code",
-    "privacy_map", "pure_threshold", "release_shard", "text_threshold", "top_clip", "top_holds",
+    "TOP_GRID", "TOP_SHARE", "Heavy", "TopList", "any_of", "calibrate", "joint_delta", "joint_holds", "listed_code",
+    "privacy_map", "pure_threshold", "release_shard", "text_threshold", "top_holds", "withheld",
 ]  # fmt: skip
 
 # Of δ, what the noise by itself may use where it is not added to that of the threshold.
 _JOINT_NOISE = Fraction(99, 100)
 #: Of the list's ε, what a top list takes; its noise and that of the other list have the rest.
-TOP_SHARE = Fraction(1, 100)
+TOP_SHARE = Fraction(1, 10_000)
+#: What counts are withheld is a multiple of 2 to the power of minus this.
+TOP_GRID = 20
+_PLACES = 96
+_ONE = 1 << _PLACES
+# Above this noise scale there is one list: what is withheld is a table of about 20 scales.
+_MAX_TOP_SCALE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -113,11 +131,10 @@ class Heavy:
 
 @dataclass(frozen=True)
 class TopList:
-    """A list over sub-cells of the domain, whose keys the other list leaves out: its domain, τ' and κ."""
+    """A list over sub-cells of the domain, whose keys the other list leaves out: its domain and τ'."""
 
     domain_bits: int
     threshold: int
-    clip: int
 
 
 def listed_code(
@@ -171,36 +188,41 @@ def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: 
 
 @lru_cache(maxsize=256)
 def top_holds(
-    clip: int, threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
+    threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
 ) -> bool:
-    """Privacy map of two lists: return whether C·(1/b + η(κ − 1)) ≤ ``epsilon``, for Laplace noise."""
+    """Privacy map of two lists: return whether C·(1/b + 2^−19·(e^(1/b) − 1)) ≤ ``epsilon``, for Laplace noise."""
 
     def loss(iv: Any) -> Any:
-        below = [1 - noise.tail(scale, threshold - x)(iv) for x in (clip - 1, clip)]
-        each = iv.mpf(scale.denominator) / scale.numerator + iv.log(below[0] / below[1])
-        return sensitivity.l1 * each
+        each = iv.mpf(scale.denominator) / scale.numerator
+        return sensitivity.l1 * (each + (iv.exp(each) - 1) / 2 ** (TOP_GRID - 1))
 
-    return 1 <= clip < threshold and noise.name == "laplace" and _at_most(loss, epsilon)
+    fit = noise.name == "laplace" and scale <= _MAX_TOP_SCALE and _at_most(loss, epsilon)
+    return fit and threshold > len(withheld(scale))
 
 
-@lru_cache(maxsize=256)
-def top_clip(
-    threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
-) -> int | None:
-    """Return the largest κ for which two lists are ``epsilon``-DP, or None."""
+@lru_cache(maxsize=8)
+def withheld(scale: Fraction) -> NDArray[np.int64]:
+    """Return o(τ' − t) for t = 1, 2, … as multiples of 2^−20, as far as it is not 0.
 
-    def holds(below: int) -> bool:
-        return top_holds(threshold - below, threshold, noise, scale, epsilon, sensitivity)
-
-    low, high = 0, 1
-    while not holds(high):
-        low, high = high, 2 * high
-        if high >= threshold:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return threshold - high
+    With r = 1/F(τ' − t) and the least j for which r·q^j ≤ 1, it is j − (1 − r·q^j)/(1 − q). Integers of 96 binary
+    places: every machine finds the same.
+    """
+    with localcontext() as context:
+        context.prec = 60
+        q = int((Decimal(-scale.denominator) / Decimal(scale.numerator)).exp() * _ONE)
+    powers = [_ONE, q]
+    while powers[-1] * (_ONE + q) > _ONE * _ONE:
+        powers.append(powers[-1] * q >> _PLACES)
+    found: list[int] = []
+    power, j, unit = _ONE, len(powers) - 1, _ONE - q
+    while not found or found[-1]:
+        power = power * q >> _PLACES
+        r = _ONE * _ONE // (_ONE - power * _ONE // (_ONE + q))
+        while j > 1 and r * powers[j - 1] <= _ONE * _ONE:
+            j -= 1
+        exact = j * unit - _ONE + (r * powers[j] >> _PLACES)
+        found.append(((exact << TOP_GRID) + unit // 2) // unit)
+    return np.array(found[:-1], np.int64)
 
 
 @lru_cache(maxsize=256)
@@ -335,7 +357,8 @@ def release_shard(
     first, noisy = cells.release("top list", part, top.threshold, top.domain_bits)
     rest = np.flatnonzero(noisy < top.threshold)
     aligned = part.fingerprints[rest] << np.uint64(64 - top.domain_bits)
-    cut = Histogram(aligned, np.minimum(part.counts[rest], top.clip), None, part.sensitivity)
+    counts = _lowered(part.counts[rest], top, scale, release_key.source("withheld", shard, part.digest()))
+    cut = Histogram(aligned, counts, None, part.sensitivity)
     second, _ = cells.release("threshold", cut.reduced(domain_bits), threshold, domain_bits)
     codes = [
         listed_code(first.fingerprints, domain_bits, top, of_top=True),
@@ -345,6 +368,18 @@ def release_shard(
     order = np.argsort(found, kind="stable")  # merges the two
     values = np.concatenate([first.values, np.minimum(second.values, top.threshold - 1)])
     return Heavy(found[order], values[order])
+
+
+def _lowered(
+    counts: NDArray[np.int64], top: TopList, scale: Fraction, source: BitSource
+) -> NDArray[np.int64]:
+    """Return x less what it is withheld, rounded at random, of counts that the top list does not show."""
+    table = withheld(scale)
+    counts = np.minimum(counts, top.threshold - 1)
+    near = np.flatnonzero(counts >= top.threshold - len(table))
+    drawn = (source.words(len(near)) >> np.uint64(64 - TOP_GRID)).astype(np.int64)
+    counts[near] -= (table[top.threshold - 1 - counts[near]] + drawn) >> TOP_GRID
+    return counts
 
 
 @dataclass(frozen=True)

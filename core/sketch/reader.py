@@ -27,7 +27,7 @@ from hushgram.decoding import Decoder, ReleasedNumbers
 from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
-from hushgram.key_selection.threshold import listed_code
+from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, plus_minus
 from hushgram.sketch.manifest import FileEntry
@@ -570,10 +570,18 @@ class Sketch:
         low, high, top = middle - half, middle + half, self.plan.top
         if (
             top is not None
-        ):  # beside the top list counts are cut, and one above its threshold by half is not there
-            cut = (middle < top.threshold) & (high >= top.clip)
-            high = np.where(cut, np.maximum(high, top.threshold + half), high)
+        ):  # below the top list counts are withheld some, and one above it by half is not there
+            least = self._withheld
+            counted = np.arange(top.threshold - len(least), top.threshold) - least[::-1]
+            own = middle < top.threshold
+            back = high + np.interp(high, counted, least[::-1], left=0.0)
+            back = np.where(high < counted[-1], back, np.maximum(high, top.threshold + half))
+            high = np.where(own, back, high)
         return low, high
+
+    @cached_property
+    def _withheld(self) -> NDArray[np.float64]:
+        return withheld(self.plan.scale) / float(1 << TOP_GRID)
 
     def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
         half = self._noise.interval(level, max(len(values), 1))
@@ -638,7 +646,7 @@ class Sketch:
             profile=np.array(sizes.profile, np.float64),
             profile_noise=float(sizes.scale),
             keys=float(plan.keys),
-            top=None if plan.top is None else (plan.top.threshold, plan.top.clip, 2.0**plan.top.domain_bits),
+            top=None if plan.top is None else (plan.top.threshold, self._withheld, 2.0**plan.top.domain_bits),
         )
         sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
         heavy = self._cells()[0] if self._joint else np.zeros(0, np.uint64)

@@ -10,9 +10,8 @@ list fits the bits, and of all d the one with the least mean square error over t
     shared    Σ x'²/d                     a key in the cell of another one is answered by the other's count
 
 Large counts want a large domain: so a list over sub-cells may come first, and the other one leaves out what that
-shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', what
-it lists takes bits, and counts between its cut κ and τ' are off by x − κ where it does not list them. It is tried at
-some τ', and without it.
+shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', and
+what it lists takes bits. It is tried at some τ', and without it.
 
 The last sum is that of an ordinary release: it ends at the count q that a key meets in three releases of ten, and q² is
 added once. (Its expectation is the square of the largest count over d, which happens in one release of thousands.)
@@ -27,7 +26,7 @@ Arithmetic is decimal, rounded correctly to 16 digits on every machine, so that 
 | b | scale of the list's noise |
 | d, β | cells of the domain; the noisy count from which on a cell is listed |
 | F | false entries, about d·P[Z ≥ β] |
-| d', τ', κ | sub-cells, threshold and cut of the top list |
+| d', τ' | sub-cells and threshold of the top list |
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushgram.encodings import monotone
-from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_clip
+from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_holds
 from hushgram.noise.noises import noise_of
 from hushgram.sensitivity import Sensitivity
 
@@ -57,10 +56,9 @@ _FAR = Decimal(10**5)  # scales beyond which a count is listed for sure
 _SHOWN = 1  # noise scales from which on the profile shows keys
 _SPREAD = 8  # records beyond are spread over so many e-folds
 _RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
-_TOP_SCALES = (30, 50, 80)  # thresholds of the top list that are tried, in noise scales
+_TOP_SCALES = (18, 25, 50)  # thresholds of the top list that are tried, in noise scales
 _TOP_BITS = 12  # its domain is so much larger, in bits
 _TOP_DOMAINS = 6  # domains of the other list that are tried beside it: a large one needs no top list
-_TOP_ZONE = 4  # weight of counts that are cut: they are many of a range of counts, if few of all keys
 _TOP_ABOVE = 12  # noise scales that it is above the other list at least
 _GAP_BITS = Decimal(
     "1.5"
@@ -124,11 +122,11 @@ def choose_list(
         wider, laplace = scale / (1 - TOP_SHARE), noise_of("laplace")
         of_both = _Law(wider)
         for high in (int(times * wider) + 1 for times in _TOP_SCALES):
-            clip = top_clip(high, laplace, wider, epsilon, sensitivity)
-            for d in range(first, min(last + 1, first + _TOP_DOMAINS)):
-                if clip is not None and d + _TOP_BITS <= MAX_TOP_BITS:
-                    top = TopList(d + _TOP_BITS, high, clip)
-                    found.append(_at(d, of_both, counts, keys, room, allowed, top))
+            if not top_holds(high, laplace, wider, epsilon, sensitivity):
+                continue
+            for d in range(first, min(last + 1, first + _TOP_DOMAINS, MAX_TOP_BITS - _TOP_BITS + 1)):
+                top = TopList(d + _TOP_BITS, high)
+                found.append(_at(d, of_both, counts, keys, room, allowed, top))
         return min(found, key=lambda choice: choice.error)
 
 
@@ -192,8 +190,6 @@ def _at(
     rest = counts
     if top is not None:
         rest = [(x, n - n_top) for (x, n), n_top in zip(counts, above, strict=True) if x < top.threshold]
-        cut = sum((n * max(x - top.clip, Decimal(0)) ** 2 for x, n in rest), Decimal(0))
-        error += _TOP_ZONE * cut / keys
         if top.threshold < high + _TOP_ABOVE * law.scale:
             error = Decimal("Infinity")
     return ListChoice(domain_bits, high, law.exact, error + _shared(cells, rest, keys), took, top)

@@ -207,7 +207,7 @@ def _read_top(text: Mapping[str, Any], domain_bits: int | None, threshold: int, 
         raise ParameterError("Plan: top is for lists of fingerprints")
     bits = integer(text["domain_bits"], "top.domain_bits", "Plan", low=domain_bits, high=MAX_TOP_BITS)
     high = integer(text["threshold"], "top.threshold", "Plan", low=threshold + 2, high=highest)
-    return TopList(bits, high, integer(text["clip"], "top.clip", "Plan", low=threshold, high=high - 1))
+    return TopList(bits, high)
 
 
 def expected_sizes(params: ReleaseParams) -> Sizes | None:
@@ -585,9 +585,11 @@ def _check_parts(plan: Plan) -> None:
             )
         return
     if plan.top is not None and not threshold.top_holds(
-        plan.top.clip, plan.top.threshold, plan.noise, plan.scale, split.threshold, plan.listed_sensitivity
+        plan.top.threshold, plan.noise, plan.scale, split.threshold, plan.listed_sensitivity
     ):
-        raise ParameterError("Plan: the clip of the top list is too high for its share of epsilon")
+        raise ParameterError(
+            "Plan: noise of the two lists is too small for their share of epsilon, or top.threshold"
+        )
     scales = (plan.scale,) if of_cells is None else (plan.scale, of_cells)
     epsilon = sum(params.noisy_parts, Fraction(0))
     if plan.selection is TEXTS and threshold.joint_holds(

@@ -10,14 +10,17 @@ import pytest
 
 import hushgram as hg
 from hushgram.decoding import ReleasedNumbers
-from hushgram.errors import FormatError
+from hushgram.errors import FormatError, ParameterError
+from hushgram.key_selection.threshold import TOP_GRID, TOP_SHARE, withheld
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.release_in_memory import simulate
 from hushgram.sketch import heavy as heavy_file
+from hushgram.sparse_histogram.plan import Plan
 
 RELEASED = ReleasedNumbers(
     threshold=20, noise=LaplaceLaw(3.0), listed=np.zeros(0, np.int64), domain_size=2.0**20, records=1e5,
-    profile_at=np.zeros(0, np.int64), profile=np.zeros(0), profile_noise=0.0, keys=1e4, top=(90, 78, 2.0**32),
+    profile_at=np.zeros(0, np.int64), profile=np.zeros(0), profile_noise=0.0, keys=1e4,
+    top=(90, withheld(Fraction(3)) / 2.0**TOP_GRID, 2.0**32),
 )  # fmt: skip
 
 
@@ -94,16 +97,14 @@ def test_damaged_lists_are_refused() -> None:
             heavy_file.read_heavy(changed, plan, len(listed), "heavy.bin")
 
 
-def test_a_plan_whose_clip_is_too_high_is_refused() -> None:
+def test_plans_that_two_lists_cannot_have_are_refused() -> None:
     sketch, _ = planted()
     text = sketch.plan.to_dict()
-    text["top"] = {**text["top"], "clip": text["top"]["threshold"] - 1}
-    from hushgram.errors import ParameterError
-    from hushgram.sparse_histogram.plan import Plan
-
-    with pytest.raises(ParameterError, match="top list"):
-        Plan.from_dict(text).guarantee()
-    text["top"]["clip"] += 1
-    with pytest.raises(ParameterError, match="clip"):
-        Plan.from_dict(text)
-    assert sketch.plan.scale * sketch.plan.params.split.threshold == Fraction(3 * 100, 99)
+    assert sketch.plan.scale * sketch.plan.params.split.threshold * (1 - TOP_SHARE) == 3
+    low = len(withheld(sketch.plan.scale))
+    with pytest.raises(ParameterError, match="two lists"):
+        Plan.from_dict({**text, "top": {**text["top"], "threshold": low}}).guarantee()
+    with pytest.raises(ParameterError, match=r"top\.threshold"):
+        Plan.from_dict({**text, "top": {**text["top"], "threshold": text["threshold"]}})
+    with pytest.raises(ParameterError, match="scale"):
+        Plan.from_dict({**text, "scale": "3"})
