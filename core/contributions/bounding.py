@@ -220,7 +220,7 @@ class Contributions:
         table, keys = None, [part.keys for part in parts]
         if parts[0].table is not None:
             table, moved = KeyTable.union([part.table for part in parts if part.table is not None])
-            keys = [places[part.keys] for places, part in zip(moved, parts, strict=True)]
+            keys = [places[part._places] for places, part in zip(moved, parts, strict=True)]
         return cls(
             np.concatenate([part.user_high for part in parts]),
             np.concatenate([part.user_low for part in parts]),
@@ -320,14 +320,14 @@ class Contributions:
         keys: I64 = np.diff(np.append(starts, len(counts)))
         return keys, np.maximum.reduceat(counts, starts), np.add.reduceat(counts, starts)
 
-    def first_keys(self, max_keys: int, open_: NDArray[np.bool_] | None) -> tuple[U64, I64]:
-        """Return the first ``max_keys`` open keys of each user by priority, and beside each how many the user has of
-        them.
+    def first_keys(self, max_keys: int, open_: NDArray[np.bool_] | None) -> tuple[I64, I64]:
+        """Return the first ``max_keys`` open keys of each user by priority, user by user, and how many of them each
+        user has.
 
         ``open_`` marks keys of the table; None where all are open.
         """
         rows, first = self._ordered()
-        keys = rows.keys
+        keys = rows._places
         if open_ is not None:
             kept = np.flatnonzero(open_[keys])
             keys, first = keys[kept], changes(np.cumsum(first, dtype=np.int64)[kept])
@@ -336,7 +336,7 @@ class Contributions:
         if number.max(initial=0) > max_keys:
             keys = keys[np.arange(len(keys)) - np.repeat(starts, number) < max_keys]
             number = np.minimum(number, max_keys)
-        return keys, np.repeat(number, number)
+        return keys, number
 
     def present(self) -> Contributions:
         """Return the rows that count something for any metric, over a table of their keys alone."""
@@ -346,7 +346,7 @@ class Contributions:
 
     def of_keys(self, kept: NDArray[np.bool_]) -> Contributions:
         """Return the rows of the keys that ``kept`` marks in the table."""
-        return self._take(np.flatnonzero(kept[self.keys]))
+        return self._take(np.flatnonzero(kept[self._places]))
 
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Return the rows by user shard (a function of the user alone); empty shards are left out."""
@@ -380,18 +380,23 @@ class Contributions:
         if self.table is None:
             return self
         used = np.zeros(len(self.table.fingerprints), np.bool_)
-        used[self.keys] = True
+        used[self._places] = True
         if used.all():
             return self
         table, places = self.table.keep(used)
-        return replace(self, keys=places[self.keys], table=table)
+        return replace(self, keys=places[self._places], table=table)
+
+    @property
+    def _places(self) -> I64:
+        """Return the places of the keys in the table, as numpy takes indices without converting them."""
+        return self.keys.view(np.int64)
 
     def _with(self, counts: I64) -> Contributions:
         return replace(self, counts=counts)
 
     def hashes(self) -> U64:
         """Return a keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
-        prints = self.keys if self.table is None else self.table.fingerprints[self.keys]
+        prints = self.keys if self.table is None else self.table.fingerprints[self._places]
         return mix(prints ^ mix(self.user_low))
 
     def _take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Contributions:
@@ -415,7 +420,7 @@ class Contributions:
         user = np.cumsum(first_of_user).astype(
             np.uint64
         )  # below 2^32 rows per part, and at most 2^27 classes
-        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows.keys]
+        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows._places]
         group = user * np.uint64(key_classes.classes) + key_classes.of(prints)
         order = stable_order(group)
         first = np.zeros(len(order), np.bool_)  # of its class; a user's first row is one

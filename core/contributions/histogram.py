@@ -135,12 +135,13 @@ class Histogram(Exact):
         """Return the sum of ``counts`` by key."""
         if table is None:
             return cls(*_sum_by(keys, counts), None, sensitivity)
-        number = np.bincount(keys.astype(np.int64, copy=False), minlength=len(table.fingerprints))
+        rows = keys.view(np.int64)  # numpy converts unsigned indices first
+        number = np.bincount(rows, minlength=len(table.fingerprints))
         places = np.flatnonzero(number)
         sums = number
         if not np.all(counts == 1):
             sums = np.zeros(len(number), np.int64)
-            np.add.at(sums, keys, counts)
+            np.add.at(sums, rows, counts)
         texts = table.texts if len(places) == len(number) else table.texts.take(pa.array(places))
         return cls(table.fingerprints[places], sums[places].astype(np.int64, copy=False), texts, sensitivity)
 

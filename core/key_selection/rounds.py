@@ -352,8 +352,8 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
     assert table is not None
     open_ = None if states is None else np.asarray(states == OPEN)
     weights = np.zeros(len(table.fingerprints), np.int64)
-    keys, keys_of_user = rows.first_keys(max_keys, open_)
-    np.add.at(weights, keys, user_weights(max_keys)[keys_of_user])
+    keys, number = rows.first_keys(max_keys, open_)
+    np.add.at(weights, keys, np.repeat(user_weights(max_keys)[number], number))
     if open_ is not None:
         table, weights = table.keep(open_)[0], weights[open_]
     return Histogram(table.fingerprints, weights, table.texts, weight_sensitivity(max_keys))
@@ -362,9 +362,7 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
 def keys_of_users(rows: Contributions, states: States | None = None) -> NDArray[np.int64]:
     """Return how many open keys each user has, for users that have one. Exact and private."""
     open_ = None if states is None else np.asarray(states == OPEN)
-    number = rows.first_keys(len(rows), open_)[1]  # beside each key
-    users = np.bincount(number) // np.maximum(np.arange(number.max(initial=0) + 1), 1)
-    return np.repeat(np.arange(len(users)), users)
+    return rows.first_keys(len(rows), open_)[1]
 
 
 def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:

@@ -127,17 +127,14 @@ def _survivors(
     """Return those of the places ``left`` that pass a draw of probability e^(−unit·number): one per binary digit."""
     top = int(numbers.max()).bit_length() if len(numbers) else 0
     numbers = numbers[left]
+    passed = np.ones(len(left), np.bool_)
     factors = _factors(unit, top)
     for j in reversed(range(top)):  # the largest factors first: they reject most
         at = np.flatnonzero((numbers & (1 << j)) != 0)  # of booleans: several times faster
-        if not len(at):
-            continue
-        fails = at[~bernoulli(factors[j], len(at), source)]
-        if len(fails):
-            passed = np.ones(len(left), np.bool_)
-            passed[fails] = False
-            left, numbers = left[passed], numbers[passed]
-    return left
+        if len(at):
+            fails = at[~bernoulli(factors[j], len(at), source)]
+            numbers[fails], passed[fails] = 0, False
+    return left[passed]
 
 
 @lru_cache(maxsize=256)
