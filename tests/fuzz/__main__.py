@@ -55,7 +55,7 @@ def knock(door: str, count: int, seconds: float, seed: int) -> tuple[int, list[s
 
 def stay(door: str) -> None:
     """What the tests do: some seconds at a door (HUSHGRAM_FUZZ_SECONDS), with the same tries every time."""
-    seconds = float(os.environ.get("HUSHGRAM_FUZZ_SECONDS", "2"))
+    seconds = float(os.environ.get("HUSHGRAM_FUZZ_SECONDS", "1"))
     done, finds = knock(door, 10_000_000, seconds, seed=1)
     assert not finds, "\n".join(finds)
     assert done > 0

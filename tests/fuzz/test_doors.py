@@ -1,4 +1,4 @@
-"""Some seconds at each door (HUSHGRAM_FUZZ_SECONDS, 2 unless said); `make fuzz` stays longer."""
+"""Some seconds at each door (HUSHGRAM_FUZZ_SECONDS, 1 unless said); `make fuzz` stays longer."""
 
 from __future__ import annotations
 

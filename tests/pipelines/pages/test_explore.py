@@ -341,25 +341,25 @@ def half_sent(address: str, start: bytes) -> socket.socket:
     return connection
 
 
-STARTS = {
-    "nothing": b"",
-    "a first line": b"GET / HTTP/1.1\r\n",
-    "headers": b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le",
-    "a body": b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\nabc",
-    "another token": b"POST /" + b"0" * 32 + b"/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n",
-}
+#: nothing, a first line, headers, a body, and another token
+STARTS = [
+    b"",
+    b"GET / HTTP/1.1\r\n",
+    b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le",
+    b"POST /ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\nabc",
+    b"POST /" + b"0" * 32 + b"/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+]
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_half_sent_requests_without_the_token_do_not_keep_the_owner_out(address: str, start: str) -> None:
-    """200 connections wait with part of a request: the owner is answered among them, and they are closed."""
+def test_half_sent_requests_without_the_token_do_not_keep_the_owner_out(address: str) -> None:
+    """Some 200 connections wait with part of a request: the owner is answered among them, and they are closed."""
     with contextlib.ExitStack() as held:
-        strangers = [held.enter_context(half_sent(address, STARTS[start])) for _ in range(200)]
+        strangers = [held.enter_context(half_sent(address, start)) for start in STARTS * 40]
         begun = time.monotonic()
-        for _ in range(20):
+        for start in STARTS * 4:
             status, answer = ask(address + "names?q=/page/2")
             assert (status, "/page/2" in answer) == (200, True)
-            strangers.append(held.enter_context(half_sent(address, STARTS[start])))
+            strangers.append(held.enter_context(half_sent(address, start)))
         assert time.monotonic() - begun < 10
         for stranger in strangers:  # closed or reset, well before the time of the socket itself
             with contextlib.suppress(ConnectionResetError, BrokenPipeError):
