@@ -34,12 +34,12 @@ _BATCH = 50
 def knock(door: str, count: int, seconds: float, seed: int) -> tuple[int, list[str]]:
     """Tries a door so often, or so long; what went wrong."""
     finds: list[str] = []
-    end = time.monotonic() + seconds
     done = 0
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="hushgram-fuzz-", dir=memory))
     try:
         _once(door, seed, -1, folder)  # what is loaded or made once
+        end = time.monotonic() + seconds
         while done < count and time.monotonic() < end and len(finds) < 5:
             start, batch = _reset_peak(), min(_BATCH, count - done)
             with _few_addresses():  # counted anew for each batch: allocators keep what was given back
