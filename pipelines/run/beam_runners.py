@@ -27,6 +27,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import (
+    DebugOptions,
     DirectOptions,
     PipelineOptions,
     StandardOptions,
@@ -161,6 +162,9 @@ def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> Pipelin
     FileSystems.set_options(options)  # the launcher lists, reads and publishes with them too
     if not is_local(options):
         check_engine(options)
+        if options.get_all_options()["environment_type"] == "EXTERNAL":
+            # Beam would run pip to list packages, for a file that workers of a pool never read.
+            options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
         return options
     options.view_as(StandardOptions).runner = LOCAL
     direct = options.view_as(DirectOptions)

@@ -17,6 +17,8 @@ from tools.engines.workers import WorkerPools
 
 pytestmark = pytest.mark.engine
 
+TEXTS = {"privacy.delta": "1e-6"}
+
 LIBRARY = f"""
 import sys
 import pyarrow.parquet as pq
@@ -72,14 +74,18 @@ def test_the_first_shuffle_is_written_once(bench: Bench, flink: FlinkCluster, on
     assert 0 < read["write-bytes"] <= 1.1 * group["read-bytes"]
 
 
-def test_key_texts_on_flink(bench: Bench, on_flink: list[str]) -> None:
-    """δ > 0: the text of keys travels too, and keys are selected by weights in two rounds."""
-    texts = {"privacy.delta": "1e-6"}
-    here = bench.release("texts-local", settings=texts)
+@pytest.fixture(scope="module")
+def texts(bench: Bench) -> dict[str, bytes]:
+    """δ > 0 on the local runner: the text of keys travels too, and keys are selected by weights in two rounds."""
+    here = bench.release("texts-local", settings=TEXTS)
     named = pq.read_table(pa.BufferReader(here["heavy.parquet"]))["key"].to_pylist()
     assert len(named) > 3
     assert all(key.startswith(b"https://e.org/") for key in named)
-    assert bench.release("texts-flink", [*on_flink, "--parallelism=2"], texts) == here
+    return here
+
+
+def test_key_texts_on_flink(bench: Bench, texts: dict[str, bytes], on_flink: list[str]) -> None:
+    assert bench.release("texts-flink", [*on_flink, "--parallelism=2"], TEXTS) == texts
 
 
 def test_prism(bench: Bench, by_library: dict[str, bytes], prism: Prism, pools: WorkerPools) -> None:
@@ -88,6 +94,10 @@ def test_prism(bench: Bench, by_library: dict[str, bytes], prism: Prism, pools: 
 
 def test_spark(bench: Bench, by_library: dict[str, bytes], spark: Spark, pools: WorkerPools) -> None:
     assert bench.release("spark", [*spark.options, *pools.local_options]) == by_library
+
+
+def test_key_texts_on_spark(bench: Bench, texts: dict[str, bytes], spark: Spark, pools: WorkerPools) -> None:
+    assert bench.release("texts-spark", [*spark.options, *pools.local_options], TEXTS) == texts
 
 
 @pytest.mark.parametrize("slots", [1, 4])
