@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2
 
 from hushgram.errors import ParameterError
+from hushgram.pipelines.run import worker_pool
 from hushgram.pipelines.run.beam_runners import pipeline_options
 from tests.pipelines.sockets import listening
 
@@ -69,6 +72,12 @@ def test_prism_is_said_to_be_open(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == ""
 
 
+def test_packages_are_not_listed_for_workers_of_a_pool() -> None:
+    """Beam runs pip for that list."""
+    options = pipeline_options([*FLINK, "--job_endpoint=localhost:8099", "--experiments=other"])
+    assert options.get_all_options()["experiments"] == ["other", "disable_logging_submission_environment"]
+
+
 def test_our_worker_pool_listens_on_the_loopback_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hushgram.pipelines.run.worker_pool"]
     pool = subprocess.Popen(
@@ -88,3 +97,75 @@ def test_our_worker_pool_listens_on_the_loopback_alone(tmp_path: Path) -> None:
     finally:
         pool.kill()
         pool.communicate()
+
+
+class Pool(worker_pool.WorkerPool):
+    """A pool that is asked as an engine asks it; its workers are `WORKER`."""
+
+    def start(self, worker: str, control: str) -> None:
+        asked = beam_fn_api_pb2.StartWorkerRequest(worker_id=worker)
+        asked.control_endpoint.url = control
+        assert self.StartWorker(asked, None).error == ""
+
+    def stop(self, worker: str) -> None:
+        self.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), None)
+
+
+WORKER = """
+import json, pathlib, sys, time
+if named := sys.stdin.readline():
+    worker, control, provision = json.loads(named)
+    folder = pathlib.Path(%r)
+    (folder / control).write_text(worker + provision)
+    while not (folder / f"end-{control}").exists():
+        time.sleep(0.02)
+    (folder / f"ended-{control}").touch()
+"""
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
+    monkeypatch.setattr(worker_pool, "_WORKER", WORKER % str(tmp_path))
+    return Pool()
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():  # a worker that never comes is the time limit of the test
+        time.sleep(0.02)
+
+
+def test_a_worker_waits_before_it_is_asked_for(pool: Pool, tmp_path: Path) -> None:
+    ready = pool._spare
+    assert ready is not None
+    pool.start("1-1", "a")
+    assert pool._given["1-1"] == [ready]
+    wait_for(tmp_path / "a")
+    pool.start("1-2", "b")  # the processors are busy with the job: none was prepared meanwhile
+    assert pool._spare is None
+    for worker in ("1-1", "1-2"):
+        pool.stop(worker)
+    assert ready.poll() is not None
+    while pool._spare is None:
+        time.sleep(0.02)
+    pool._spare.kill()  # a dead one is not given to anyone
+    pool._spare.wait()
+    pool.start("2-1", "c")
+    wait_for(tmp_path / "c")
+    pool.stop("2-1")
+
+
+def test_engines_that_share_a_pool_do_not_end_each_others_workers(pool: Pool, tmp_path: Path) -> None:
+    """Each numbers its workers from 1; one ends its own by closing the connection, then asks the pool to stop it."""
+    for control in ("a", "b"):
+        pool.start("1-1", control)
+        wait_for(tmp_path / control)
+    first, second = pool._given["1-1"]
+    pool.stop("1-1")  # whose?
+    assert first.poll() is second.poll() is None
+    (tmp_path / "end-a").touch()
+    first.wait()
+    pool.stop("1-1")
+    assert second.poll() is None
+    pool.stop("1-1")
+    assert second.poll() is not None
+    assert not (tmp_path / "ended-b").exists()
