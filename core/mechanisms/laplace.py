@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushgram.errors import BudgetExceeded, ParameterError
-from hushgram.noise.entropy import InteractiveKey, ReleaseKey, digest, take_key
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, Turns, digest, take_key
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, positive, rational, show
 from hushgram.sensitivity import ExactVector, PrivacyUnit, Sensitivity
@@ -194,6 +194,7 @@ class LaplaceAnswers:
         self.scale = check_scale(sensitivity / per_query(eps, fail, queries), "LaplaceAnswers")
         self._key = take_key(key, "LaplaceAnswers")
         self._chain = digest("laplace answers", str(eps), str(fail), queries, sensitivity)
+        self._turns = Turns("LaplaceAnswers")
 
     def __reduce__(self) -> str:
         raise TypeError("LaplaceAnswers is neither copied nor pickled: a copy would answer for free")
@@ -205,15 +206,16 @@ class LaplaceAnswers:
             exact: the exact answers, whole numbers.
             described: bytes that identify these queries: other queries must have other bytes.
         """
-        if self.asked + len(exact) > self.queries:
-            raise BudgetExceeded(
-                f"LaplaceAnswers: {self.asked + len(exact)} queries asked, but epsilon was split for "
-                f"{self.queries}; state a larger number of queries beforehand"
-            )
         values = whole_numbers(exact, "LaplaceAnswers")
-        self._chain = digest(self._chain, described, values)
-        source = self._key.source("laplace answers", self.asked, self._chain)
-        self.asked += len(values)
+        with self._turns:
+            if self.asked + len(values) > self.queries:
+                raise BudgetExceeded(
+                    f"LaplaceAnswers: {self.asked + len(values)} queries asked, but epsilon was split for "
+                    f"{self.queries}; state a larger number of queries beforehand"
+                )
+            self._chain = digest(self._chain, described, values)
+            source = self._key.source("laplace answers", self.asked, self._chain)
+            self.asked += len(values)
         return values + discrete_laplace(self.scale, len(values), source)
 
 

@@ -26,6 +26,7 @@ import hashlib
 import hmac
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -36,7 +37,16 @@ from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
 
-__all__ = ["BitSource", "InteractiveKey", "ReleaseKey", "StreamKey", "digest", "os_entropy", "take_key"]
+__all__ = [
+    "BitSource",
+    "InteractiveKey",
+    "ReleaseKey",
+    "StreamKey",
+    "Turns",
+    "digest",
+    "os_entropy",
+    "take_key",
+]
 
 _KEY_BYTES = 32
 _COUNTER = bytes(16)
@@ -208,6 +218,32 @@ class InteractiveKey:
 
     def __reduce__(self) -> str:
         raise TypeError("an InteractiveKey answers one stream of questions and is neither copied nor pickled")
+
+
+class Turns:
+    """One question at a time, in the process that a mechanism was begun in.
+
+    Two threads at once, or a forked process, would meet the same draws with other questions: what they differ in is
+    then exact, and each counts its questions by itself.
+
+    >>> with Turns("Sparse"):
+    ...     pass
+    """
+
+    __slots__ = ("_lock", "_mechanism", "_process")
+
+    def __init__(self, mechanism: str) -> None:
+        self._mechanism, self._process, self._lock = mechanism, os.getpid(), threading.Lock()
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():
+            raise ParameterError(
+                f"{self._mechanism}: was begun in another process, whose noise a forked one shares; begin another here"
+            )
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def take_key(key: object, mechanism: str) -> StreamKey:

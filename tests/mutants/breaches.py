@@ -267,8 +267,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "sparse vector without threshold noise",
         "core/mechanisms/svt/mechanism.py",
-        "return int(discrete_laplace(self._scales.threshold, 1, self._source)[0])",
-        "return 0",
+        "return int(self._draw(self._scales.threshold, 1)[0]) + self._scales.shift",
+        "return self._scales.shift",
         ("tests/core/mechanisms/svt/test_mechanism.py", "tests/privacy/test_svt_enumeration.py"),
     ),
     Breach(
@@ -342,11 +342,11 @@ BREACHES: tuple[Breach, ...] = (
         ("tests/core/test_publishing.py",),
     ),
     Breach(
-        "metrics for everyone",
-        "core/publishing.py",
-        "0o600 if private else 0o666",
-        "0o666",
-        ("tests/pipelines/test_exit_codes.py",),
+        "rejected records for everyone",
+        "transforms/read_records.py",
+        "put_file(path, content, 0o600)",
+        "put_file(path, content)",
+        ("tests/transforms/test_read_records.py",),
     ),
     Breach(
         "a charge given back after the key was out",
@@ -371,9 +371,9 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "lost spending booked under one relation",
-        "core/ledger/recovery.py",
-        "*cost, about, relation=relation)",
-        "*cost, about)",
+        "core/ledger/hash_chain.py",
+        "rho_delta=delta, relation=relation, details=about",
+        "rho_delta=delta, details=about",
         ("tests/core/ledger/test_hash_chain.py",),
     ),
     Breach(
@@ -470,8 +470,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "keys per user not bounded in selection",
         "core/contributions/bounding.py",
-        "changes(user)) < max_keys)",
-        "changes(user)) >= 0)",
+        "if number.max(initial=0) > max_keys:",
+        "if False:",
         ("tests/core/key_selection/test_rounds.py",),
     ),
     Breach(
@@ -501,5 +501,33 @@ BREACHES: tuple[Breach, ...] = (
         "part.admit(plan.sensitivity)",
         "part",
         ("tests/core/test_sensitivity.py",),
+    ),
+    Breach(
+        "parts of a stream with the noise of one",
+        "transforms/sparse_vector.py",
+        "Sensitivity.side_by_side(moved)",
+        "moved[0]",
+        ("tests/transforms/test_sparse_vector.py",),
+    ),
+    Breach(
+        "times of a list read as the first is",
+        "core/contributions/keys.py",
+        "found is None or pa.types.is_temporal(found.type)",
+        "found is None",
+        ("tests/core/contributions/test_keys.py",),
+    ),
+    Breach(
+        "a forked process goes on with a stream",
+        "core/noise/entropy.py",
+        "if self._process != os.getpid():",
+        "if False:",
+        ("tests/core/mechanisms/test_turns.py",),
+    ),
+    Breach(
+        "exact figures in a file",
+        "pipelines/terminal.py",
+        "rows = [row for row in rows if EXACT not in row[1]]",
+        "pass",
+        ("tests/pipelines/test_leaks.py",),
     ),
 )

@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.cli import cli
+from hushgram.pipelines.terminal import EXACT
 
 CONFIG = """\
 release: urls
@@ -94,3 +96,20 @@ def test_nothing_but_the_release_differs(
     differing = {name for name in bodies[0] if bodies[0][name] != bodies[1][name]}
     assert differing <= RELEASED, differing
     assert differing, "the two data sets must differ in something, or this test sees nothing"
+
+
+@pytest.mark.parametrize("how", ["", "--check", "--check --format json"])
+def test_a_file_has_no_exact_figures(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"u{i % 6},/{i % 7}\n" for i in range(60)] + ["torn\n"]
+    Path("in.csv").write_text("user,url\n" + "".join(rows))
+    Path("urls.yaml").write_text(
+        "release: urls\ninput: {path: in.csv, user: user, key: url}\nsizes: {records: 100, keys: 50}\n"
+        "privacy: {epsilon: 1.0, max_contributions: 2}\noutput: {path: out.sketch}\n"
+    )
+    result = CliRunner().invoke(cli, ["release", "urls.yaml", "-o", "told", *how.split()])
+    assert result.exit_code == 0, result.output
+    assert all(word in result.stderr for word in (EXACT, "kept"))
+    written = Path("told").read_text()
+    assert "guarantee" in written
+    assert not [word for word in (EXACT, "bounding dropped", "rejected") if word in written]

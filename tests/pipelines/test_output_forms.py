@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from hushgram.pipelines.cli import cli
 from hushgram.pipelines.run.outputs import digest_of
-from hushgram.pipelines.terminal import EXACT
 from hushgram.sketch.reader import Sketch
 from tests.docs.test_commands import every_command
 
@@ -118,19 +117,3 @@ def test_a_release_tells_scripts_where_it_is_and_what_it_cost() -> None:
     history = json.loads(call("ledger history people --ledger sqlite:///ledger.db --format json"))
     assert history["digest"] == first["digest"]
     assert json.loads(call("release urls.yaml --format json")) == first  # released before: the same row
-
-
-@pytest.mark.parametrize("how", ["", "--check", "--check --format json"])
-def test_a_file_has_no_exact_figures(how: str) -> None:
-    rows = [f"u{i % 6},/{i % 7}\n" for i in range(60)] + ["torn\n"]
-    Path("in.csv").write_text("user,url\n" + "".join(rows))
-    Path("urls.yaml").write_text(
-        "release: urls\ninput: {path: in.csv, user: user, key: url}\nsizes: {records: 100, keys: 50}\n"
-        "privacy: {epsilon: 1.0, max_contributions: 2}\noutput: {path: out.sketch}\n"
-    )
-    result = CliRunner().invoke(cli, ["release", "urls.yaml", "-o", "told", *how.split()])
-    assert result.exit_code == 0, result.output
-    assert all(word in result.stderr for word in (EXACT, "kept"))
-    written = Path("told").read_text()
-    assert "guarantee" in written
-    assert not [word for word in (EXACT, "bounding dropped", "rejected") if word in written]

@@ -56,7 +56,7 @@ from hushgram.mechanisms.pmw.workload import GRID, Workload
 from hushgram.mechanisms.selection import MECHANISMS
 from hushgram.mechanisms.svt.mechanism import NoiseStream
 from hushgram.mechanisms.svt.params import SvtParams, privacy_map
-from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
+from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, Turns, digest, take_key
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, positive, rational, rational_delta, show, stated_call
 from hushgram.sensitivity import ExactVector, PrivacyUnit, exact
@@ -467,6 +467,7 @@ class OnlinePMW(PrivateWeights[PmwParams]):
         self._svt = self.params.svt
         self._chain = digest(self._context, self.hypothesis.digest)
         self._bar: int | None = None
+        self._turns = Turns("OnlinePMW")
 
     def _take(self, key: object) -> ReleaseKey | StreamKey:
         return take_key(key, "OnlinePMW")
@@ -488,6 +489,10 @@ class OnlinePMW(PrivateWeights[PmwParams]):
 
     def answer(self, queries: Workload) -> PmwAnswers:
         """Return answers to the next queries of the stream, in order."""
+        with self._turns:
+            return self._answer(queries)
+
+    def _answer(self, queries: Workload) -> PmwAnswers:
         self._check(queries)
         self._chain = digest(self._chain, queries.digest)
         noise = self._noise()

@@ -21,7 +21,7 @@ from hushgram.errors import ParameterError
 from hushgram.mechanisms.laplace import whole_numbers
 from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.params import NoiseScales, SvtParams
-from hushgram.noise.entropy import BitSource, ReleaseKey, digest, os_entropy
+from hushgram.noise.entropy import BitSource, ReleaseKey, Turns, digest, os_entropy
 from hushgram.noise.sampling import discrete_laplace, geometric
 from hushgram.numbers import Number
 from hushgram.sensitivity import ExactVector, PrivacyUnit
@@ -142,8 +142,11 @@ class Sparse:
 
     def _begin(self, params: SvtParams, noise: NoiseStream, bar: int | None = None, count: int = 0) -> None:
         self.params, self.count = params, count
-        self._noise = noise
+        self._noise, self._turns = noise, Turns(type(self).__name__)
         self._bar = self._new_bar() if bar is None else bar
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{type(self).__name__} is neither copied nor pickled: a copy would answer for free")
 
     def _new_bar(self) -> int:
         """Draw T̂."""
@@ -178,10 +181,11 @@ class Sparse:
             np.zeros(len(exact), dtype=np.int64),
             np.zeros(len(exact), dtype=np.int64),
         )
-        for start in range(0, len(exact), _CHUNK):
-            if self.halted:
-                break
-            self._chunk(exact[start : start + _CHUNK], out, start)
+        with self._turns:
+            for start in range(0, len(exact), _CHUNK):
+                if self.halted:
+                    break
+                self._chunk(exact[start : start + _CHUNK], out, start)
         return out
 
     def _chunk(self, exact: NDArray[np.int64], out: AnswerArrays, start: int) -> None:
