@@ -7,9 +7,12 @@ Out: a PCollection of pyarrow.RecordBatch with plan.schema, exact and private; o
     batches = pipeline | ReadRecords(plan)
 
 Work is split by file, by Parquet row groups, and by byte ranges of uncompressed lines; each part is read by
-itself, so any worker may read any of them again. Rejected records are counted; the pipeline fails only where they are
-more than `limits` allow of all that was read. With Source(keep_rejected=True) the transform returns a dict of
-`records` and `rejected` (batches of REJECTED_SCHEMA, private, for the operator alone).
+itself, so any worker may read any of them again. Reading is splittable: an engine knows the bytes of what is left, and
+may give the blocks of a range of lines that nobody has begun to another worker.
+
+Rejected records are counted; the pipeline fails only where they are more than `limits` allow of all that was read. With
+Source(keep_rejected=True) the transform returns a dict of `records` and `rejected` (batches of REJECTED_SCHEMA,
+private, for the operator alone).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 
 from hushgram.inputs import (
     Check,
@@ -52,6 +56,7 @@ TICK = struct.Struct("<qqq")
 
 # A runner keeps every counter; reasons hold numbers ("7 fields instead of 2"), so they could be many.
 _MAX_REASONS = 50
+_PARTS = beam.DoFn.RestrictionParam()  # the DoFn provides them itself
 
 
 def plan_records(paths: Iterable[str], source: Source) -> InputPlan:
@@ -120,8 +125,8 @@ def _limited(counts: RecordCounts, check: Check) -> Tally:
     return Tally(check, counts)
 
 
-class _ReadItem(beam.DoFn):
-    """WorkItem → batches; counts accepted and rejected records."""
+class _ReadItem(beam.DoFn, beam.transforms.core.RestrictionProvider):
+    """WorkItem → batches; counts accepted and rejected records. A restriction is a range of the parts of an item."""
 
     def __init__(self, plan: InputPlan, counters: bool) -> None:
         self._plan, self._counters = plan, counters
@@ -132,8 +137,27 @@ class _ReadItem(beam.DoFn):
         self._rejected = operator_counter("rejected", self._counters)
         self._reasons: set[str] = set()
 
-    def process(self, item: WorkItem) -> Iterator[Any]:
-        tally = RecordCounts()
+    def initial_restriction(self, item: WorkItem) -> OffsetRange:
+        return OffsetRange(0, len(self._parts(item)))
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, item: WorkItem, restriction: OffsetRange) -> int:
+        return sum(part.size for part in self._parts(item)[restriction.start : restriction.stop])
+
+    def _parts(self, item: WorkItem) -> list[WorkItem]:
+        return item.parts(self._plan.source.block_bytes)
+
+    def process(self, item: WorkItem, tracker: Any = _PARTS) -> Iterator[Any]:
+        tally, parts = RecordCounts(), self._parts(item)
+        at = tracker.current_restriction().start
+        while tracker.try_claim(at):
+            yield from self._read(parts[at], tally)
+            at += 1
+        yield beam.pvalue.TaggedOutput("tally", tally)
+
+    def _read(self, item: WorkItem, tally: RecordCounts) -> Iterator[Any]:
         for chunk in read_item(item, self._plan, open_file):
             tally.read(chunk, item)
             rejected = sum(chunk.rejected.values())
@@ -150,7 +174,6 @@ class _ReadItem(beam.DoFn):
                 yield beam.pvalue.TaggedOutput("rejected", chunk.rejected_records)
             if chunk.batch.num_rows:
                 yield chunk.batch
-        yield beam.pvalue.TaggedOutput("tally", tally)
 
 
 def _tick(rows: int, rejected: int, size: int) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -163,6 +163,18 @@ class WorkItem:
     numbers: tuple[str, ...] = ()  # fields that JSON writes as whole numbers, as far as the first lines tell
     folders: tuple[tuple[str, str | None], ...] = ()  # columns that the folders above the file give
     types: tuple[tuple[str, pa.DataType], ...] = ()  # in which the file is read, where not that of plan.raw
+    whole: bool = True  # whether it is read in one piece
+
+    def parts(self, size: int) -> list[WorkItem]:
+        """Return the item in parts of about ``size`` bytes that can be read by themselves; itself where it has none."""
+        if self.whole:
+            return [self]
+        starts = range(self.start, self.stop, size)
+        ends = (min(start + size, self.stop) for start in starts)
+        return [
+            replace(self, start=start, stop=end, size=end - start)
+            for start, end in zip(starts, ends, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,7 @@ from hushgram.pipelines.run.progress import read_counters, run_pipeline
 from hushgram.transforms.read_records import (
     ReadRecords,
     WriteRejectedRecords,
+    _ReadItem,
     match_files,
     open_file,
     plan_records,
@@ -71,6 +73,43 @@ def test_worker_processes_read_all_of_it(folder: Path) -> None:
     plan = plan_records([str(folder / "a.*")], Source(ids=("user", "key"), item_bytes=1))
     assert len(plan.items) > 6
     assert run(plan, RECORDS * 3, workers=2)["rows"] == 12
+
+
+def test_what_nobody_has_begun_can_be_given_away(tmp_path: Path) -> None:
+    """A range of lines is split while it is read: each record is read once, and the sizes are those of the parts."""
+    lines = [json.dumps({"user": i, "key": f"/{i % 7}"}) + "\n" for i in range(200)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    plan = plan_records([str(tmp_path / "a.jsonl")], Source(ids=("user", "key"), block_bytes=100))
+    (item,) = plan.items
+    reader = _ReadItem(plan, counters=False)
+    reader.setup()
+    whole = reader.initial_restriction(item)
+    assert whole.stop > 10
+    assert reader.restriction_size(item, whole) == item.size == plan.bytes
+    tracker = reader.create_tracker(whole)
+    found = reader.process(item, tracker)
+    rows = to_pairs(next(found))
+    primary, rest = tracker.try_split(0.5)
+    assert reader.restriction_size(item, primary) + reader.restriction_size(item, rest) == item.size
+    tallies = []
+    for outputs in (found, reader.process(item, reader.create_tracker(rest))):
+        for output in outputs:
+            if isinstance(output, beam.pvalue.TaggedOutput):
+                tallies.append(output.value.rows)
+            else:
+                rows += to_pairs(output)
+    tracker.check_done()
+    assert sorted(rows) == sorted((str(i), f"/{i % 7}") for i in range(200))
+    assert sum(tallies) == 200
+    assert min(tallies) > 0
+
+
+def test_what_cannot_be_cut_is_one_part(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"user,key\n" + b"1,/a\n" * 99))
+    pq.write_table(pa.table({"user": [1] * 99, "key": ["/a"] * 99}), tmp_path / "a.parquet")
+    plan = plan_records([str(tmp_path)], Source(ids=("user", "key"), block_bytes=100))
+    reader = _ReadItem(plan, counters=False)
+    assert [reader.initial_restriction(item).stop for item in plan.items] == [1, 1]
 
 
 def test_rejected_records_are_counted_and_written_where_asked(tmp_path: Path) -> None:

@@ -87,13 +87,11 @@ def plan_lines(
     """Cut a file of lines into byte ranges; one range where it is compressed, or must be read `whole`."""
     if not head.strip() and len(head) < HEAD_BYTES - len(BOM):  # that was all of it
         return FilePlan(columns, types, empty=True)
-    step = max(file.size, 1) if whole or compression is not None else source.item_bytes
-    ranges = ((start, min(start + step, file.size)) for start in range(0, file.size, step))
-    items = [
-        WorkItem(file.path, format, compression, start, stop, stop - start, header=header, numbers=numbers)
-        for start, stop in ranges
-    ]
-    return FilePlan(columns, types, items)
+    whole = whole or compression is not None
+    item = WorkItem(
+        file.path, format, compression, 0, file.size, file.size, header=header, numbers=numbers, whole=whole
+    )
+    return FilePlan(columns, types, item.parts(source.item_bytes))
 
 
 def chunks_of(
