@@ -156,27 +156,27 @@ class BoundUsers(CombineParts):
         self._bounds, self._texts, self._keep = spec.bounds, spec.texts, keep
 
     def load(self, element: Contributions | SpilledBatch) -> Contributions:
-        return _load(element)
+        return _CODER.load(element)  # type: ignore[no-any-return]
 
     def merge(self, parts: list[Contributions]) -> Contributions:
-        return Contributions.concat(parts).prune(*self._bounds)
+        return self._whole(parts).prune(*self._bounds)
 
     def finish(self, parts: list[Contributions]) -> Contributions | Histogram:
         if self._keep:
             return self.merge(parts)
         if not parts:
             return Histogram.empty(texts=self._texts)
-        return Contributions.concat(parts).bounded(self._bounds[0])
+        return self._whole(parts).bounded(self._bounds[0])
+
+    def _whole(self, parts: list[Contributions]) -> Contributions:
+        """Return all rows of the parts, which are let go."""
+        whole = Contributions.concat(parts)
+        parts.clear()
+        return whole
 
 
 def _fields(spec: BoundingSpec) -> Fields:
     return Fields(spec.user, spec.key, spec.value_columns)
-
-
-def _load(element: Contributions | SpilledBatch) -> Contributions:
-    if isinstance(element, SpilledBatch):
-        return _CODER.decode(element.read())  # type: ignore[no-any-return]
-    return element
 
 
 class _PruneBatches(TakeBatches, Spilling):
@@ -257,7 +257,7 @@ class _SplitRanges(Spilling):
             if number == TALLIES:
                 yield TALLIES, part
                 continue
-            held.append(_load(part))
+            held.append(_CODER.load(part))
             rows += len(held[-1])
             if rows >= _MAX_SPLIT_ROWS:
                 yield from self._split(held)

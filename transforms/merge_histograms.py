@@ -12,11 +12,12 @@ from typing import Any
 import apache_beam as beam
 
 from hushgram.contributions.histogram import Histogram
-from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
+from hushgram.transforms.shuffle.coders import HistogramCoder, SpilledBatch, Spilling
 from hushgram.transforms.shuffle.combining import (
     TALLIES,
     CombineParts,
     CombineShards,
+    LocalResources,
     OneWindow,
     Tally,
     in_global_window,
@@ -32,22 +33,30 @@ _ROWS_PER_PIECE = 512
 
 
 class MergeHistograms(beam.PTransform):
-    """Parts → the complete histogram of each of ``groups`` groups; ``counters`` as in `ReleaseSparseHistogram`."""
+    """Parts → the complete histogram of each of ``groups`` groups.
 
-    def __init__(self, groups: int, *, texts: bool, counters: bool = False) -> None:
+    ``local`` and ``counters`` are as in `ReleaseSparseHistogram`.
+    """
+
+    def __init__(
+        self, groups: int, *, texts: bool, local: LocalResources | None = None, counters: bool = False
+    ) -> None:
         super().__init__()
         self._groups, self._texts, self._counters = groups, texts, counters
+        self._spill = None if local is None else local.spill
 
     def expand(self, parts: Any) -> Any:
-        grouped = tuple[int, Histogram]
-        empty = [(group, Histogram.empty(texts=self._texts)) for group in range(self._groups)]
+        grouped = tuple[int, Histogram if self._spill is None else SpilledBatch]  # type: ignore[misc, valid-type]
+        nothing = Histogram.empty(texts=self._texts) if self._spill is None else _NOTHING
+        empty = [(group, nothing) for group in range(self._groups)]
         every = parts.pipeline | "EveryGroup" >> beam.Create(empty, reshuffle=False).with_output_types(
             grouped
         )
         some = (
             parts
             | "AllTime" >> OneWindow()
-            | "SplitGroups" >> beam.ParDo(_Split(self._groups, self._counters)).with_output_types(grouped)
+            | "SplitGroups"
+            >> beam.ParDo(_Split(self._groups, self._spill, self._counters)).with_output_types(grouped)
         )
         return (
             (some, every)
@@ -56,16 +65,21 @@ class MergeHistograms(beam.PTransform):
         )
 
 
-class _Split(beam.DoFn):
-    """Histogram → (group, part); counts the records, for the operator alone."""
+_CODER, _NOTHING = HistogramCoder(), SpilledBatch("", 0, 0)
 
-    def __init__(self, groups: int, counters: bool) -> None:
+
+class _Split(Spilling):
+    """Histogram → (group, part or where it is spilled); counts the records, for the operator alone."""
+
+    def __init__(self, groups: int, spill: str | None, counters: bool) -> None:
+        super().__init__(spill)
         self._groups, self._counters = groups, counters
 
     def setup(self) -> None:
         self._records = operator_counter("records", self._counters)
 
     def start_bundle(self) -> None:
+        super().start_bundle()
         self._held: list[Histogram] = []
         self._rows = 0
 
@@ -82,12 +96,14 @@ class _Split(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         for piece in self._split():
             yield in_global_window(piece)
+        super().finish_bundle()
 
-    def _split(self) -> Iterator[tuple[int, Histogram]]:
+    def _split(self) -> Iterator[tuple[int, Histogram | SpilledBatch]]:
         held, self._held, self._rows = self._held, [], 0
         if held:
             whole = held[0] if len(held) == 1 else Histogram.merge(held)
-            yield from split_groups(whole, self._groups)
+            for group, part in split_groups(whole, self._groups):
+                yield group, self.keep(part, _CODER)
 
 
 class SumHistograms(CombineParts):
@@ -95,6 +111,10 @@ class SumHistograms(CombineParts):
 
     def __init__(self, *, texts: bool) -> None:
         self._texts = texts
+
+    def load(self, element: Histogram | SpilledBatch) -> Histogram:
+        nothing = element == _NOTHING if isinstance(element, SpilledBatch) else False
+        return Histogram.empty(texts=self._texts) if nothing else _CODER.load(element)
 
     def merge(self, parts: list[Histogram]) -> Histogram:
         return Histogram.merge(parts)

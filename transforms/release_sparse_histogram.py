@@ -228,7 +228,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             bounded = {**(bounded | "SelectByWeights" >> select), "rows": bounded}  # users and selected keys
         metric = 0 if keep else None
         return bounded | "Release" >> _ReleaseBounded(
-            spec, target, self._shards.groups, metric=metric, counters=self._counters
+            spec, target, self._shards.groups, self._local, metric=metric, counters=self._counters
         )
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
@@ -340,8 +340,9 @@ class ReleaseMetrics(beam.PTransform):
             else:
                 bound = BoundContributions(spec.bounding, local=self._local, **noted)
                 bounded = records | f"Bound{label}" >> bound  # Histogram
+            of_users, target = metric if users else None, targets[name]
             release = _ReleaseBounded(
-                spec, targets[name], groups, metric=metric if users else None, counters=self._counters
+                spec, target, groups, self._local, metric=of_users, counters=self._counters
             )
             paths.append(bounded | label >> release)
         return paths | "Paths" >> beam.Flatten()
@@ -355,10 +356,18 @@ class _ReleaseBounded(beam.PTransform):
     """
 
     def __init__(
-        self, spec: ReleaseSpec, target: Target, groups: int, *, metric: int | None, counters: bool
+        self,
+        spec: ReleaseSpec,
+        target: Target,
+        groups: int,
+        local: LocalResources | None,
+        *,
+        metric: int | None,
+        counters: bool,
     ) -> None:
         super().__init__()
         self._spec, self._target, self._metric, self._counters = spec, target, metric, counters
+        self._local = local
         self._groups = groups if spec.public_keys is None else _groups_of(spec.public_keys)
 
     def expand(self, bounded: Any) -> Any:
@@ -418,7 +427,7 @@ class _ReleaseBounded(beam.PTransform):
             choose = ChooseContributions(spec, chosen=chosen)
             chosen = rows | "ChooseContributions" >> choose  # one ChosenParams
         counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
-        merge = MergeHistograms(groups, texts=True, counters=self._counters)
+        merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
         counts = counted | "MergeCounts" >> merge  # (group, Histogram)
         kept = None
         if spec.params.split.kept:
@@ -427,7 +436,7 @@ class _ReleaseBounded(beam.PTransform):
         released = {}
         if spec.params.encodes:
             rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram
-            merge = MergeHistograms(groups, texts=True, counters=self._counters)
+            merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
             merged = rest | "MergeOthers" >> merge  # (group, Histogram)
             planned = merged | "PlanSizes" >> plan  # one PlannedRelease
             released["blocks"] = merged | "Encode" >> EncodeCounts(
@@ -445,7 +454,7 @@ class _ReleaseBounded(beam.PTransform):
     def _merge(self, parts: Any) -> Any:
         """Return (group, Histogram), complete and in whole counts."""
         spec = self._spec
-        merge = MergeHistograms(self._groups, texts=spec.texts, counters=self._counters)
+        merge = MergeHistograms(self._groups, texts=spec.texts, local=self._local, counters=self._counters)
         merged = parts | "MergeHistogram" >> merge
         if spec.value is None or spec.user is not None:
             return merged

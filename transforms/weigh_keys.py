@@ -70,7 +70,7 @@ class StatedRows:
     @property
     def rows(self) -> Contributions:
         """Return all rows."""
-        rows: Contributions = _load(self.kept, _ROWS)
+        rows: Contributions = _ROWS.load(self.kept)
         return rows
 
     def of_metric(self, metric: int, *, selected: bool) -> Contributions:
@@ -210,10 +210,6 @@ def _carried(groups: int, table: KeyTable) -> Iterator[tuple[int, Heavy]]:
     return split_groups(Heavy(table.fingerprints, none, table.texts), groups)
 
 
-def _load(kept: Any, coder: ArraysCoder) -> Any:
-    return coder.decode(kept.read()) if isinstance(kept, SpilledBatch) else kept
-
-
 class _Keep(Spilling):
     """(shard, Contributions) → (shard, StatedRows), of one metric or all, and the tally of its users."""
 
@@ -258,7 +254,7 @@ class _Merge(Spilling):
     def process(self, element: tuple[int, Iterable[_Sent]]) -> Iterator[tuple[int, _Group]]:
         group, sent = element
         ordered = sorted(sent, key=lambda part: part.shard)
-        parts: list[Histogram] = [_load(part.kept, _WEIGHTS) for part in ordered]
+        parts: list[Histogram] = [_WEIGHTS.load(part.kept) for part in ordered]
         table, places = KeyTable.union([KeyTable(part.fingerprints, part.texts) for part in parts])
         counts = np.concatenate([part.counts for part in parts])
         whole = Histogram.of_keys(np.concatenate(places), counts, table, Histogram.shared(parts))
@@ -267,7 +263,7 @@ class _Merge(Spilling):
 
 
 def _weights(group: _Group) -> Histogram:
-    weights: Histogram = _load(group.kept, _MERGED).weights
+    weights: Histogram = _MERGED.load(group.kept).weights
     return weights
 
 
@@ -280,7 +276,7 @@ class _ReleaseRound(beam.DoFn):
     def process(
         self, element: tuple[int, _Group], data_digest: bytes, chosen: ChosenParams | None = None
     ) -> Iterator[Any]:
-        group, merged = element[0], _load(element[1].kept, _MERGED)
+        group, merged = element[0], _MERGED.load(element[1].kept)
         plan = self._plan if chosen is None else chosen.params.gaussian.selection
         assert plan is not None
         found = [

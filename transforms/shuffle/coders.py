@@ -180,6 +180,10 @@ class ArraysCoder(_KindCoder):
     def from_arrays(self, arrays: list[Array]) -> Any:
         raise NotImplementedError
 
+    def load(self, kept: Any) -> Any:
+        """Return a value that may be spilled."""
+        return self.decode(kept.read()) if isinstance(kept, SpilledBatch) else kept
+
     def encode(self, value: Any) -> bytes:
         if isinstance(value, Tally):
             return _COUNT.pack(0) + TallyCoder().encode(value)

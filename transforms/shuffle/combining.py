@@ -125,7 +125,7 @@ class OrderedPool:
             yield self._work(item)
             return
         self._waiting.append(self._pool.submit(self._work, item))
-        while len(self._waiting) > self._threads:
+        while len(self._waiting) >= self._threads:
             yield self._waiting.popleft().result()
 
     def rest(self) -> Iterator[Any]:
