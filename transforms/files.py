@@ -23,7 +23,7 @@ from hushgram.inputs import InputFile, open_local
 from hushgram.noise.entropy import digest
 from hushgram.publishing import output_errors, put_file
 
-__all__ = ["SharedKeys", "match_files", "missing_file_system", "open_file", "write_file"]
+__all__ = ["SharedKeys", "create_file", "match_files", "missing_file_system", "open_file", "write_file"]
 
 # scheme → (a package that Beam needs for it, the extra that brings it)
 _PACKAGES = {
@@ -76,12 +76,20 @@ def open_file(path: str) -> Any:
     return pa.PythonFile(stream, mode="r")
 
 
+def create_file(path: str, **options: Any) -> Any:
+    """Open a file for writing, in place of an earlier one."""
+    system = FileSystems.get_filesystem(path)
+    if system.scheme() is not None and system.has_dirs() and system.exists(path):
+        system.delete([path])  # HDFS replaces no file
+    return FileSystems.create(path, **options)
+
+
 def write_file(directory: str, name: str, content: bytes) -> None:
     """Write a file whole or not at all; an earlier one of the same name is replaced."""
     path = f"{directory}/{name}"
     with output_errors(directory):
         if FileSystems.get_scheme(path) is not None:
-            with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            with create_file(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
                 file.write(content)
         else:
             os.makedirs(directory, mode=0o700, exist_ok=True)  # nothing in there is released yet

@@ -42,7 +42,7 @@ from hushgram.mechanisms.randomized_response.mechanism import RandomizedResponse
 from hushgram.mechanisms.randomized_response.rows import Rows, Secret, check_columns, from_bytes, to_bytes
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.numbers import show
-from hushgram.transforms.files import open_file
+from hushgram.transforms.files import create_file, open_file
 from hushgram.transforms.shuffle.combining import CheckTallies, DigestAll, operator_counter, shards_for
 
 __all__ = ["RandomizeResponses", "Secret", "randomize_batch"]
@@ -182,7 +182,7 @@ def _write_part(numbered: tuple[int, Iterable[tuple[int, bytes]]], path: str) ->
     table = pa.concat_tables(from_bytes(content) for _, content in sorted(pieces))
     pq.write_table(table.combine_chunks(), sink, compression="zstd")
     name, content = f"part-{part:05d}.parquet", sink.getvalue()
-    with FileSystems.create(FileSystems.join(path, name)) as file:
+    with create_file(FileSystems.join(path, name)) as file:
         file.write(content)
     return name, {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 

@@ -100,7 +100,8 @@ class Sketch:
 
     @classmethod
     def open(cls, path: str | Path) -> Sketch:
-        """Open the sketch directory at ``path``, which is downloaded first where it is a URI (s3://, gs://)."""
+        """Open the sketch directory at ``path``, which is downloaded first where it is a URI (s3://, gs://,
+        webhdfs://)."""
         remote = isinstance(path, str) and "://" in path
         return cls(Storage(local_copy(str(path)) if remote else Path(path)))
 

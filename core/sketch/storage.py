@@ -15,11 +15,12 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,22 +126,22 @@ _CHUNK = 1 << 24
 
 
 def local_copy(uri: str) -> Path:
-    """Download a sketch from an object store (s3://, gs://) into a folder that is removed when the process ends.
+    """Download a sketch (s3://, gs://, webhdfs://) into a folder that is removed when the process ends.
 
     Credentials, region and endpoint are those that the environment states, as for other tools of the store.
     """
-    from pyarrow import ArrowException, fs
+    from pyarrow import ArrowException
 
     if uri.startswith(("http://", "https://")):
         raise FormatError(f"{uri}: a sketch is a directory, which is not read over HTTP; copy it here first")
     folder = Path(tempfile.mkdtemp(prefix="hushgram-sketch-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        system, root = fs.FileSystem.from_uri(uri.rstrip("/"))
+        opened = _opener(uri.rstrip("/"))
         sizes = {MANIFEST_NAME: LARGEST_MANIFEST}
         while sizes:
             name, most = sizes.popitem()
-            with system.open_input_stream(f"{root}/{name}") as file:
+            with opened(name) as file:
                 content = file.read(most + 1)
             (folder / name).write_bytes(content)
             if name == MANIFEST_NAME:
@@ -150,8 +151,33 @@ def local_copy(uri: str) -> Path:
         raise FormatError(f"{uri}: there is no such sketch") from None
     except (OSError, ArrowException) as problem:
         reason = (str(problem).strip().splitlines() or ["no reason given"])[0][:200]
-        raise FormatError(f"{uri}: cannot be downloaded: {reason}") from None
+        hint = "; without Hadoop's libhdfs read webhdfs://NAMENODE:9870/…" if uri.startswith("hdfs:") else ""
+        raise FormatError(f"{uri}: cannot be downloaded: {reason}{hint}") from None
     return folder
+
+
+def _opener(uri: str) -> Callable[[str], Any]:
+    """Return a function that opens a file of a remote folder for reading; raise FileNotFoundError where it is none."""
+    scheme, _, rest = uri.partition("://")
+    if scheme not in ("webhdfs", "swebhdfs"):
+        from pyarrow import fs
+
+        system, root = fs.FileSystem.from_uri(uri)
+        return lambda name: system.open_input_stream(f"{root}/{name}")
+    from urllib import error, parse, request
+
+    host, _, folder = rest.partition("/")
+    http, user = "http" if scheme == "webhdfs" else "https", os.environ.get("HADOOP_USER_NAME")
+    query = parse.urlencode({"op": "OPEN", **({"user.name": user} if user else {})})
+
+    def opened(name: str) -> Any:
+        try:
+            path = parse.quote(f"{folder}/{name}")
+            return request.urlopen(f"{http}://{host}/webhdfs/v1/{path}?{query}", timeout=60)
+        except error.HTTPError as problem:
+            raise FileNotFoundError(name) if problem.code == 404 else problem from None
+
+    return opened
 
 
 class Storage:

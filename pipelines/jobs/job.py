@@ -317,9 +317,9 @@ def read_key_list(path: str, field: str) -> list[str]:
 
 def write_bytes(path: str, content: bytes) -> str:
     """Write a file of a result, on any of Beam's file systems; return its path."""
-    from apache_beam.io.filesystems import FileSystems
+    from hushgram.transforms.files import create_file
 
-    with FileSystems.create(path, mime_type="application/octet-stream") as sink:
+    with create_file(path) as sink:
         sink.write(content)
     return path
 

@@ -6,7 +6,7 @@ run, so that a run that was presumed dead cannot touch the files of the next one
 later run can remove what a killed one left.
 
 An object store has no rename: files are uploaded first and manifest.json last, and a sketch without a manifest is not a
-sketch. A second upload writes the same bytes to the same names.
+sketch. A second upload writes the same bytes to the same names. HDFS has folders and renames them.
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ class StoreOutput:
             return digest_of(self.target)
 
     def check_writable(self) -> None:
-        path = f"{self._parent}/{work_name('preflight')}/a"
+        work = f"{self._parent}/{work_name('preflight')}"
         with _store_errors(self.target):
-            with _systems().create(path, **_uncompressed()) as sink:
+            with _systems().create(f"{work}/a", **_uncompressed()) as sink:
                 sink.write(b"x")
-            _systems().delete([path])
+            _remove(work, [f"{work}/a"])
 
     def shared_work(self, token: str) -> str:
         return f"{self._parent}/{work_name(self._name, self._label, token)}"
@@ -157,18 +157,30 @@ class StoreOutput:
         return make_private(self._local.path / "work")
 
     def publish(self, work: str) -> None:
+        from hushgram.transforms.files import create_file
+
         if self.exists():
             raise OutputError(f"output {self.target} exists already; a release is never overwritten")
         with _store_errors(self.target):
+            if "://" in work and _has_folders(work):
+                self._rename(work)
+                return
             names = _listed(f"{work}/*") if "://" in work else sorted(map(str, Path(work).iterdir()))
             for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
                 to = self.target if self._shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
                 if "://" in work:
                     _systems().copy([name], [to])
                 else:
-                    with open(name, "rb") as source, _systems().create(to, **_uncompressed()) as sink:
+                    with open(name, "rb") as source, create_file(to, **_uncompressed()) as sink:
                         shutil.copyfileobj(source, sink, _CHUNK)
         self.discard(work)
+
+    def _rename(self, work: str) -> None:
+        if _systems().exists(self.target):  # into which a folder would be moved
+            raise OutputError(f"output {self.target} exists already; a release is never overwritten")
+        _systems().rename([work if self._shape == "directory" else f"{work}/{self._name}"], [self.target])
+        if self._shape == "file":
+            _systems().delete([work])
 
     def discard(self, work: str) -> None:
         if self._local is not None:
@@ -182,13 +194,12 @@ class StoreOutput:
 
     def _delete(self, selected: Callable[[str], bool]) -> None:
         with contextlib.suppress(Exception):  # leftovers do not make a run fail; the next run tries again
-            left = [
-                path
-                for path in _listed(f"{self._parent}/.*.hushgram-*/*")
-                if selected(path.removeprefix(f"{self._parent}/").partition("/")[0])
-            ]
-            if left:
-                _systems().delete(left)
+            left: dict[str, list[str]] = {}
+            for path in _listed(f"{self._parent}/.*.hushgram-*/*"):
+                left.setdefault(path.removeprefix(f"{self._parent}/").partition("/")[0], []).append(path)
+            for folder, files in left.items():
+                if selected(folder):
+                    _remove(f"{self._parent}/{folder}", files)
 
 
 Output: TypeAlias = LocalOutput | StoreOutput
@@ -211,7 +222,7 @@ class WorkFolder:
             shutil.rmtree(self.path, ignore_errors=True)
         elif self.files:
             with _store_errors(self.path):
-                _systems().delete(list(self.files))
+                _remove(self.path, list(self.files))
 
 
 def work_folders(folder: str) -> list[WorkFolder]:
@@ -262,6 +273,15 @@ def _systems() -> Any:
     from apache_beam.io.filesystems import FileSystems
 
     return FileSystems
+
+
+def _remove(folder: str, files: list[str]) -> None:
+    """Remove the files of a folder, and the folder where a file system has such (HDFS)."""
+    _systems().delete([folder] if _has_folders(folder) else files)
+
+
+def _has_folders(path: str) -> bool:
+    return bool(_systems().get_filesystem(path).has_dirs())
 
 
 def _uncompressed() -> dict[str, Any]:

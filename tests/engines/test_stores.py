@@ -1,14 +1,17 @@
-"""Object stores with real servers of their protocols: configs/flink.yaml on Flink with s3://, and a release with gs://."""
+"""Stores with real servers: configs/flink.yaml on Flink with s3://, releases with gs:// and with hdfs://."""
 
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import boto3
 import pyarrow.parquet as pq
@@ -16,8 +19,9 @@ import pytest
 
 from tests.engines.conftest import REQUIRED
 from tests.engines.jobs import Bench, contents
+from tools.engines.hdfs import Hdfs
 from tools.engines.processes import Process, free_port
-from tools.engines.provision import EnginesUnavailable, gcs
+from tools.engines.provision import EnginesUnavailable, gcs, hdfs
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,15 +81,19 @@ def test_the_flink_config_runs_as_documented(bench: Bench, s3: str, on_flink: li
     assert json.loads(bench_checked)["key"] == "https://e.org/1"
 
 
-@pytest.fixture
-def gs(bench: Bench, work: Path) -> Iterator[StoreBench]:
-    """Commands that find a server of Google Cloud Storage's protocol, and the client for it."""
+def provided(parts: Callable[[], tuple[Path, Path]]) -> tuple[Path, Path]:
     try:
-        binary, client = gcs()
+        return parts()
     except EnginesUnavailable as problem:
         if REQUIRED:
             pytest.fail(str(problem), pytrace=False)
         pytest.skip(str(problem))
+
+
+@pytest.fixture
+def gs(bench: Bench, work: Path) -> Iterator[StoreBench]:
+    """Commands that find a server of Google Cloud Storage's protocol, and the client for it."""
+    binary, client = provided(gcs)
     port, root = free_port(), bench.root / "gcs"
     shutil.copytree(bench.root / "data", root / "logs/in")
     (root / "sketches").mkdir()
@@ -108,15 +116,19 @@ def gs(bench: Bench, work: Path) -> Iterator[StoreBench]:
     server.stop()
 
 
-def test_a_release_from_and_to_gs(bench: Bench, gs: StoreBench) -> None:
-    places = {"input.path": "gs://logs/in/*.parquet", "output.path": "gs://sketches/pages.sketch"}
-    url = f"sqlite:///{bench.root}/gs.db"
-    gs.run(gs.command("ledger", "init", "--dataset", "views", "--epsilon", "9", "--ledger", url))
+def release_twice(bench: Bench, store: StoreBench, scheme: str, reader: str, options: list[str]) -> None:
+    """Check, release with a ledger, verify, release without one, and look a key up: as on the local file system."""
+    places = {
+        "input.path": f"{scheme}://logs/in/*.parquet",
+        "output.path": f"{scheme}://sketches/pages.sketch",
+    }
+    url = f"sqlite:///{bench.root}/{scheme}.db"
+    store.run(store.command("ledger", "init", "--dataset", "views", "--epsilon", "9", "--ledger", url))
     tracked = {**places, "dataset": "views", "ledger": url}
 
-    def release(settings: dict[str, str], *options: str) -> str:
+    def release(settings: dict[str, str], *flags: str) -> str:
         sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        return gs.run(gs.command("release", "release.yaml", *sets, *options, "--", "--no_auth"))
+        return store.run(store.command("release", "release.yaml", *sets, *flags, "--", *options))
 
     assert "4 files (parquet)" in release(tracked, "--check")
     finished = json.loads(release(tracked, "--log", "json").splitlines()[-1])
@@ -125,12 +137,49 @@ def test_a_release_from_and_to_gs(bench: Bench, gs: StoreBench) -> None:
         tracked
     )  # fingerprints of the inputs, digest of the output
 
-    untracked = {**places, "output.path": "gs://sketches/again.sketch"}
+    untracked = {**places, "output.path": f"{scheme}://sketches/again.sketch"}
     release(untracked)
-    local = bench.release("beside-gs")
+    name = f"beside-{scheme}"
+    local = bench.release(name)
     answers = [
-        gs.run(gs.command("query", where, "https://e.org/1", "--format", "json"))
-        for where in ("gs://anonymous@sketches/again.sketch", str(bench.root / "beside-gs.sketch"))
+        store.run(store.command("query", where, "https://e.org/1", "--format", "json"))
+        for where in (f"{reader}/again.sketch", str(bench.root / f"{name}.sketch"))
     ]
     assert answers[0] == answers[1]
-    assert local == contents(bench.root / "beside-gs.sketch")
+    assert local == contents(bench.root / f"{name}.sketch")
+
+
+def test_a_release_from_and_to_gs(bench: Bench, gs: StoreBench) -> None:
+    release_twice(bench, gs, "gs", "gs://anonymous@sketches", ["--no_auth"])
+
+
+def test_a_release_from_and_to_hdfs(bench: Bench, work: Path) -> None:
+    """A NameNode and a DataNode; nothing but the sketches is left in the output's folder."""
+    jars, client = provided(hdfs)
+    (work / "hdfs").mkdir()
+    cluster = Hdfs(jars, work / "hdfs")
+    try:
+        web = f"http://{cluster.address}/webhdfs/v1"
+        user = "user.name=" + getpass.getuser()  # the superuser: whoever started the NameNode
+
+        def put(path: str, operation: str, file: Path | None = None) -> None:
+            upload = [] if file is None else ["-L", "-T", str(file)]
+            subprocess.run(
+                ["curl", "-sSf", "-X", "PUT", *upload, f"{web}{path}?op={operation}&{user}"],
+                check=True,
+                capture_output=True,
+            )
+
+        for folder in ("/logs/in", "/sketches"):
+            put(folder, "MKDIRS")
+            put(folder, "SETOWNER&owner=hushgram")
+        for file in sorted((bench.root / "data").glob("*.parquet")):
+            put(f"/logs/in/{file.name}", "CREATE", file)
+        more = {"PYTHONPATH": str(client), "HADOOP_USER_NAME": "hushgram"}
+        store = StoreBench(bench.engines, bench.root, tuple(more.items()))
+        release_twice(bench, store, "hdfs", f"webhdfs://{cluster.address}/sketches", cluster.options)
+        with urlopen(f"{web}/sketches?op=LISTSTATUS&{user}") as answer:
+            left = json.load(answer)["FileStatuses"]["FileStatus"]
+        assert sorted(entry["pathSuffix"] for entry in left) == ["again.sketch", "pages.sketch"]
+    finally:
+        cluster.stop()

@@ -563,7 +563,7 @@ class Bucket(FileSystem):
     def mkdirs(self, path: str) -> None: ...
 
     def has_dirs(self) -> bool:
-        return True
+        return False
 
     def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
         for path in sorted(self.root.rglob("*")):

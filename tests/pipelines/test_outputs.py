@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from hushgram.errors import OutputError
 from hushgram.pipelines.run.budget import open_budget
 from hushgram.pipelines.run.outputs import output_at
 from hushgram.processes import Owner
+from hushgram.transforms.files import write_file
 from tests.engines.fake_store import FakeStore
 
 DEAD = f"{Owner.this().mark().partition('-')[0]}-99999999-1-x"
@@ -71,6 +74,61 @@ def test_a_run_that_writes_here_for_a_store_leaves_nothing_here(
         run.publish()
     assert objects(store) == ["bucket/a.jsonl"]
     assert os.listdir(tmp_path / "tmp") == []
+
+
+@pytest.fixture
+def folders(store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The store as HDFS is: with folders, renames, and a create that replaces nothing."""
+    create = FakeStore.create
+
+    def create_new(self: FakeStore, path: str, *args: str) -> Any:
+        if os.path.exists(self._local(path)):
+            raise OSError(f"Path already exists: {path}")
+        return create(self, path, *args)
+
+    def rename(self: FakeStore, sources: list[str], targets: list[str]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            os.rename(self._local(source), self._local(target))
+
+    def delete(self: FakeStore, paths: list[str]) -> None:
+        for path in map(self._local, paths):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+    patches = {
+        "has_dirs": lambda self: True,
+        "exists": lambda self, path: os.path.exists(self._local(path)),
+        "create": create_new,
+        "rename": rename,
+        "delete": delete,
+    }
+    for name, function in patches.items():
+        monkeypatch.setattr(FakeStore, name, function)
+    return store
+
+
+def test_a_store_with_folders_renames_them_and_keeps_none(folders: Path) -> None:
+    with open_budget(job="release", events=[], target="gs://bucket/day/a") as run:
+        for _ in range(2):  # a retry writes the file again
+            write_file(run.output, "manifest.json", b"x")
+        run.publish()
+    with open_budget(job="bounds", events=[], target="gs://bucket/day/b.json", shape="file") as run:
+        write_file(run.output.rpartition("/")[0], "b.json", b"x")
+        run.publish()
+    with pytest.raises(OutputError, match="the disk is full"):
+        fail("gs://bucket/day/c")
+    found = sorted(str(path.relative_to(folders)) for path in folders.rglob("*"))
+    assert found == [
+        "bucket",
+        "bucket/day",
+        "bucket/day/a",
+        "bucket/day/a/manifest.json",
+        "bucket/day/b.json",
+    ]
+    write("gs://bucket/day/d/another file")
+    with open_budget(job="release", events=[], target="gs://bucket/day/d") as run:
+        write_file(run.output, "manifest.json", b"x")
+        with pytest.raises(OutputError, match="exists already"):
+            run.publish()
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -2,7 +2,7 @@
 
 What comes from where: the Flink distribution out of the PyPI package apache-flink-libraries, Beam's Flink job
 server out of its Maven artefacts (one shaded jar, job-server.pom.xml), Spark with Beam's job server for it out of
-theirs (a folder of jars, spark-job-server.pom.xml), Prism out of Beam's Go module, and a
+theirs (a folder of jars, spark-job-server.pom.xml), HDFS likewise (hdfs.pom.xml), Prism out of Beam's Go module, and a
 virtual environment with hushgram's wheel and its locked dependencies, without the repository on its path.
 
 Each step writes into a temporary name and renames it: a half-finished download is never taken for a whole
@@ -33,6 +33,7 @@ __all__ = [
     "build_wheel",
     "cache_dir",
     "gcs",
+    "hdfs",
     "missing",
     "provision",
 ]
@@ -40,6 +41,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("job-server.pom.xml")
 SPARK_POM = Path(__file__).with_name("spark-job-server.pom.xml")
+HDFS_POM = Path(__file__).with_name("hdfs.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
@@ -47,6 +49,7 @@ EXTRAS = "beam,aws"  # of the wheel
 GCS_MODULE, GCS_VERSION = "github.com/fsouza/fake-gcs-server", "v1.56.1"
 # It leaves out parts of a batch that have no id, and Google's client for Python gives none.
 GCS_BATCH = ("// missing content ID, skip\n\t\t\tcontinue", 'contentID = "<0>"')
+HDFS_CLIENT = "hdfs==2.7.3"  # of apache-beam[hadoop]
 GCS_CLIENT = "google-cloud-storage==3.17.1"  # what Beam's gs:// needs of hushgram[gcp]
 BEAM_MODULE = "github.com/apache/beam/sdks/v2"
 # Prism listens on every interface and has no option for it: the one line that says so is changed in our build.
@@ -174,17 +177,29 @@ def _job_server() -> Path:
 
 
 def _spark() -> Path:
+    return _jars(SPARK_POM, "spark")
+
+
+def _jars(pom: Path, name: str) -> Path:
+    """A folder with the run-time dependencies of a pom."""
+
     def build(scratch: Path) -> None:
-        shutil.copy(SPARK_POM, scratch / "pom.xml")
+        shutil.copy(pom, scratch / "pom.xml")
         copy = [
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={scratch / 'out'}",
         ]
-        _run(["mvn", "-B", "-q", "-f", str(scratch / "pom.xml"), *copy], "Spark through Maven")
+        _run(["mvn", "-B", "-q", "-f", str(scratch / "pom.xml"), *copy], f"{name} through Maven")
 
-    key = hashlib.sha256(SPARK_POM.read_bytes()).hexdigest()[:12]
-    return _once(cache_dir() / f"spark-{key}", build)
+    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    return _once(cache_dir() / f"{name}-{key}", build)
+
+
+def hdfs() -> tuple[Path, Path]:
+    """A folder with the jars of HDFS, and one with its client for PYTHONPATH."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    return _jars(HDFS_POM, "hdfs"), _client(HDFS_CLIENT)
 
 
 def _prism() -> Path | None:
@@ -202,14 +217,20 @@ def gcs() -> tuple[Path, Path]:
         raise EnginesUnavailable("no go on the path: the server is built from its Go module")
     cache_dir().mkdir(parents=True, exist_ok=True)
 
-    def client(scratch: Path) -> None:
-        lock = ["-c", str(ROOT / "requirements.lock")]
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *lock]
-        _run([*command, "--target", str(scratch / "out"), GCS_CLIENT], "the client of Google Cloud Storage")
-
     target, module = cache_dir() / f"fake-gcs-server-{GCS_VERSION}-batch", f"{GCS_MODULE}@{GCS_VERSION}"
     server = _built_by_go(target, module, "fakestorage/server.go", GCS_BATCH, ".", "fake-gcs-server")
-    return server, _once(cache_dir() / GCS_CLIENT.replace("==", "-"), client)
+    return server, _client(GCS_CLIENT)
+
+
+def _client(package: str) -> Path:
+    """A folder with a package and its dependencies."""
+
+    def build(scratch: Path) -> None:
+        lock = ["-c", str(ROOT / "requirements.lock")]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *lock]
+        _run([*command, "--target", str(scratch / "out"), package], f"the package {package}")
+
+    return _once(cache_dir() / package.replace("==", "-"), build)
 
 
 def _built_by_go(

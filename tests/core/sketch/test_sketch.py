@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -381,3 +382,45 @@ def test_a_notebook_shows_the_guarantee_and_runs_no_markup():
     shown = sketch._repr_html_()
     assert "differentially private for one user" in shown
     assert "<b>" not in shown
+
+
+def test_a_sketch_is_read_over_webhdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a server that redirects each request, as a NameNode does to a DataNode."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    made = hg.release(
+        ["a"], ["/1"], hg.ReleaseParams(epsilon="1", max_contributions=1), tmp_path / "a b.sketch"
+    )
+    asked = []
+
+    class Node(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            file = tmp_path / unquote(url.path.removeprefix("/webhdfs/v1/").removeprefix("data/"))
+            asked.append(url.query)
+            if not file.is_file():
+                self.send_error(404)
+            elif "data/" not in url.path:
+                self.send_response(307)
+                self.send_header("Location", self.path.replace("/webhdfs/v1/", "/webhdfs/v1/data/"))
+                self.end_headers()
+            else:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(file.read_bytes())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("HADOOP_USER_NAME", "me")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Node) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        at = f"webhdfs://127.0.0.1:{server.server_port}"
+        there = hg.Sketch.open(f"{at}/a b.sketch/")
+        with pytest.raises(FormatError, match="there is no such sketch"):
+            hg.Sketch.open(f"{at}/none.sketch")
+        server.shutdown()
+    assert there.estimate(["/1"]).to_pylist() == made.estimate(["/1"]).to_pylist()
+    assert set(asked) == {"op=OPEN&user.name=me"}
