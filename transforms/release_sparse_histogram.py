@@ -25,7 +25,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import apache_beam as beam
 from apache_beam import coders
@@ -59,15 +59,12 @@ URN = "hushgram:transform:release_sparse_histogram:v1"
 _CALLER = "ReleaseSparseHistogram"
 
 
-class EstimateRow(NamedTuple):
-    """A key of a release with its estimate (None where it is not resolved) and interval."""
-
-    key: str
-    estimate: float | None
-    low: float
-    high: float
-
-
+# Not a class with annotations: those are texts here, and Beam would not know the types that other languages see.
+EstimateRow = NamedTuple(  # noqa: UP014
+    "EstimateRow",
+    [("key", str), ("estimate", Optional[float]), ("low", float), ("high", float)],  # noqa: UP045
+)
+EstimateRow.__doc__ = "A key of a release with its estimate (None where it is not resolved) and interval."
 coders.registry.register_coder(EstimateRow, coders.RowCoder)
 
 
