@@ -50,7 +50,15 @@ def test_type_checkers_know_every_name_and_refuse_others(tmp_path: Path) -> None
     (tree / "hushgram").symlink_to(
         Path(hg.__file__).resolve().parent
     )  # type checkers do not see editable installs
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    settings = (
+        tmp_path / "mypy.ini"
+    )  # what the names are, not whether the library is typed: that is `make lint`
+    settings.write_text(
+        "[mypy]\nstrict = True\n[mypy-hushgram.*]\nignore_errors = True\n"
+        "[mypy-numpy.*,sqlalchemy.*,cryptography.*,pandas.*]\nfollow_imports = skip\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--config-file", str(settings)]
+    command += ["--cache-dir", str(tmp_path / "cache")]
     told = {**os.environ, "MYPYPATH": str(tree)}
     done = subprocess.run(
         [*command, str(good), str(bad)], capture_output=True, text=True, check=False, env=told

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -533,8 +534,13 @@ def calls(node: ast.AST) -> set[str]:
     }
 
 
+@cache
+def calls_of_functions() -> list[tuple[str, set[str]]]:
+    return [(name, calls(node)) for name, node in functions()]
+
+
 def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
-    found = {name: calls(node) for name, node in functions()}
+    found = dict(calls_of_functions())
     draws = {name for name, used in found.items() if used & SAMPLERS}
     alone = {name for name in draws if "admit" not in found[name]}
     assert alone == {*ADMITTED_BY, *NOT_ADMITTED}
@@ -555,7 +561,7 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
 
 @pytest.mark.parametrize("step", CALLERS)
 def test_no_other_function_calls_the_steps_of_a_mechanism(step):
-    assert {name for name, node in functions() if step in calls(node)} == CALLERS[step]
+    assert {name for name, called in calls_of_functions() if step in called} == CALLERS[step]
 
 
 def test_one_number_moves_by_no_more_than_all_together() -> None:

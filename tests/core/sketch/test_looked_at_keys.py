@@ -56,11 +56,11 @@ def test_all_intervals_of_many_keys_hold_at_once(encoding: str, more: dict[str, 
     asked = pa.concat_arrays([NAMES, NOBODY[:KEYS]])
     truth = np.append(COUNTS, np.zeros(KEYS, np.int64))
     missed = []
-    for seed in range(20):
+    for seed in range(12):
         found = release(seed, encoding, **more).estimate(asked, among=2 * KEYS)
         missed.append(int(np.sum((found["low"].to_numpy() > truth) | (truth > found["high"].to_numpy()))))
         assert set(found["among"].to_pylist()) == {2 * KEYS}
-    assert np.count_nonzero(missed) <= 4, missed
+    assert np.count_nonzero(missed) <= 3, missed
 
 
 @pytest.mark.parametrize("encoding", ["alp", "buckets"])
@@ -68,14 +68,14 @@ def test_all_intervals_of_many_keys_hold_at_once(encoding: str, more: dict[str, 
 def test_all_intervals_that_heavy_lists_hold_at_once(encoding: str, more: dict[str, Any]) -> None:
     """At delta = 0 some listed keys are false: those intervals hold 0."""
     missed, false = [], 0
-    for seed in range(20):
+    for seed in range(12):
         sketch = release(seed, encoding, **more)
         found = sketch.heavy(all=True, keys=NAMES if sketch.plan.domain_bits else None)
         truth = np.array([TRUE.get(key, 0) for key in found["key"].to_pylist()])
         assert set(found["among"].to_pylist()) == {found.num_rows}
         false += np.count_nonzero(truth == 0)
         missed.append(int(np.sum((found["low"].to_numpy() > truth) | (truth > found["high"].to_numpy()))))
-    assert np.count_nonzero(missed) <= 4, missed
+    assert np.count_nonzero(missed) <= 3, missed
     assert bool(false) == ("delta" not in more)
 
 
