@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import show
-from hushgram.pipelines.terminal import file_size
+from hushgram.pipelines.terminal import EXACT, file_size
 from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict, settings
 from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
@@ -245,7 +245,7 @@ def expected_lines(
     if config.sizes is not None:
         rows, how = None, "as stated"
     elif rows is not None:
-        how = "rows as the files state them, keys guessed; see hushgram plan"
+        how = f"rows as the files state them, {EXACT}, and keys guessed; see hushgram plan"
     else:
         how = "guessed from the sizes of the files; see hushgram plan"
     population = population_of(config, rows, None, None)

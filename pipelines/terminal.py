@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
-    "keys_options", "odd_keys", "print_line", "print_lines", "print_note", "print_records", "print_result",
-    "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "status",
+    "keys_options", "lines_for_file", "odd_keys", "print_line", "print_lines", "print_note", "print_records",
+    "print_result", "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "status",
     "warn_about_keys", "write_output",
 ]  # fmt: skip
 
@@ -269,12 +269,7 @@ def print_lines(
     import shutil
     import textwrap
 
-    rows = list(lines)
-    if output is not None:  # exact figures are for the operator's terminal, and no file has them
-        for name, text in rows:
-            if EXACT in text:
-                print_line(f"{name}: {text}", err=True)
-        rows = [row for row in rows if EXACT not in row[1]]
+    rows = list(lines) if output is None else lines_for_file(lines)
     if style != "table":
         names, texts = [name for name, _ in rows], [text for _, text in rows]
         print_table(pa.table({"name": pa.array(names, pa.string()), "text": texts}), style, output)
@@ -291,6 +286,15 @@ def print_lines(
     if table is not None:
         filled += ["\n", *(line + "\n" for line in _aligned(table, 1, ()))]
     write_output("".join(filled), output)
+
+
+def lines_for_file(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (name, text) pairs without exact figures, which go to standard error: they are for the operator alone."""
+    rows = list(lines)
+    for name, text in rows:
+        if EXACT in text:
+            print_line(f"{name}: {text}", err=True)
+    return [row for row in rows if EXACT not in row[1]]
 
 
 def print_result(row: Mapping[str, Any], lines: Iterable[str], style: str, output: str | None) -> None:

@@ -13,6 +13,7 @@ from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.terminal import (
     format_options,
     json_text,
+    lines_for_file,
     print_line,
     print_lines,
     print_table,
@@ -61,6 +62,8 @@ def command(
             failed.append(problem.exit_code)
             rows.append({"config": config, "name": "error", "text": "\n".join(problem.lines)})
             continue
+        if output is not None:
+            lines = lines_for_file(lines)
         rows += [{"config": config, "name": name, "text": text} for name, text in lines]
         if style == "table" and output is None:
             if len(configs) > 1:
