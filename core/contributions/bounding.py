@@ -51,7 +51,7 @@ __all__ = ["BoundingSpec", "Bounds", "Contributions", "Dropped", "KeyClasses"]
 
 _HIGH32 = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
-_CROWD_BITS = 20
+_CROWD_BITS = 18
 # No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
 _MAX_COUNT = GRAINS * MAX_MULTIPLE
 # At most this many keys of a user are considered, or C if that is more; only values that round to 0 need so many.

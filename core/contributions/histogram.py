@@ -72,7 +72,8 @@ class KeyTable:
         moved = np.empty(len(order), np.uint64)
         if bool(np.all(first[1:] | same)):
             moved[order] = (np.cumsum(first) - 1).astype(np.uint64)
-            union = cls(prints[order[first]], texts.filter(pa.array(first)))
+            starts = np.flatnonzero(first)
+            union = cls(prints[order[starts]], texts.take(pa.array(starts)))
         else:
             together = every.dictionary_encode()
             codes = together.indices.to_numpy(zero_copy_only=False)
@@ -108,9 +109,10 @@ class KeyTable:
 
     def keep(self, used: NDArray[np.bool_]) -> tuple[KeyTable, U64]:
         """Return the rows marked in ``used``, and the new place of each old row (meaningless where unused)."""
-        return KeyTable(self.fingerprints[used], self.texts.filter(pa.array(used))), (
-            np.cumsum(used) - 1
-        ).astype(np.uint64)
+        kept = np.flatnonzero(used)
+        places = np.zeros(len(used), np.uint64)
+        places[kept] = np.arange(len(kept), dtype=np.uint64)
+        return KeyTable(self.fingerprints[kept], self.texts.take(pa.array(kept))), places
 
 
 @dataclass(frozen=True)
