@@ -13,7 +13,9 @@ keeps the first `_MAX_KEYS`, by priority, in parts and in the whole alike.
 
 Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `KeyClasses`, of a
 user's keys in one class only that of lowest priority stays, before anything else is dropped. That merges too: the first
-of a class is first in every part that has it.
+of a class is first in every part that has it. But another part may have an earlier key of a class that counts less than
+the one here. So a part takes each key before a row to use up 1 of C, the least that any key of its class counts, and a
+key with a value, which may round to 0, to use up nothing.
 
 Without users a record is the privacy unit, and every row counts one, or its value.
 
@@ -238,12 +240,14 @@ class Contributions:
         ``bounds`` are those of the metrics, in the order of their columns. Rows come out in canonical order: user,
         priority, key.
         """
-        whole = self._distinct()[0]
-        rows, first_of_user = whole._ordered(bounds[0].key_classes)
+        whole, classes = self._distinct()[0], bounds[0].key_classes
+        rows, first_of_user = whole._ordered(classes)
         rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
         useful = np.zeros(len(rows.keys), np.bool_)
         for metric, bound in enumerate(bounds):
-            used = _before(bound.whole(rows.metric(metric)), first_of_user)
+            least = np.full(len(rows.keys), 0 if bound.weighted else 1, np.int64)  # of any key of a class
+            counts = bound.whole(rows.metric(metric)) if classes is None else least
+            used = _before(counts, first_of_user)
             useful |= (used < bound.max_contributions) & (rank < bound.keys)
         kept = rows._take(np.flatnonzero(useful))
         return kept if self.dropped is None else kept._remembering(whole)

@@ -1,12 +1,15 @@
 """Where noise depends on L2, no two keys of a user share a class: hashed sums move by the user's own parts."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from hushgram.contributions.bounding import Bounds, Contributions, KeyClasses
 from hushgram.contributions.keys import column_positions, draw_seeds
+from hushgram.contributions.sums import Grid
 from hushgram.encodings.buckets import classes
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import Sensitivity
@@ -77,3 +80,31 @@ def test_a_user_loses_few_keys_by_it():
 def test_one_class_keeps_one_key():
     held = rows(np.zeros(50, np.int64), np.arange(50)).bounded(Bounds(8, 8, key_classes(1)))
     assert len(held) == 1
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_keys_that_count_differently_may_be_cut_in_any_way(values):
+    """A key of a class may count less than a later one of that class, which stands in another part.
+
+    Where a part dropped rows by what the later one counts, the cut decided what a user adds, and with it the records of
+    other users.
+    """
+    rng = np.random.default_rng(3)
+    users = rng.integers(0, 400, 3200)
+    keys = 8 * users + rng.integers(0, 8, 3200)
+    numbers, grid = pa.array(rng.integers(0, 9, 3200) / 4), Grid(Fraction(1), 2)
+    bounds = Bounds(3, 2, key_classes(3), weighted=values)
+
+    def some(mask):
+        given = [(numbers.filter(pa.array(mask)), grid)] if values else [None]
+        return Contributions.of(users[mask], keys[mask], KEY, texts=False, values=given)
+
+    whole = some(np.ones(3200, np.bool_)).bounded(bounds)
+    for pieces in (2, 3, 8):
+        cut = rng.integers(0, pieces, 3200)
+        parts = [some(cut == i).prune(bounds) for i in range(pieces)]
+        merged = Contributions.concat([Contributions.concat(parts[:-1]).prune(bounds), parts[-1]]).bounded(
+            bounds
+        )
+        assert merged.fingerprints.tolist() == whole.fingerprints.tolist()
+        assert merged.counts.tolist() == whole.counts.tolist()
