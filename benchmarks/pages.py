@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-m", "hushgram.pipelines")
 
 
 def make_sketch(path: Path, delta: str) -> hg.Sketch:
-    """A release of at least 20 MB: Zipf counts, and a list of many thousand heavy keys."""
+    """A release of at least 20 MB: Zipf counts, and a list of many thousand heavy keys, selected by a threshold."""
     ranks = np.arange(1, KEYS + 1, dtype=np.float64)
     counts = np.maximum(1, np.rint(3e6 * ranks**-0.95)).astype(np.int64)
     params = hg.ReleaseParams(epsilon=1, delta=delta, max_contributions=8)

@@ -296,7 +296,7 @@ def release_histogram(
     """
     if is_frame(keys) or key is not UNSTATED or count is not UNSTATED:
         keys, counts = columns_by_name("release_histogram", keys, counts, key=key, count=count)
-    checked_params(params, "release_histogram")
+    params = checked_params(params, "release_histogram").without_weights("release_histogram")
     if encoding_named(params.encoding).classes(params.cells_noise, params.max_contributions) is not None:
         raise ParameterError(
             f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
@@ -326,6 +326,7 @@ def simulate(
         raise ParameterError(
             "release_histogram: max_contributions auto needs users and any keys; state a number"
         )
+    params = params.without_weights("release_histogram")  # weights are of users
     if path is not None:
         check_free(path)
     column, granularity = as_column(keys), params.granularity

@@ -31,13 +31,13 @@ from hushgram.errors import OutputError, printable
 from hushgram.publishing import put_file
 
 if TYPE_CHECKING:
-    from hushgram.sketch.reader import Sketch
+    from hushgram.sketch.reader import Sketch, Total
 
 __all__ = [
     "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
     "keys_options", "lines_for_file", "odd_keys", "print_line", "print_lines", "print_note", "print_records",
-    "print_result", "print_table", "read_keys", "refuse_existing", "replace_file", "round_columns", "rounded", "status",
-    "warn_about_keys", "write_output",
+    "print_result", "print_table", "read_keys", "refuse_existing", "replace_file", "resolved_sums", "round_columns",
+    "rounded", "status", "total_text", "warn_about_keys", "write_output",
 ]  # fmt: skip
 
 #: Marks numbers on the operator's terminal that are not differentially private.
@@ -190,6 +190,29 @@ def rounded(estimate: float | None, low: float, high: float, finest: float = 1.0
 
     below, above = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return "unresolved" if estimate is None else text(round(estimate / step)), text(below), text(above)
+
+
+def resolved_sums(sums: Iterable[float]) -> tuple[float | None, float, float]:
+    """Return a total and its interval, without the total where its interval is wider than it."""
+    estimate, low, high = sums
+    low = max(low, 0.0)
+    return estimate if high - low <= estimate else None, low, high
+
+
+def total_text(total: Total, over: str, sketch: Sketch) -> str:
+    """Return a total over some keys as a line; "fewer than …" where its interval goes down to 0 and is wider than it.
+
+    >>> from types import SimpleNamespace as of
+    >>> counts, Sum = of(per_count=1, measure="count"), type("", (tuple,), {"level": 0.95})
+    >>> total_text(Sum((199.4, 176.2, 221.9)), "3 keys", counts), total_text(Sum((1.0, 0.0, 470.0)), "3 keys", counts)
+    ('199 over 3 keys (176 to 222 at 95%)', 'fewer than 470 over 3 keys (at 95%)')
+    """
+    estimate, *ends = resolved_sums(total)
+    about, low, high = rounded(estimate, *ends, sketch.per_count)
+    if estimate is not None:
+        return f"{about} over {over} ({low} to {high} at {total.level:.0%})"
+    less = "fewer" if sketch.measure == "count" else "less"
+    return f"{f'{low} to {high}' if ends[0] else f'{less} than {high}'} over {over} (at {total.level:.0%})"
 
 
 def round_columns(table: pa.Table, finest: float = 1.0, estimate: str = "estimate") -> pa.Table:

@@ -5,7 +5,8 @@ smaller domain has a lower threshold at the same number of false entries, and mo
 threshold lists more keys and more false entries, each of which takes bits. For each d the threshold is the lowest whose
 list fits the bits, and of all d the one with the least mean square error over the keys of the data is taken:
 
-    hidden    (x − m)²·P[x + Z < β]       a key that is not listed is answered by about the mean m of such keys
+    hidden    (x − m)²·P[x + Z < β]       a key that is not listed is answered by about the mean m of such keys, of
+                                          which as many as there are keys in the data are absent
     listed    2b²·P[x + Z ≥ β]            noise of scale b
     shared    Σ x'²/d                     a key in the cell of another one is answered by the other's count
 
@@ -41,13 +42,15 @@ from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_holds
 from hushgram.noise.noises import noise_of
 from hushgram.sensitivity import Sensitivity
 
-__all__ = ["LEAST_CELLS", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
+__all__ = ["LEAST_CELLS", "LEAST_ROOM", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
 
 #: The largest domain of a top list: a listed key is identified by a bit more (`listed_code`).
 MAX_TOP_BITS = 62
 
 #: The smallest domain has so many cells per key.
 LEAST_CELLS = 32
+#: A list has room for so many bits at least: few keys are worth as many bytes as the manifest.
+LEAST_ROOM = Fraction(1 << 16)
 #: Beyond this number a list has no more false entries than its least share of the keys: readers hold it in memory.
 MOST_FALSE = 1 << 22
 
@@ -56,13 +59,12 @@ _FAR = Decimal(10**5)  # scales beyond which a count is listed for sure
 _SHOWN = 1  # noise scales from which on the profile shows keys
 _SPREAD = 8  # records beyond are spread over so many e-folds
 _RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
+_FALSE = Decimal("0.1")  # false entries that are always allowed, as a share of the listed keys of the data
 _TOP_SCALES = (18, 25, 50)  # thresholds of the top list that are tried, in noise scales
 _TOP_BITS = 12  # its domain is so much larger, in bits
 _TOP_DOMAINS = 6  # domains of the other list that are tried beside it: a large one needs no top list
 _TOP_ABOVE = 12  # noise scales that it is above the other list at least
-_GAP_BITS = Decimal(
-    "1.5"
-)  # of a gap above log₂(d/N), and of a value above log₂ b: log₂ e and what the code takes more
+_CODE_BITS = 3  # of a gap above log₂(d/N) and a value above log₂ max(b, x − β): log₂ e, and the loss of codes
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,9 @@ def choose_list(
         return min(found, key=lambda choice: choice.error)
 
 
+_Counts = list[tuple[Decimal, Decimal]]  # rising counts, and how many keys have each
+
+
 class _Law:
     """Discrete Laplace noise."""
 
@@ -142,7 +147,7 @@ class _Law:
         """Return P[Z ≥ at] for at ≥ 1."""
         return (-at / self.scale).exp() / (1 + self.q)
 
-    def listed(self, counts: list[tuple[Decimal, Decimal]], threshold: int) -> list[Decimal]:
+    def listed(self, counts: _Counts, threshold: int) -> list[Decimal]:
         """Return how many keys of each count are listed; an exponential per count is computed once."""
         if not self._grown:
             self._grown = [min(x / self.scale, _FAR).exp() for x, _ in counts]
@@ -153,16 +158,19 @@ class _Law:
             for (x, n), grown in zip(counts, self._grown, strict=True)
         ]
 
-    def bits(self, number: Decimal, cells: Decimal) -> Decimal:
-        """Return the bits of so many listed cells."""
-        each = (cells / min(max(number, Decimal(1)), cells)).log10() / Decimal(2).log10() + 2 * _GAP_BITS
-        return number * (each + max(self.scale, Decimal(1)).log10() / Decimal(2).log10())
+    def bits(self, false: Decimal, listed: _Counts, threshold: int, cells: Decimal) -> Decimal:
+        """Return the bits of so many false entries and of listed keys, whose values lie about their counts."""
+        number = sum((n for _, n in listed), false)
+        gap = (cells / min(max(number, Decimal(1)), cells)).log10()
+        least = max(self.scale, Decimal(1))
+        values = sum((n * max(least, x - threshold).log10() for x, n in listed), false * least.log10())
+        return number * _CODE_BITS + (number * gap + values) / Decimal(2).log10()
 
 
 def _at(
     domain_bits: int,
     law: _Law,
-    counts: list[tuple[Decimal, Decimal]],
+    counts: _Counts,
     keys: int,
     bits: Decimal,
     least_false: Decimal,
@@ -171,14 +179,16 @@ def _at(
     """Return the lowest threshold whose list fits the bits, or has the false entries that are always allowed."""
     cells, most = Decimal(1 << domain_bits), max(least_false, Decimal(MOST_FALSE))
     above = [Decimal(0)] * len(counts) if top is None else law.listed(counts, top.threshold)
-    named = sum(above, Decimal(0))
-    of_top = Decimal(0) if top is None else law.bits(named, Decimal(1 << top.domain_bits))
+    of_top = Decimal(0)
+    if top is not None:
+        of_top = law.bits(of_top, _with(counts, above), top.threshold, Decimal(1 << top.domain_bits))
 
     def fits(threshold: int) -> tuple[bool, Decimal]:
         false = cells * law.tail(threshold)
-        listed = sum(law.listed(counts, threshold), false) - named
-        took = law.bits(listed, cells) + of_top
-        return false <= least_false or (took <= bits and false <= most), took
+        listed = [n - n_top for n, n_top in zip(law.listed(counts, threshold), above, strict=True)]
+        took = law.bits(false, _with(counts, listed), threshold, cells) + of_top
+        allowed = max(least_false, _FALSE * sum(listed, Decimal(0)))
+        return false <= allowed or (took <= bits and false <= most), took
 
     low, high = 0, 1
     while not fits(high)[0]:
@@ -195,18 +205,19 @@ def _at(
     return ListChoice(domain_bits, high, law.exact, error + _shared(cells, rest, keys), took, top)
 
 
-def _error(threshold: int, law: _Law, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:
+def _error(threshold: int, law: _Law, counts: _Counts, keys: int) -> Decimal:
     """Return the mean square error of a key alone in its cell."""
     rows = [(x, n, listed) for (x, n), listed in zip(counts, law.listed(counts, threshold), strict=True)]
     hidden = [(x, n - listed) for x, n, listed in rows]
-    number = sum((n for _, n in hidden), Decimal(0))
+    absent = keys * (1 - law.tail(threshold))
+    number = sum((n for _, n in hidden), absent)
     mean = sum((x * n for x, n in hidden), Decimal(0)) / max(number, Decimal(1))
     square = sum((n * (x - mean) ** 2 for x, n in hidden), Decimal(0))
     noise = 2 * law.q / (1 - law.q) ** 2
     return (square + noise * sum((listed for *_, listed in rows), Decimal(0))) / keys
 
 
-def _shared(cells: Decimal, counts: list[tuple[Decimal, Decimal]], keys: int) -> Decimal:
+def _shared(cells: Decimal, counts: _Counts, keys: int) -> Decimal:
     """Return what keys that share a cell add to the mean square error."""
     met, square, largest = Decimal(0), Decimal(0), Decimal(0)
     rare = _RARE * cells / keys  # so many keys, the largest, are met in a rare release
@@ -220,7 +231,7 @@ def _shared(cells: Decimal, counts: list[tuple[Decimal, Decimal]], keys: int) ->
 
 def _counts(
     keys: int, records: int, profile_at: tuple[int, ...], profile: tuple[int, ...], noise: Fraction
-) -> list[tuple[Decimal, Decimal]]:
+) -> _Counts:
     """Return rising counts with the number of keys of each: as far as the profile shows them, then the tail."""
     total = max(Decimal(records), Decimal(1))
     reached = [min(_decimal(n), total / t) for t, n in zip(profile_at, monotone(profile, keys), strict=True)]
@@ -240,6 +251,11 @@ def _counts(
         body.append((at * (1 + step) / 2, tail / at - tail / (at * step)))
         at *= step
     return body
+
+
+def _with(counts: _Counts, numbers: list[Decimal]) -> _Counts:
+    """Return the same counts with other numbers of keys."""
+    return [(x, n) for (x, _), n in zip(counts, numbers, strict=True)]
 
 
 def _decimal(number: Fraction | int) -> Decimal:

@@ -6,7 +6,7 @@ import click
 import pyarrow as pa
 
 from hushgram.numbers import plus_minus
-from hushgram.pipelines.terminal import format_options, print_line, print_note, print_table, rounded
+from hushgram.pipelines.terminal import format_options, print_line, print_note, print_table, total_text
 
 __all__ = ["command"]
 
@@ -36,9 +36,8 @@ def command(
     opened = Sketch.open(sketch)
     found = opened.others(level, limit, every)
     if style == "table" and output is None:
-        about, low, high = rounded(found.estimate, found.low, found.high, opened.per_count)
         keys = plus_minus(found.keys, found.keys_error)
-        print_line(f"{about} over {keys} other keys ({low} to {high} at {level:.0%})")
+        print_line(total_text(found, f"{keys} other keys", opened))
         print_note(f"{opened.measure.capitalize()}s are after bounding.", style)
         return
     fields = {name: [getattr(found, name)] for name in ("keys", "estimate", "low", "high")}

@@ -17,8 +17,9 @@ from hushgram.pipelines.terminal import (
     print_note,
     print_table,
     read_keys,
+    resolved_sums,
     round_columns,
-    rounded,
+    total_text,
     warn_about_keys,
 )  # fmt: skip
 
@@ -68,8 +69,11 @@ def command(
         groups = _groups(wanted, by)
         totals = opened.totals(list(groups.values()), level, estimator=estimator)
         for group, found in zip(groups, totals, strict=True):
-            fields = {name: getattr(found, name) for name in ("keys", "estimate", "low", "high")}
-            rows.append({"group": group, **fields, "level": level, "assumes": found.assumes})
+            sums = resolved_sums(found) if style == "table" else found
+            fields = dict(zip(("estimate", "low", "high"), sums, strict=True))
+            rows.append(
+                {"group": group, "keys": found.keys, **fields, "level": level, "assumes": found.assumes}
+            )
         table = pa.Table.from_pylist(rows)
         if style == "table":
             table = round_columns(table.drop_columns(["level", "assumes"]), opened.per_count)
@@ -79,8 +83,7 @@ def command(
         return
     result = opened.total(wanted, level=level, estimator=estimator)
     if style == "table" and output is None:
-        about, low, high = rounded(result.estimate, result.low, result.high, opened.per_count)
-        print_line(f"{about} over {result.keys:,} keys ({low} to {high} at {level:.0%})")
+        print_line(total_text(result, f"{result.keys:,} keys", opened))
         print_note(
             f"{opened.measure.capitalize()}s are after bounding. This assumes {result.assumes} about the keys.",
             style,

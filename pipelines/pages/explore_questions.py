@@ -23,14 +23,13 @@ import pyarrow as pa
 from hushgram.errors import ParameterError, printable
 from hushgram.inputs.source import read_key_list
 from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line
-from hushgram.pipelines.terminal import rounded
+from hushgram.pipelines.terminal import resolved_sums, rounded
 from hushgram.sketch.reader import Sketch, Total
 
 __all__ = [
     "LINES", "MAX_KEYS", "SEPARATORS", "VIEWS", "Answer", "Cell", "KeyFile", "Question", "as_estimates", "at_once",
     "change_cells", "columns_of", "count_cell", "counted", "direction", "draw", "group_of", "heading", "percent",
-    "power_of_two", "resolved_sums", "short_key", "show_key", "sort_rows", "text_of", "total_cell",
-    "total_change_cells",
+    "power_of_two", "short_key", "show_key", "sort_rows", "text_of", "total_cell", "total_change_cells",
 ]  # fmt: skip
 
 MAX_KEYS = 20_000  # that are looked up at a time
@@ -276,13 +275,6 @@ def as_estimates(table: pa.Table) -> pa.Table:
             "source": ["listed"] * len(value),
         }
     )  # fmt: skip
-
-
-def resolved_sums(sums: Iterable[float]) -> tuple[float | None, float, float]:
-    """Return a total and its interval, without the total where its interval is wider than it."""
-    estimate, low, high = sums
-    low = max(low, 0.0)
-    return estimate if high - low <= estimate else None, low, high
 
 
 def count_cell(

@@ -31,7 +31,6 @@ from hushgram.pipelines.pages.explore_questions import (
     heading,
     percent,
     power_of_two,
-    resolved_sums,
     short_key,
     show_key,
     sort_rows,
@@ -39,7 +38,7 @@ from hushgram.pipelines.pages.explore_questions import (
     total_cell,
     total_change_cells,
 )  # fmt: skip
-from hushgram.pipelines.terminal import key_warnings, rounded
+from hushgram.pipelines.terminal import key_warnings, resolved_sums, rounded
 from hushgram.sketch.over_time import compare, date_of, series
 from hushgram.sketch.reader import Sketch, Total
 

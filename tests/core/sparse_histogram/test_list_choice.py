@@ -45,7 +45,7 @@ def test_a_list_fits_its_room_or_has_few_false_entries(scale: Fraction, stated: 
     found = choice(counts, scale, **changes)
     law = noise_of("laplace").law(float(scale))
     false = 2.0**found.domain_bits * float(law.tail(np.array([float(found.threshold)]))[0])
-    assert false <= 0.031 * len(counts) or found.bits <= 8 * len(counts)
+    assert false <= 0.131 * len(counts) or found.bits <= 8 * len(counts)
     assert false <= MOST_FALSE
     assert 32 * len(counts) <= 2**found.domain_bits <= 2 * CELLS_PER_KEY * len(counts)
 
@@ -56,7 +56,7 @@ def test_a_heavy_tail_has_a_top_list_and_more_room_a_lower_threshold() -> None:
     top = choice(heavy).top
     assert top is not None
     assert choice(heavy).threshold + 90 < top.threshold
-    assert choice(heavy).domain_bits < choice(light).domain_bits  # nothing large is in its cells
+    assert choice(heavy).domain_bits <= choice(light).domain_bits  # nothing large is in its cells
     assert choice(heavy, bits=16).threshold < choice(heavy).threshold
     assert choice(heavy, domain_bits=30).domain_bits == 30
 
@@ -123,3 +123,43 @@ def test_lookups_gain_what_totals_lose() -> None:
         widths[word] = total.high - total.low
     assert errors["keys"] < 16 < 50 < errors["totals"]
     assert widths["totals"] < widths["keys"] / 2
+
+
+@pytest.mark.parametrize("kind", ["even", "few kinds", "tail"])
+def test_error_and_bits_are_predicted(kind: str) -> None:
+    rng, keys = np.random.default_rng(5), 20_000
+    counts = {"even": rng.integers(1, 201, keys), "few kinds": rng.choice([4, 30, 90], keys),
+              "tail": np.ceil(rng.lognormal(2, 1.3, keys)).astype(np.int64)}[kind]  # fmt: skip
+    params, names = (
+        ReleaseParams(epsilon="1", max_contributions=8),
+        np.arange(2 * keys),
+    )  # half of them absent
+    sketch = simulate(names[:keys], counts, params, release_key=hg.ReleaseKey(bytes([3] * 32)))
+    estimates = sketch.estimate(names, estimator="posterior", interval=None)["estimate"].to_numpy()[:keys]
+    sizes = sketch.plan.sizes
+    found = choose_list(
+        scale=Fraction(1600, 193), epsilon=Fraction(193, 200), sensitivity=Sensitivity(8, 1).added_up(), keys=sizes.keys,
+        records=sizes.records, profile_at=PROFILE_GRID, profile=sizes.profile, noise=sizes.scale,
+        bits=params.list_bits * sizes.keys, least_false=Fraction(3, 100) * sizes.keys, domain_bits=None,
+        most_cells=CELLS_PER_KEY,
+    )  # fmt: skip
+    assert (found.domain_bits, found.threshold, found.top) == (
+        sketch.plan.domain_bits, sketch.plan.threshold, sketch.plan.top
+    )  # fmt: skip
+    error = float(np.sqrt(np.mean((estimates - counts) ** 2)))
+    assert error == pytest.approx(float(found.error) ** 0.5, rel=0.25)
+    listed = next(entry.size for entry in sketch.manifest.files if entry.name.startswith("heavy"))
+    assert 8 * listed == pytest.approx(float(found.bits), rel=0.15)
+
+
+def test_few_keys_have_room_for_a_low_threshold() -> None:
+    counts = np.random.default_rng(6).integers(1, 201, 2000)
+    sizes = Sizes(
+        int(counts.sum()), 2000, tuple(int((counts >= t).sum()) for t in PROFILE_GRID), Fraction(500)
+    )
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    many = tuple(50 * n for n in sizes.profile)
+    assert (
+        make_plan(params, sizes).threshold + 8
+        < make_plan(params, Sizes(50 * sizes.records, 100_000, many, Fraction(500))).threshold
+    )
