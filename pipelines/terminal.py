@@ -215,11 +215,14 @@ def total_text(total: Total, over: str, sketch: Sketch) -> str:
     return f"{f'{low} to {high}' if ends[0] else f'{less} than {high}'} over {over} (at {total.level:.0%})"
 
 
-def round_columns(table: pa.Table, finest: float = 1.0, estimate: str = "estimate") -> pa.Table:
-    """Return the table with an estimate and its interval (low, high) as texts, by `rounded`."""
+def round_columns(
+    table: pa.Table, finest: float = 1.0, estimate: str = "estimate", *, sums: bool = False
+) -> pa.Table:
+    """Return the table with an estimate and its interval (low, high) as texts, by `rounded`; of `sums` by
+    `resolved_sums` too."""
     names = (estimate, "low", "high")
     rows = [
-        rounded(number, low, high, finest) if low is not None
+        rounded(*(resolved_sums((number, low, high)) if sums else (number, low, high)), finest) if low is not None
         else ("-" if number is None else f"{number:,.0f}", "-", "-")
         for number, low, high in zip(*(table[name].to_pylist() for name in names), strict=True)
     ]  # fmt: skip

@@ -7,12 +7,14 @@ x)/P(outcome), the order that makes intervals short on average (Pratt 1961); the
 mixes the fitted prior with one that is flat in ln x, so that intervals stay short where the prior has
 no mass.
 
-That is for one key, chosen without looking at the release. For a key that was picked out of N by looking, all
-of the N intervals must hold at once: each misses with (1 − level)/N at most (Bonferroni). At δ = 0 a key shares its
-cell with another one with probability k/d, which is nothing for one key and much for many: 0.3 of the missing
-coverage is for keys that share the cell of one of the J = 0.3·(1 − level)·d/N largest listed values (N keys do with
-N·J/d at most), and intervals of other listed values go down to 0; outcomes of keys that are not listed are
-those of mixtures, with k/d for another key in the cell.
+That is for one key, chosen without looking at the release. (At δ = 0 another key may be in its cell; where that costs
+more than a few hundredths of 1 − level, by the fitted prior, each count is missed by as much less.)
+
+For a key that was picked out of N by looking, all of the N intervals must hold at once: each misses with (1 − level)/N
+at most (Bonferroni). At δ = 0 a key shares its cell with another one with probability k/d, which is nothing for one
+key and much for many: 0.3 of the missing coverage is for keys that share the cell of one of
+the J = 0.3·(1 − level)·d/N largest listed values (N keys do with N·J/d at most), and intervals of other listed values
+go down to 0; outcomes of keys that are not listed are those of mixtures, with k/d for another key in the cell.
 
 **Listed keys** ★ are picked by the release itself, out of all keys (δ > 0) or all cells of the domain (δ = 0). Let
 R be how many are listed, and α = 1 − level. A count x rejects listed outcomes only up to
@@ -109,6 +111,8 @@ class Confidence:
         noise, missed = released.noise, 1.0 - level
         shared = among > 1 and not listed and released.domain_size is not None
         miss = missed / among * (LISTED_SHARE if listed else 1.0 - COLLIDING if shared else 1.0)
+        if among == 1 and not listed:
+            miss -= _met(released, prior, miss)
         self.least = 0.0 if zero else 1.0
         self.clear = _clear(released, COLLIDING * missed / among) if shared else -1
         self.likelihood, self.level = likelihood, 1.0 - miss
@@ -178,6 +182,20 @@ class Confidence:
         length = np.where(self.anywhere, self.high - self.low, 2.0 * self.radius)
         length[self.table.open_end :] = 2.0 * self.radius
         return self.counts[near], (self.chance[near] @ length) / 2.0
+
+
+def _met(released: ReleasedNumbers, prior: Prior, miss: float) -> float:
+    """Return how much more often intervals miss since keys share cells; 0 where it is little, at most half of ``miss``.
+
+    A key of the data is in the same cell with probability k/d; its count moves the noisy one.
+    """
+    if released.domain_size is None:
+        return 0.0
+    radius, at = released.noise.radius(1.0 - miss), np.ceil(prior.grid.at)
+    missed = released.noise.tail(radius + 1.0 - at) + released.noise.tail(radius + 1.0 + at)
+    held = np.where(at < released.last, prior.mass, 0.0) if released.top is not None else prior.mass
+    more = prior.keys / released.domain_size * float(held @ np.maximum(missed - miss, 0.0))
+    return min(more, miss / 2.0) if more > RANGES * miss else 0.0
 
 
 def _marginal(prior: Prior, low: Ints, high: Ints, counts: Floats) -> Floats:

@@ -27,7 +27,7 @@ from hushgram.contributions.keys import fingerprints
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.synthetic import PageViews, write_page_views
-from hushgram.pipelines.terminal import format_options, print_line, print_table, resolved_sums, round_columns
+from hushgram.pipelines.terminal import format_options, print_line, print_table, round_columns
 from hushgram.publishing import PrivateDirectory
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.params import ReleaseParams
@@ -85,7 +85,7 @@ def command(
         numbers = ("estimate", "low", "high")
         print_table(round_columns(result.lookups), "table", right=numbers)
         print_line()
-        print_table(round_columns(result.totals), "table", right=numbers)
+        print_table(round_columns(result.totals, sums=True), "table", right=numbers)
         held = result.lookups["covered"].drop_null().to_pylist()
         if held:
             print_line()
@@ -210,5 +210,5 @@ def _totals(views: PageViews, truth: NDArray[np.int64], exact: Histogram | None,
         counted = None if exact is None else int(exact.counts_of(fingerprints(keys)).sum())
         total = sketch.total(keys)
         row = {"total over": name, "keys": len(chosen), "views": int(truth[chosen].sum()), "counted": counted}
-        rows.append({**row, **dict(zip(("estimate", "low", "high"), resolved_sums(total), strict=True))})
+        rows.append({**row, "estimate": total.estimate, "low": total.low, "high": total.high})
     return pa.Table.from_pylist(rows)

@@ -17,7 +17,6 @@ from hushgram.pipelines.terminal import (
     print_note,
     print_table,
     read_keys,
-    resolved_sums,
     round_columns,
     total_text,
     warn_about_keys,
@@ -69,14 +68,11 @@ def command(
         groups = _groups(wanted, by)
         totals = opened.totals(list(groups.values()), level, estimator=estimator)
         for group, found in zip(groups, totals, strict=True):
-            sums = resolved_sums(found) if style == "table" else found
-            fields = dict(zip(("estimate", "low", "high"), sums, strict=True))
-            rows.append(
-                {"group": group, "keys": found.keys, **fields, "level": level, "assumes": found.assumes}
-            )
+            fields = {name: getattr(found, name) for name in ("keys", "estimate", "low", "high")}
+            rows.append({"group": group, **fields, "level": level, "assumes": found.assumes})
         table = pa.Table.from_pylist(rows)
         if style == "table":
-            table = round_columns(table.drop_columns(["level", "assumes"]), opened.per_count)
+            table = round_columns(table.drop_columns(["level", "assumes"]), opened.per_count, sums=True)
         print_table(table, style, output, right=("estimate", "low", "high"))
         whose = "Named keys alone: others of a group are not in its total. " if named else ""
         print_note(f"{whose}{opened.measure.capitalize()}s are after bounding.", style)
