@@ -84,3 +84,17 @@ def test_gaussian_noise_where_delta_allows_it(tmp_path):
             users, listed * 300, listed,
             hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, key_selection="weighted"),
         )  # fmt: skip
+
+
+def test_counts_without_users_are_selected_by_a_threshold() -> None:
+    """Selection by weights needs users; keys that it would select stay in no encoding, and here they would."""
+    counts = np.maximum(1, 30_000 // np.arange(1, 4001))
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8)
+    sketch = hg.release_histogram(np.arange(4000), counts, params, release_key=hg.ReleaseKey(bytes([5] * 32)))
+    assert (sketch.plan.selection.name, sketch.plan.params.key_selection) == ("text", "threshold")
+    at, number = sketch.distribution()
+    for least in (256, 1024):  # as many keys as there are, by the list
+        assert number[at >= least].sum() == pytest.approx((counts >= least).sum(), rel=0.1)
+    weighted = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="weighted")
+    with pytest.raises(ParameterError, match="needs users"):
+        hg.release_histogram(np.arange(4000), counts, weighted)

@@ -138,8 +138,8 @@ def test_error_and_bits_are_predicted(kind: str) -> None:
     estimates = sketch.estimate(names, estimator="posterior", interval=None)["estimate"].to_numpy()[:keys]
     sizes = sketch.plan.sizes
     found = choose_list(
-        scale=Fraction(1600, 193), epsilon=Fraction(193, 200), sensitivity=Sensitivity(8, 1).added_up(), keys=sizes.keys,
-        records=sizes.records, profile_at=PROFILE_GRID, profile=sizes.profile, noise=sizes.scale,
+        scale=Fraction(1600, 193), epsilon=Fraction(193, 200), sensitivity=Sensitivity(8, 1).added_up(),
+        keys=sizes.keys, records=sizes.records, profile_at=PROFILE_GRID, profile=sizes.profile, noise=sizes.scale,
         bits=params.list_bits * sizes.keys, least_false=Fraction(3, 100) * sizes.keys, domain_bits=None,
         most_cells=CELLS_PER_KEY,
     )  # fmt: skip
