@@ -1,13 +1,17 @@
 """Error against bits per key of six ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
 
-The methods are ALP (argmax and posterior), buckets (posterior and unbiased; "list first" spends nine tenths of ε on
-the list, where the default spends about half), a threshold list alone, private CountSketch and private Count-Min. All
-release the same counts at the same ε = 1, δ and bound C per user, in the same number of bytes. ALP is released at
-some bits per key; its bytes on disk are counted, list included, and every other method gets as many. (Key texts,
-which a list shows at δ > 0, count as fingerprints: whoever asks knows the key.) Where buckets need more, peers get as
-much as buckets. The lookups are 50,000 keys of the data and 50,000 absent keys, with no assumption about either
-(`present` is not set). `benchmarks.peers` says what the peers get for free. A method marked * also has a decoder that
-was trained on the true counts.
+*Default* is what `ReleaseParams(epsilon, delta, max_contributions)` gives with nothing else stated, and is compared
+with peers in the bytes that it takes, by mean squares over several release keys. (CountSketch and Count-Min are
+released under the first of them alone.)
+
+For curves, the methods are ALP (argmax and posterior), buckets (posterior and unbiased; "list first" spends nine
+tenths of ε on the list, where the default spends about half), a threshold list alone, private CountSketch and private
+Count-Min. All release the same counts at the same ε = 1, δ and bound C per user, in the same number of bytes. ALP is
+released at some bits per key; its bytes on disk are counted, list included, and every other method gets as many. (Key
+texts, which a list shows at δ > 0, count as fingerprints: whoever asks knows the key.) Where buckets need more, peers
+get as much as buckets. The lookups are 50,000 keys of the data and 50,000 absent keys, with no assumption about
+either (`present` is not set). `benchmarks.peers` says what the peers get for free. A method marked * also has a
+decoder that was trained on the true counts.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.release_in_memory import simulate
 from hushgram.sketch.manifest import HEAVY_NAME
 
-__all__ = ["DATA", "METHODS", "SETTINGS", "SPANS", "beaten", "compare", "main"]
+__all__ = ["DATA", "METHODS", "SETTINGS", "SPANS", "against_default", "beaten", "compare", "main"]
 
 KEYS = 50_000
 DATA: dict[str, Any] = {
@@ -40,7 +44,9 @@ DATA: dict[str, Any] = {
     "uniform 1 to 200": lambda: np.random.default_rng(22).integers(1, 201, KEYS),
     "two points, 5 and 200": lambda: np.where(np.random.default_rng(2).random(KEYS) < 0.5, 5, 200),
 }
-SETTINGS = (("0", 1), ("0", 8), ("1e-6", 8), ("1e-6", 32))  # δ and C
+SETTINGS = (("0", 1), ("0", 8), ("1e-6", 8), ("1e-6", 32))  # δ and C of curves
+DEFAULT_SETTINGS = tuple((delta, bound) for delta in ("0", "1e-6") for bound in (1, 8, 32))
+RELEASES = 4  # release keys of the default: ranges have few keys, and one release decides by chance
 BITS = (2, 4, 8, 16, 32)  # bits per key of ALP's columns; 8 is its default
 DEFAULT = 8
 CURVES = ("Zipf 1.1", "log-normal", "uniform 1 to 200")  # at all of BITS; the others at the default
@@ -63,6 +69,7 @@ SUMS = (
 )  # a total has a decoder of its own, the same for both estimates
 PEERS = ("threshold alone", "CountSketch", "Count-Min")
 METHODS = (*OURS, *PEERS, *(f"{name}*" for name in PEERS))
+_MAKERS = dict(zip(PEERS, (peers.threshold_alone, peers.count_sketch, peers.count_min), strict=True))
 
 
 def _names(word: str, number: int) -> pa.Array:
@@ -163,7 +170,7 @@ def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
     budget = peers.SizeAndLoss(
         Fraction(1), Fraction(delta), contributions, max(room, _bits(buckets), _bits(listing))
     )
-    for method, make in zip(PEERS, (peers.threshold_alone, peers.count_sketch, peers.count_min), strict=True):
+    for method, make in _MAKERS.items():
         answer = make(counts, 2 * keys, budget, ReleaseKey(bytes([bits_per_key] * 32)))
         if answer is not None:
             parts = answer.summands
@@ -174,22 +181,54 @@ def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
     return out
 
 
+def against_default(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
+    """The default and its peers on one kind of data, at one δ and C, over so many release keys."""
+    data, delta, contributions, releases = case
+    counts = DATA[data]()
+    keys = len(counts)
+    asked = pa.concat_arrays([_names("somebody", keys), _names("nobody", keys)])
+    truth = np.append(counts, np.zeros(keys, np.int64))
+    params = hg.ReleaseParams(epsilon="1", delta=delta, max_contributions=contributions)
+    found: dict[str, list[tuple[float, dict[str, float | None]]]] = {"default": []}
+    for number in range(releases):
+        key = ReleaseKey(bytes([100 + number] * 32))
+        sketch = simulate(asked.slice(0, keys), counts, params, release_key=key)
+        estimates = sketch.estimate(asked, estimator="posterior", interval=None)["estimate"].to_numpy()
+        bits = _bits(sketch)
+        found["default"].append((bits, _errors(estimates, truth)))
+        budget = peers.SizeAndLoss(Fraction(1), Fraction(delta), contributions, bits)
+        for method in PEERS[: None if number == 0 else 1]:
+            answer = _MAKERS[method](counts, 2 * keys, budget, key)
+            if answer is not None:
+                found.setdefault(method, []).append((answer.bits, _errors(answer.estimates, truth)))
+    common = {"data": data, "delta": delta, "C": contributions}
+    return [
+        {**common, "method": method, "bits": float(np.mean([bits for bits, _ in each])) / keys,
+         "rmse": {span: _root([errors[span] for _, errors in each]) for span in SPANS}}
+        for method, each in found.items()
+    ]  # fmt: skip
+
+
+def _root(errors: list[float | None]) -> float | None:
+    """The root of the mean of squares; None where there is none."""
+    known = [error for error in errors if error is not None]
+    return float(np.sqrt(np.mean(np.square(known)))) if known else None
+
+
 def beaten(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where a peer as it can be had (no *) is better than each of ours, by more than 5 %: one row for each."""
+    """Where a peer is better than the default by more than 5 %: one row of `against_default` for each."""
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
         for span, error in row["rmse"].items():
             if error is not None:
-                at = row["delta"], row["C"], row["data"], row["asked_bits"], span
-                cells.setdefault(at, {})[row["method"]] = error
+                cells.setdefault((row["delta"], row["C"], row["data"], span), {})[row["method"]] = error
     out = []
-    for (delta, bound, data, bits, span), errors in cells.items():
-        ours = min(OURS, key=lambda name: errors[name])
-        peer = min((name for name in PEERS if name in errors), key=lambda name: errors[name])
-        if errors[peer] < 0.95 * errors[ours]:
-            share = errors[peer] / max(errors[ours], 1e-12)
-            out.append({"delta": delta, "C": bound, "data": data, "asked_bits": bits, "span": span,
-                        "peer": peer, "ours": ours, "share": share})  # fmt: skip
+    for (delta, bound, data, span), errors in cells.items():
+        ours = errors.pop("default")
+        peer = min(errors, key=errors.__getitem__, default="")
+        if peer and errors[peer] < 0.95 * ours:
+            share = errors[peer] / max(ours, 1e-12)
+            out.append({"delta": delta, "C": bound, "data": data, "span": span, "peer": peer, "share": share})
     return out
 
 
@@ -201,12 +240,15 @@ def main(quick: bool) -> int:
         (name, *setting, bits) for setting in SETTINGS for name in names for bits in BITS
         if bits == DEFAULT or (name in CURVES and not quick)
     ]  # fmt: skip
+    defaults = [(name, *setting, 2 if quick else RELEASES) for setting in DEFAULT_SETTINGS for name in names]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
+        compared = [row for found in pool.imap(against_default, defaults) for row in found]
         rows = []
         for number, found in enumerate(pool.imap(compare, cases)):
             print(f"{number + 1} of {len(cases)}: {cases[number]}", flush=True)
             rows += found
     report.more("methods", rows)
+    report.more("defaults", compared)
     for delta, bound in SETTINGS:
         for name in names:
             here = [

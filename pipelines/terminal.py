@@ -207,12 +207,12 @@ def total_text(total: Total, over: str, sketch: Sketch) -> str:
     >>> total_text(Sum((199.4, 176.2, 221.9)), "3 keys", counts), total_text(Sum((1.0, 0.0, 470.0)), "3 keys", counts)
     ('199 over 3 keys (176 to 222 at 95%)', 'fewer than 470 over 3 keys (at 95%)')
     """
-    estimate, *ends = resolved_sums(total)
-    about, low, high = rounded(estimate, *ends, sketch.per_count)
+    estimate, least, most = resolved_sums(total)
+    about, low, high = rounded(estimate, least, most, sketch.per_count)
     if estimate is not None:
         return f"{about} over {over} ({low} to {high} at {total.level:.0%})"
     less = "fewer" if sketch.measure == "count" else "less"
-    return f"{f'{low} to {high}' if ends[0] else f'{less} than {high}'} over {over} (at {total.level:.0%})"
+    return f"{f'{low} to {high}' if least else f'{less} than {high}'} over {over} (at {total.level:.0%})"
 
 
 def round_columns(
@@ -222,7 +222,7 @@ def round_columns(
     `resolved_sums` too."""
     names = (estimate, "low", "high")
     rows = [
-        rounded(*(resolved_sums((number, low, high)) if sums else (number, low, high)), finest) if low is not None
+        rounded(resolved_sums((number, low, high))[0] if sums else number, low, high, finest) if low is not None
         else ("-" if number is None else f"{number:,.0f}", "-", "-")
         for number, low, high in zip(*(table[name].to_pylist() for name in names), strict=True)
     ]  # fmt: skip

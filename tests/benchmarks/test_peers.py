@@ -76,6 +76,9 @@ def test_every_method_answers_within_the_bytes(delta: str, monkeypatch: pytest.M
     for row in rows:
         assert 0 < row["bits"] <= 1.02 * ours
         assert row["rmse"]["all keys"] > 0
+    rows = methods.against_default(("small", delta, 2, 1))
+    assert [row["method"] for row in rows] == ["default", *methods.PEERS]
+    assert all(0 < row["bits"] <= 1.02 * rows[0]["bits"] for row in rows)
     beaten = methods.beaten(rows)
     assert all(row["peer"] in methods.PEERS and row["share"] < 0.95 for row in beaten)
 
