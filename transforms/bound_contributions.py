@@ -29,6 +29,7 @@ from hushgram.errors import ParameterError
 from hushgram.inputs import Check
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
+from hushgram.transforms.shuffle import ROWS_PER_PIECE, SHARDS_AT_ONCE, SPLIT_ROWS
 from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, Spilling
 from hushgram.transforms.shuffle.combining import (
     TALLIES,
@@ -45,14 +46,9 @@ from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, ch
 __all__ = ["BoundContributions", "BoundKept", "BoundUsers"]
 
 _CODER = ContributionsCoder()
-# Each piece of the first shuffle costs some microseconds. Where there are many shards, batches are collected until a
-# piece has about this many rows, or the batch so many.
-_ROWS_PER_PIECE, _MAX_SPLIT_ROWS = 512, 1 << 21
 # Batches that wait are split already, by ranges of so many shards: what is split at last fits a cache. With texts,
 # whose tables would be split too, that does not pay.
 _SHARDS_PER_RANGE = 64
-# More shards than this are made in two shuffles: one by ranges of shards, and one within each.
-_MAX_PIECES = 1 << 12
 
 
 class BoundContributions(beam.PTransform):
@@ -99,7 +95,7 @@ class BoundContributions(beam.PTransform):
             parts = records | "Take" >> count  # Histogram
             return parts if tallies is None else _among(parts, tallies)
         sent = Contributions if local.spill is None else SpilledBatch
-        keyed, first = tuple[int, sent], min(self._shards, _MAX_PIECES)  # type: ignore[valid-type]
+        keyed, first = tuple[int, sent], min(self._shards, SHARDS_AT_ONCE)  # type: ignore[valid-type]
         prune = beam.ParDo(_PruneBatches(spec, first, local, **self._noted))
         parts = records | "Take" >> prune.with_output_types(keyed)
         if tallies is not None:
@@ -186,7 +182,7 @@ class _PruneBatches(TakeBatches, Spilling):
         TakeBatches.__init__(self, _fields(spec), threads=local.threads, **noted)
         Spilling.__init__(self, local.spill)
         self._spec, self._shards = spec, shards
-        self._split_rows = min(shards * _ROWS_PER_PIECE, _MAX_SPLIT_ROWS)
+        self._split_rows = min(shards * ROWS_PER_PIECE, SPLIT_ROWS)
         self._ranges = 1 if spec.texts else max(1, shards // _SHARDS_PER_RANGE)
 
     def setup(self) -> None:
@@ -259,7 +255,7 @@ class _SplitRanges(Spilling):
                 continue
             held.append(_CODER.load(part))
             rows += len(held[-1])
-            if rows >= _MAX_SPLIT_ROWS:
+            if rows >= SPLIT_ROWS:
                 yield from self._split(held)
                 held, rows = [], 0
         if held:

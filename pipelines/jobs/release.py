@@ -575,7 +575,7 @@ def run_release(
     Returns:
         Where the sketch is, and exact figures for the operator.
     """
-    from hushgram.pipelines.run.beam_runners import pipeline_options
+    from hushgram.pipelines.run.beam_runners import hint_memory, pipeline_options
     from hushgram.pipelines.run.job_runner import run_built
     from hushgram.transforms.read_records import ReadRecords, read_records
     from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
@@ -602,6 +602,8 @@ def run_release(
 
     try:
         chosen = pipeline_options() if options is None else options
+        if size is not None:
+            hint_memory(chosen, size, shards)
         title = release_arguments.get("name") or "release"
         finished = run_built(build, chosen, title=title, total_bytes=size, quiet=quiet)
     finally:

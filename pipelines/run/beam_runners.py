@@ -17,6 +17,7 @@ import contextlib
 import difflib
 import io
 import logging
+import math
 import os
 import re
 import shutil
@@ -45,12 +46,14 @@ from hushgram.errors import ParameterError
 from hushgram.pipelines.run.worker_processes import WorkerProcesses
 from hushgram.processes import reuse_memory
 from hushgram.publishing import active_directory, run_directory
+from hushgram.transforms.shuffle import Cost
 from hushgram.transforms.shuffle.coders import close_spill_files
-from hushgram.transforms.shuffle.combining import LocalResources
+from hushgram.transforms.shuffle.combining import LocalResources, shards_for
 
 __all__ = [
     "LOCAL",
     "check_engine",
+    "hint_memory",
     "is_local",
     "local_resources",
     "new_pipeline",
@@ -147,6 +150,24 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
         os.rmdir(pipeline.local_tempdir)
         pipeline.local_tempdir = tempfile.mkdtemp(prefix="beam-", dir=folder)
     return pipeline
+
+
+# Bytes of input per record where they are fewest, Parquet with two columns; and what a hint is rounded up to.
+_LEAST_BYTES, _HINT_STEP = 10, 1 << 29
+
+
+def hint_memory(options: PipelineOptions, input_bytes: int, shards: int | None) -> None:
+    """Tell Dataflow how much memory a worker needs, unless ``options`` do.
+
+    The hint is that of the whole pipeline: stages with hints of their own run in an environment of their own, and all
+    records would be sent from one to another. Other engines do not use hints.
+    """
+    standard = options.view_as(StandardOptions)
+    if standard.runner != "DataflowRunner" or standard.resource_hints:
+        return
+    spread, rows = shards_for(input_bytes, shards), input_bytes // _LEAST_BYTES
+    need = Cost(rows=rows, users=rows, keys=0, shards=spread.users, groups=spread.groups).memory
+    standard.resource_hints = [f"min_ram={math.ceil(need / _HINT_STEP) * _HINT_STEP}B"]
 
 
 def pipeline_options(arguments: Sequence[str] = (), workers: int = 1) -> PipelineOptions:

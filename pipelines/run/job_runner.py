@@ -248,13 +248,14 @@ def run_stages(
         quiet: Whether to show no progress.
         on_job: See `run_pipeline`.
     """
-    from hushgram.pipelines.run.beam_runners import pipeline_options
+    from hushgram.pipelines.run.beam_runners import hint_memory, pipeline_options
 
     def build(pipeline: Pipeline, local: LocalResources) -> None:
         key = release_key() if callable(release_key) else release_key
         job.build(pipeline, os.fspath(path), key, local)
 
     options = pipeline_options(workers=job.config.workers) if options is None else options
+    hint_memory(options, job.source.bytes, job.config.shards)
     return run_built(build, options, title=job.name, total_bytes=job.source.bytes, quiet=quiet, on_job=on_job)
 
 

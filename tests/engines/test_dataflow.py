@@ -20,7 +20,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, WorkerOptions
 from apache_beam.transforms.environments import DockerEnvironment
 
 from hushgram import InteractiveKey, ReleaseKey, ReleaseParams, release
@@ -30,7 +30,7 @@ from hushgram.inputs.source import Source
 from hushgram.ledger import Ledger
 from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.pipelines.jobs.release import run_release
-from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
+from hushgram.pipelines.run.beam_runners import hint_memory, new_pipeline, pipeline_options
 from hushgram.pipelines.run.job_runner import check_job, load_job
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.transforms.read_records import ReadRecords, plan_records
@@ -66,6 +66,32 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         table = pa.table({"user": users, "url": urls})
         pq.write_table(table, root / "bucket" / "views" / f"{part}.parquet")
     return root
+
+
+def test_dataflow_is_told_how_much_memory_a_worker_needs() -> None:
+    """One hint for all stages, so that they stay together; what the options say comes first; others get none."""
+    options = pipeline_options(DATAFLOW)
+    hint_memory(options, 10 * 10**12, None)
+    pipeline = new_pipeline(options)
+    _ = (
+        pipeline
+        | beam.Create([("ann", "/a")])
+        | ReleaseSparseHistogram(
+            ReleaseParams(epsilon="1", max_contributions=3), user="user", key="url", path="/tmp/none.sketch"
+        )
+    )
+    environments = pipeline.to_runner_api().components.environments.values()
+    (hints,) = [
+        dict(environment.resource_hints) for environment in environments if environment.resource_hints
+    ]
+    (memory,) = map(int, hints.values())
+    assert 195 * 10**12 / 65_536 < memory < 300 * 10**12 / 65_536
+    given = pipeline_options([*DATAFLOW, "--resource_hint=min_ram=9GB"])
+    hint_memory(given, 10**12, None)
+    assert given.view_as(StandardOptions).resource_hints == ["min_ram=9GB"]
+    local = pipeline_options()
+    hint_memory(local, 10**12, None)
+    assert not local.view_as(StandardOptions).resource_hints
 
 
 def build(options: PipelineOptions) -> Any:

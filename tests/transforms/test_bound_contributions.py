@@ -95,7 +95,7 @@ def test_pieces_are_collected_without_an_effect_on_the_result(
     rows: int, in_range: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows a piece is to have: many batches and shards, few pieces, one histogram."""
-    monkeypatch.setattr(bounding, "_ROWS_PER_PIECE", rows)
+    monkeypatch.setattr(bounding, "ROWS_PER_PIECE", rows)
     monkeypatch.setattr(bounding, "_SHARDS_PER_RANGE", in_range)
     monkeypatch.setattr(take, "_MIN_ROWS", 1)
     table, chosen = records(3000), params(max_contributions=MOST)
@@ -145,8 +145,8 @@ def test_many_shards_take_two_shuffles(
     keep: bool, texts: bool, spilled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranges of shards first, then the shards: the same histogram, whole users in every shard, and the tallies."""
-    monkeypatch.setattr(bounding, "_MAX_PIECES", 4)
-    monkeypatch.setattr(bounding, "_MAX_SPLIT_ROWS", 300)
+    monkeypatch.setattr(bounding, "SHARDS_AT_ONCE", 4)
+    monkeypatch.setattr(bounding, "SPLIT_ROWS", 300)
     monkeypatch.setattr(combining, "_TOGETHER", 200)
     table = records()
     local = LocalResources(1, str(tmp_path) if spilled else None)
@@ -162,7 +162,7 @@ def test_many_shards_take_two_shuffles(
 
 
 def test_tallies_pass_two_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounding, "_MAX_PIECES", 4)
+    monkeypatch.setattr(bounding, "SHARDS_AT_ONCE", 4)
     stage = BoundContributions(spec(), 30, check=Check(Limits()))
     nobody = [("ann", "/a"), (None, "/a"), (None, "/b")]
     with pytest.raises(Exception, match="user is null"):
