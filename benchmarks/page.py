@@ -47,7 +47,10 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
         " Tumult, weighted Gaussian and DP-SIPS at their best.",
     ),
     "growth": ((), "Time, bytes and error by rows, keys, ε and C."),
-    "scaling": ((), "Bytes sent, memory and CPU seconds of each stage: the constants of scaling.md."),
+    "scaling": (
+        (),
+        "Bytes sent, memory and CPU seconds of a release, compared with the formulas of scaling.md.",
+    ),
     "svt": ((), "Sparse vector: variants, gaps, clipping, and the job on Beam."),
     "answers": ((), "Linear queries, selection and randomized response; see also answers.md."),
     "inputs": ((), "Reading: each format compared with Parquet and with pyarrow's own parsers."),

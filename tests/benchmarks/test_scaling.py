@@ -33,4 +33,4 @@ def test_the_formulas_at_two_sizes() -> None:
     assert few.first_shuffle == 24 * 10**9 + 100 * few.pieces
     assert many.first_shuffle > 2 * 24 * 10**9
     assert many.cpu_seconds > few.cpu_seconds
-    assert replace(few, rows=10**11).memory > 195 * 10**11 / 4_096 > many.memory
+    assert replace(few, rows=10**11).memory > 130 * 10**11 / 4_096 > many.memory

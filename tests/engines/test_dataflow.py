@@ -85,7 +85,7 @@ def test_dataflow_is_told_how_much_memory_a_worker_needs() -> None:
         dict(environment.resource_hints) for environment in environments if environment.resource_hints
     ]
     (memory,) = map(int, hints.values())
-    assert 195 * 10**12 / 65_536 < memory < 300 * 10**12 / 65_536
+    assert 130 * 10**12 / 65_536 < memory < 200 * 10**12 / 65_536
     given = pipeline_options([*DATAFLOW, "--resource_hint=min_ram=9GB"])
     hint_memory(given, 10**12, None)
     assert given.view_as(StandardOptions).resource_hints == ["min_ram=9GB"]

@@ -66,7 +66,7 @@ class Cost:
 
     @property
     def _bounding(self) -> float:
-        return 50e6 + 195 * self.rows / self.shards
+        return 50e6 + 130 * self.rows / self.shards
 
     @property
     def _summing(self) -> float:
