@@ -222,6 +222,9 @@ class FlinkCluster:
         with urllib.request.urlopen(f"http://{self.address}{path}", timeout=20) as reply:
             return json.load(reply)
 
+    def cpu_seconds(self) -> float:
+        return sum(process.cpu_seconds() for process in (*self.task_managers.values(), self.job_manager))
+
     def stop(self) -> None:
         for process in (*self.task_managers.values(), self.job_manager):
             process.stop()
@@ -310,6 +313,9 @@ class JobServer:
     def options(self) -> list[str]:
         """Pipeline options that submit through this server."""
         return [f"--job_endpoint=localhost:{self._port}"]
+
+    def cpu_seconds(self) -> float:
+        return self._process.cpu_seconds()
 
     def stop(self) -> None:
         self._process.stop()

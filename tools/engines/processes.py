@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["EngineError", "Process", "free_port", "wait_until"]
@@ -107,15 +107,26 @@ class Process:
 
     def children(self) -> list[int]:
         """Process ids of the direct children, oldest first."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                    if int(fields[1]) == self.pid and fields[0] != "Z":
-                        found.append((int(fields[19]), int(entry.name)))
+        found = [
+            (int(fields[19]), pid)
+            for pid, fields in _every_process()
+            if int(fields[1]) == self.pid and fields[0] != "Z"
+        ]
         return [pid for _, pid in sorted(found)]
+
+    def cpu_seconds(self) -> float:
+        """CPU time of every process of its session, with that of children that have ended."""
+        ticks = (sum(map(int, fields[11:15])) for _, fields in _every_process() if int(fields[3]) == self.pid)
+        return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+
+def _every_process() -> Iterator[tuple[int, list[str]]]:
+    """Yield process ids with the fields of /proc/PID/stat after the name."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), (entry / "stat").read_text().rsplit(")", 1)[1].split()

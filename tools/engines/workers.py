@@ -87,6 +87,9 @@ class WorkerPools:
                 return place
         raise EngineError(f"process {worker} is not a worker of these pools")
 
+    def cpu_seconds(self) -> float:
+        return sum(pool.cpu_seconds() for pool in self._pools)
+
     def stop(self) -> None:
         for pool in self._pools:
             pool.stop()
