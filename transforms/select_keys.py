@@ -102,23 +102,34 @@ class CountSelected(beam.PTransform):
         data_digest = parts["counts"] | "DigestCounts" >> DigestShards(self._groups)
         sides = (beam.pvalue.AsSingleton(self._planned), beam.pvalue.AsSingleton(data_digest))
         count = beam.FlatMap(_count_selected, self._release_key, self._groups, *sides)
+        # One coder for both, which CoGroupByKey does not state: through an expansion service, runners read it wrong.
+        either = beam.Flatten().with_output_types(tuple[int, Any])
+        every = [
+            parts[name] | f"To{name.capitalize()}" >> beam.Map(_same).with_output_types(tuple[int, Any])
+            for name in ("counts", "selected")
+        ]
         return (
-            parts
-            | "JoinCounts" >> beam.CoGroupByKey()
+            every
+            | "CountsAndNames" >> either
+            | "JoinCounts" >> beam.GroupByKey()
             | "CountSelected" >> count.with_output_types(tuple[int, Heavy])
         )
 
 
+def _same(element: Any) -> Any:
+    return element
+
+
 def _count_selected(
-    element: tuple[int, dict[str, Iterable[Any]]],
+    element: tuple[int, Iterable[Histogram | Heavy]],
     release_key: ReleaseKey,
     groups: int,
     planned: PlannedRelease,
     data_digest: bytes,
 ) -> Iterator[tuple[int, Heavy]]:
-    group, joined = element
-    (counts,) = joined["counts"]
-    named = [KeyTable(part.fingerprints, part.texts) for part in joined["selected"]]
+    group, joined = element[0], list(element[1])
+    (counts,) = (part for part in joined if isinstance(part, Histogram))
+    named = [KeyTable(part.fingerprints, part.texts) for part in joined if isinstance(part, Heavy)]
     table = KeyTable.union(named)[0]
     tables = table.shards()
     parts = noise_parts(group, groups, counts)

@@ -34,6 +34,7 @@ __all__ = [
     "cache_dir",
     "gcs",
     "hdfs",
+    "java_sdk",
     "missing",
     "provision",
 ]
@@ -42,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("job-server.pom.xml")
 SPARK_POM = Path(__file__).with_name("spark-job-server.pom.xml")
 HDFS_POM = Path(__file__).with_name("hdfs.pom.xml")
+JAVA_POM = Path(__file__).with_name("java-sdk.pom.xml")
 
 FLINK_VERSION = "1.19.3"  # the newest patch of a Flink that Beam's runner artefact below is built for
 JOB_SERVER_VERSION = "2.62.0"  # the newest for which every Maven artefact can be had
@@ -194,6 +196,12 @@ def _jars(pom: Path, name: str) -> Path:
 
     key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     return _once(cache_dir() / f"{name}-{key}", build)
+
+
+def java_sdk() -> Path:
+    """A folder with the jars of Beam's Java SDK and its transforms in Python."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    return _jars(JAVA_POM, "java-sdk")
 
 
 def hdfs() -> tuple[Path, Path]:
