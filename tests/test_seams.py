@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 def table() -> list[Row]:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where do I put")[2]
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [Row(kind, *(re.findall(r"`([^`]+)`", cell) for cell in rest)) for kind, *rest in cells]

