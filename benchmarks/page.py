@@ -31,6 +31,10 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
         "Throughput of the release job, compared with PipelineDP on Beam and on its local backend, a plain count on"
         " Beam, and the time pyarrow takes to read and group the same files.",
     ),
+    "group_by": (
+        (),
+        "CPU seconds and memory of a release, compared with bounded group-bys in DuckDB and Polars, without noise.",
+    ),
     "core": (
         (),
         "Samplers, building, lookup, size and error, compared with OpenDP, which implements ALP from the same paper.",
@@ -68,6 +72,7 @@ MAIN: dict[str, tuple[str, ...]] = {
         "the same by CPU",
         "peak memory",
     ),
+    "group_by": ("release, ", "DuckDB, ", "Polars"),
     "core": ("hushgram, all of its sketch", "OpenDP's ALP", "size of the sketch"),
     "error": (
         "buckets, C = 8: RMSE",

@@ -42,7 +42,7 @@ from hushgram.pipelines.jobs.release import run_release
 from hushgram.transforms.read_records import plan_records
 loaded, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
-params = ReleaseParams(epsilon="1", delta=sys.argv[3], max_contributions=8)
+params = ReleaseParams(epsilon="1", delta=sys.argv[3], max_contributions=8, **json.loads(sys.argv[4]))
 run_release(params, plan, user="user_id", key="url", path=sys.argv[2])
 print(json.dumps({"seconds": time.time() - loaded, "cpu": time.process_time() - cpu, "whole": time.time() - began,
                   "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}))
@@ -122,10 +122,10 @@ def measure(script: str, *arguments: Any, python: str | Path = sys.executable) -
     return figures
 
 
-def release(inputs: Path, delta: str = "0") -> dict[str, float]:
+def release(inputs: Path, delta: str = "0", **params: str) -> dict[str, float]:
     """One release of these files."""
     with tempfile.TemporaryDirectory() as folder:
-        return measure(RELEASE, f"{inputs}/*.parquet", f"{folder}/out.sketch", delta)
+        return measure(RELEASE, f"{inputs}/*.parquet", f"{folder}/out.sketch", delta, json.dumps(params))
 
 
 def least(*runs: dict[str, float]) -> dict[str, float]:

@@ -179,4 +179,4 @@ def test_an_unknown_benchmark_is_one_line() -> None:
         [sys.executable, "-m", "benchmarks", "nothing"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("no benchmark 'nothing'; there are pipeline, core")
+    assert done.stderr.startswith("no benchmark 'nothing'; there are pipeline, group_by, core")
