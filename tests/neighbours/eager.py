@@ -31,6 +31,8 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 from apache_beam.utils.windowed_value import WindowedValue
 
+from hushgram.transforms.read_records import WriteRejectedRecords
+
 __all__ = ["Eager", "Pipeline", "eagerly", "replaced"]
 
 
@@ -281,5 +283,5 @@ _PRIMITIVES: dict[type, Callable[[Any, Any, Pipeline], Any]] = {
     beam.Flatten: _flatten,
     beam.CombineGlobally: _combine_globally,
     beam.Reshuffle: _same,
-    beam.io.WriteToText: _nothing,
+    WriteRejectedRecords: _nothing,
 }
