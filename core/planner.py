@@ -701,7 +701,7 @@ def settings(
 
 
 def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str, dict[str, str]]]:
-    """Return the encodings and noises to try, ALP at δ = 0 for single keys and for totals.
+    """Return the encodings and noises to try, ALP for single keys and for totals.
 
     With weights ALP is less accurate: it is tried if it was asked for.
     """
@@ -716,7 +716,7 @@ def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str, dict[str,
         (encoding, noise, more)
         for encoding in words
         for noise in noises
-        for more in (both if encoding == "alp" and base.delta == 0 else [{}])
+        for more in (both if encoding == "alp" and not weighted else [{}])
     ]
 
 
@@ -767,7 +767,7 @@ def _words(params: ReleaseParams) -> str:
 
 
 def _way(params: ReleaseParams) -> str:
-    serves = f" for {params.optimize}" if params.delta == 0 and params.encoding == "alp" else ""
+    serves = f" for {params.optimize}" if params.divides and params.encoding == "alp" else ""
     return f"{params.encoding}{serves}"
 
 

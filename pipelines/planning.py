@@ -273,7 +273,7 @@ def expected_lines(
         yield (
             "more accurate",
             f"encoding {best.params.encoding} with {best.params.noise} noise"
-            f"{f' and optimize {best.params.optimize}' if params.delta == 0 else ''} has a detection limit of"
+            f"{f' and optimize {best.params.optimize}' if best.params.divides else ''} has a detection limit of"
             f" {_limit(best, per, what)}",
         )
 
@@ -351,7 +351,7 @@ def config_text(path: str | None, params: ReleaseParams) -> str:
         "encoding": params.encoding,
         "noise": params.noise,
     }
-    if params.delta == 0:
+    if params.divides:
         privacy["optimize"] = params.optimize
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 

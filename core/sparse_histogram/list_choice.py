@@ -12,7 +12,7 @@ list fits the bits, and of all d the one with the least mean square error over t
 
 Large counts want a large domain: so a list over sub-cells may come first, and the other one leaves out what that
 shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', and
-what it lists takes bits. It is tried at some τ', and without it.
+what it lists takes bits. It is tried at two τ', and without it: the lower one has no false entry in 99 of 100 releases.
 
 The last sum is that of an ordinary release: it ends at the count q that a key meets in three releases of ten, and q² is
 added once. (Its expectation is the square of the largest count over d, which happens in one release of thousands.)
@@ -42,7 +42,7 @@ from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_holds
 from hushgram.noise.noises import noise_of
 from hushgram.sensitivity import Sensitivity
 
-__all__ = ["LEAST_CELLS", "LEAST_ROOM", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
+__all__ = ["LEAST_BITS", "LEAST_CELLS", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
 
 #: The largest domain of a top list: a listed key is identified by a bit more (`listed_code`).
 MAX_TOP_BITS = 62
@@ -50,7 +50,7 @@ MAX_TOP_BITS = 62
 #: The smallest domain has so many cells per key.
 LEAST_CELLS = 32
 #: A list has room for so many bits at least: few keys are worth as many bytes as the manifest.
-LEAST_ROOM = Fraction(1 << 16)
+LEAST_BITS = Fraction(1 << 16)
 #: Beyond this number a list has no more false entries than its least share of the keys: readers hold it in memory.
 MOST_FALSE = 1 << 22
 
@@ -60,7 +60,8 @@ _SHOWN = 1  # noise scales from which on the profile shows keys
 _SPREAD = 8  # records beyond are spread over so many e-folds
 _RARE = Decimal("0.3")  # share of the releases in which a key meets a larger count than q
 _FALSE = Decimal("0.1")  # false entries that are always allowed, as a share of the listed keys of the data
-_TOP_SCALES = (18, 25, 50)  # thresholds of the top list that are tried, in noise scales
+_TOP_ODDS = Decimal(100)  # an empty sub-cell is in the top list in fewer than one release of so many
+_TOP_TIMES = (1, 2)  # thresholds of the top list that are tried: so many times the least
 _TOP_BITS = 12  # its domain is so much larger, in bits
 _TOP_DOMAINS = 6  # domains of the other list that are tried beside it: a large one needs no top list
 _TOP_ABOVE = 12  # noise scales that it is above the other list at least
@@ -123,12 +124,12 @@ def choose_list(
         found = [_at(d, law, counts, keys, room, allowed) for d in range(first, last + 1)]
         wider, laplace = scale / (1 - TOP_SHARE), noise_of("laplace")
         of_both = _Law(wider)
-        for high in (int(times * wider) + 1 for times in _TOP_SCALES):
-            if not top_holds(high, laplace, wider, epsilon, sensitivity):
-                continue
-            for d in range(first, min(last + 1, first + _TOP_DOMAINS, MAX_TOP_BITS - _TOP_BITS + 1)):
-                top = TopList(d + _TOP_BITS, high)
-                found.append(_at(d, of_both, counts, keys, room, allowed, top))
+        for d in range(first, min(last + 1, first + _TOP_DOMAINS, MAX_TOP_BITS - _TOP_BITS + 1)):
+            least = (_TOP_ODDS * (1 << (d + _TOP_BITS))).ln()  # noise scales
+            for high in (int(times * least * of_both.scale) + 1 for times in _TOP_TIMES):
+                if top_holds(high, laplace, wider, epsilon, sensitivity):
+                    top = TopList(d + _TOP_BITS, high)
+                    found.append(_at(d, of_both, counts, keys, room, allowed, top))
         return min(found, key=lambda choice: choice.error)
 
 

@@ -50,6 +50,10 @@ MAX_CONTRIBUTIONS = 1 << 20
 _LARGEST_SCALE = 1 << 34
 
 
+def _divides(pure: bool, key_selection: str, encoding: str) -> bool:
+    return pure or (key_selection == "threshold" and encoding == "alp")
+
+
 @dataclass(frozen=True, init=False)
 class ReleaseParams:
     """Parameters of one release.
@@ -142,8 +146,8 @@ class ReleaseParams:
                 and the shares say how its precision 1/σ² is divided.
             expected_records: a public guess of the number of records.
             expected_keys: a public guess of the number of distinct keys; with both, nothing is spent on sizing.
-            bits_per_key: bits of all columns together per key (tapered), or of each column (flat); at δ = 0 with
-                ``optimize`` "keys" bits of list and columns together, of which the columns have a sixteenth.
+            bits_per_key: bits of all columns together per key (tapered), or of each column (flat). With ``optimize``
+                "keys" the columns of alp have a sixteenth of it, and at δ = 0 the list the rest.
             columns: "tapered" (fewer bits where fewer keys reach a level) or "flat" (all alike, as in the paper).
             domain_bits: bits of the fingerprint domain at δ = 0; left out, they are chosen by predicted error
                 (``optimize`` "keys"), or follow from the number of keys.
@@ -171,11 +175,11 @@ class ReleaseParams:
             choose_rounds: whether the number of rounds is yet to be chosen from the data.
             choose_split: whether the share of selection is yet to be chosen with it.
             shared: for parameters that a sketch states: the metrics for which keys were selected together.
-            optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. At δ = 0
-                "keys" gives the list all of ε but for sizing and 2 % for the encoding, and chooses its domain and
-                threshold by predicted error (`list_choice`); it is the default where none of ``split``,
-                ``domain_bits``, ``false_keys`` and flat ``columns`` is stated, with encodings alp and none. "totals"
-                gives the encoding half of what sizing leaves. At δ > 0 "keys" keeps the shares of the encoding.
+            optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. With alp
+                and selection by a threshold "keys" gives the list all of ε but for sizing and 2 % for the encoding; it
+                is the default where none of ``split``, ``domain_bits``, ``false_keys`` and flat ``columns`` is stated.
+                At δ = 0 it also chooses domain and threshold of the list by predicted error (`list_choice`). "totals"
+                gives the encoding half of what sizing leaves. Other encodings keep their shares with "keys".
             kept_share: the share of ε that says how much of the records bounding keeps (`kept_share`), such as "0.01";
                 none by default. It needs users and any keys. With ``split`` it is the share "kept" there.
         """
@@ -196,7 +200,8 @@ class ReleaseParams:
         if optimize is None:
             own_list = columns == "flat" or any(each is not None for each in (split, domain_bits, false_keys))
             pure = rational(delta, "delta", _OWNER) == 0
-            optimize = "totals" if pure and (own_list or encoding_named(encoding).noisy) else "keys"
+            own_list = own_list or (pure and encoding_named(encoding).noisy)
+            optimize = "totals" if own_list and _divides(pure, key_selection, encoding) else "keys"
         if bits_per_key is None:
             list_first = optimize == "keys" and rational(delta, "delta", _OWNER) == 0
             bits_per_key = 10 if columns == "flat" else 9 if list_first else 8
@@ -342,7 +347,7 @@ class ReleaseParams:
             parts = shares
         elif shares is None:
             size = (
-                self.epsilon * (_LIST_FIRST_SIZE if self.fits_list else _SIZE) if self.sized else Fraction(0)
+                self.epsilon * (_LIST_FIRST_SIZE if self.list_first else _SIZE) if self.sized else Fraction(0)
             )
             choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
             users = self.epsilon * _USERS if self.choose_rounds else Fraction(0)
@@ -350,7 +355,7 @@ class ReleaseParams:
             rest = self.epsilon - size - choice - users - kept
             chosen = encoding_named(self.encoding)
             totals = self.encodes and self.optimize == "totals" and self.delta != 0
-            if self.fits_list and self.encodes:
+            if self.list_first and self.encodes:
                 encoded = self.epsilon * _LIST_FIRST_ENCODING
                 parts = Split(size, rest - encoded, encoded, choice)
             elif self.weighted:
@@ -417,6 +422,16 @@ class ReleaseParams:
     def weighted(self) -> bool:
         """Return whether keys are selected by weights."""
         return self.key_selection == "weighted"
+
+    @property
+    def divides(self) -> bool:
+        """Return whether ``optimize`` decides how a list by a threshold and the encoding share ε."""
+        return _divides(self.delta == 0, self.key_selection, self.encoding)
+
+    @property
+    def list_first(self) -> bool:
+        """Return whether the list has nearly all of ε, and the encoding what serves totals over very many keys."""
+        return self.divides and self.optimize == "keys"
 
     @property
     def fits_list(self) -> bool:
@@ -706,7 +721,7 @@ class ReleaseParams:
     def options(self) -> dict[str, Any]:
         """Return the options of the encoding."""
         options = {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
-        return {**options, "bits_per_key": self.bits_per_key * _COLUMNS} if self.fits_list else options
+        return {**options, "bits_per_key": self.bits_per_key * _COLUMNS} if self.list_first else options
 
     @classmethod
     def paper(cls, **changes: Any) -> ReleaseParams:
@@ -733,7 +748,7 @@ class ReleaseParams:
                 continue
             if field.name in _WEIGHTED_FIELDS and not self.weighted:
                 continue
-            if field.name == "optimize" and value == ("totals" if self.delta == 0 else "keys"):
+            if field.name == "optimize" and value == ("totals" if self.divides else "keys"):
                 continue  # as before there was a choice
             if isinstance(value, Split | SharedSelection):
                 value = value.to_dict()
@@ -744,8 +759,9 @@ class ReleaseParams:
     def from_dict(cls, text: Mapping[str, Any]) -> ReleaseParams:
         """Return the parameters that `to_dict` wrote."""
         pure = rational(text.get("delta", 0), "delta", _OWNER) == 0
-        before = {"noise": "laplace", "key_selection": "threshold", "optimize": "totals" if pure else "keys"}
-        values = {**before, **text}
+        values = {"noise": "laplace", "key_selection": "threshold", "encoding": "alp", **text}
+        divides = _divides(pure, values["key_selection"], values["encoding"])
+        values.setdefault("optimize", "totals" if divides else "keys")
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")

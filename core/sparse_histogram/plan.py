@@ -25,7 +25,7 @@ from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
 from hushgram.sparse_histogram import contribution_bounds, kept_share, sizing
 from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
 from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.list_choice import LEAST_ROOM, MAX_TOP_BITS, ListChoice, choose_list
+from hushgram.sparse_histogram.list_choice import LEAST_BITS, MAX_TOP_BITS, ListChoice, choose_list
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.selection import (
     CELLS_PER_KEY,
@@ -278,7 +278,7 @@ def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction
         profile_at=PROFILE_GRID if sizes.profile else (),
         profile=sizes.profile,
         noise=sizes.scale,
-        bits=max(params.list_bits * keys, LEAST_ROOM),
+        bits=max(params.list_bits * keys, LEAST_BITS),
         least_false=params.false_keys if params.false_keys >= 1 else params.false_keys * keys,
         domain_bits=params.domain_bits,
         most_cells=CELLS_PER_KEY,

@@ -57,7 +57,7 @@ def test_a_heavy_tail_has_a_top_list_and_more_room_a_lower_threshold() -> None:
     assert top is not None
     assert choice(heavy).threshold + 90 < top.threshold
     assert choice(heavy).domain_bits <= choice(light).domain_bits  # nothing large is in its cells
-    assert choice(heavy, bits=16).threshold < choice(heavy).threshold
+    assert choice(heavy, bits=24).threshold < choice(heavy).threshold
     assert choice(heavy, domain_bits=30).domain_bits == 30
 
 

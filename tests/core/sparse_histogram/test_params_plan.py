@@ -229,7 +229,7 @@ def test_guarantee_is_computed_not_restated():
             broken.guarantee()
     text = make_plan(
         ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold"),
-        sizes_for(scale=Fraction(800)),
+        sizes_for(scale=Fraction(3200, 3)),
     )
     with pytest.raises(ParameterError, match="too low"):
         replace(text, threshold=text.threshold - 1).guarantee()
