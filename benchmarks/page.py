@@ -33,7 +33,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "group_by": (
         (),
-        "CPU seconds and memory of a release, compared with bounded group-bys in DuckDB and Polars, without noise.",
+        "CPU and memory of a release beside bounded group-bys in DuckDB and Polars.",
     ),
     "core": (
         (),
