@@ -40,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hushgram.decoding.constants import SURE
 from hushgram.errors import ParameterError
 from hushgram.numbers import show
 from hushgram.sketch.reader import Sketch, Total
@@ -130,12 +131,14 @@ def differing_parameters(first: Sketch, other: Sketch) -> str:
 class _Observed:
     """Unbiased estimates of keys with the standard deviation of their noise; `known` where that is the release's own.
 
-    Both are NaN where a release says nothing about a key but that it is not listed.
+    Both are NaN where a release says nothing about a key but that it is not listed. Where it says hardly more
+    (`hidden`), the value is one inside its interval, and no mean of several tells more.
     """
 
     values: Floats
     deviation: Floats
     known: NDArray[np.bool_]
+    hidden: NDArray[np.bool_]
 
 
 def _observe(sketch: Sketch, keys: Any) -> _Observed:
@@ -150,8 +153,12 @@ def _observe(sketch: Sketch, keys: Any) -> _Observed:
     of_noise = math.sqrt(plan.noise.law(float(plan.scale)).variance) * sketch.per_count
     half = np.maximum((high - low) / 2.0, high - values) / NormalDist().inv_cdf(0.5 + _LEVEL / 2.0)
     deviation = np.where(known, of_noise, np.maximum(half, 1e-9))
-    unseen = source == "not listed"
-    return _Observed(np.where(unseen, np.nan, values), np.where(unseen, np.nan, deviation), known)
+    unseen, hidden = source == "not listed", np.zeros(len(source), bool)
+    if plan.layout is not None and plan.params.list_first:  # near the threshold the rest is all but noise
+        inside = sketch.estimate(keys, estimator="confidence", level=_LEVEL)["estimate"].to_numpy()
+        hidden = ~own & (inside < (plan.threshold + SURE * float(plan.scale)) * sketch.per_count)
+        values = np.where(hidden, inside, values)
+    return _Observed(np.where(unseen, np.nan, values), np.where(unseen, np.nan, deviation), known, hidden)
 
 
 # --- series ---------------------------------------------------------------------------------------------------------
@@ -184,6 +191,9 @@ def series(sketches: Sequence[Sketch], keys: Sequence[Any], level: float = _LEVE
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
     for number, (date, part) in enumerate(zip(dates, parts, strict=True)):
         middle, low, high = (each[number] for each in smoothed)
+        low, high = (
+            np.where(np.isnan(middle), own, end) for own, end in zip(part.shown[1:], (low, high), strict=True)
+        )
         for name, cells in zip(
             _COLUMNS,
             ([date] * len(part.keys), part.what, part.keys, *part.shown, middle, low, high, part.source),
@@ -224,7 +234,7 @@ def _part(date: datetime.date, sketch: Sketch, keys: Sequence[Any], level: float
         [*table["key"].to_pylist(), None, None],
         ["key"] * count + ["total", "others"],
         (estimate, low, high),
-        np.concatenate([seen.values, added[0]]),
+        np.concatenate([np.where(seen.hidden, np.nan, seen.values), added[0]]),
         np.concatenate([seen.deviation, np.maximum(half, 1e-9)]),
         [*table["source"].to_pylist(), "total of the keys", "not listed keys"],
     )

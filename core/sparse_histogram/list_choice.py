@@ -65,7 +65,7 @@ _TOP_TIMES = (1, 2)  # thresholds of the top list that are tried: so many times 
 _TOP_BITS = 12  # its domain is so much larger, in bits
 _TOP_DOMAINS = 6  # domains of the other list that are tried beside it: a large one needs no top list
 _TOP_ABOVE = 12  # noise scales that it is above the other list at least
-_CODE_BITS = 3  # of a gap above log₂(d/N) and a value above log₂ max(b, x − β): log₂ e, and the loss of codes
+_CODE_BITS = 3  # of a gap above log₂(d/N) and a value above log₂ max(b, x): log₂ e, and the loss of codes
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ class _Law:
         self.exact, self.scale = scale, _decimal(scale)
         self.q = (-1 / self.scale).exp()
         self._grown: list[Decimal] = []
+        self._digits: list[Decimal] = []
 
     def tail(self, at: int) -> Decimal:
         """Return P[Z ≥ at] for at ≥ 1."""
@@ -159,12 +160,14 @@ class _Law:
             for (x, n), grown in zip(counts, self._grown, strict=True)
         ]
 
-    def bits(self, false: Decimal, listed: _Counts, threshold: int, cells: Decimal) -> Decimal:
-        """Return the bits of so many false entries and of listed keys, whose values lie about their counts."""
-        number = sum((n for _, n in listed), false)
-        gap = (cells / min(max(number, Decimal(1)), cells)).log10()
+    def bits(self, false: Decimal, counts: _Counts, listed: list[Decimal], cells: Decimal) -> Decimal:
+        """Return the bits of so many false entries, and of so many listed keys of each count."""
         least = max(self.scale, Decimal(1))
-        values = sum((n * max(least, x - threshold).log10() for x, n in listed), false * least.log10())
+        if not self._digits:  # a logarithm per count is computed once
+            self._digits = [max(least, x).log10() for x, _ in counts]
+        number = sum(listed, false)
+        gap = (cells / min(max(number, Decimal(1)), cells)).log10()
+        values = sum((n * d for n, d in zip(listed, self._digits, strict=True)), false * least.log10())
         return number * _CODE_BITS + (number * gap + values) / Decimal(2).log10()
 
 
@@ -182,12 +185,12 @@ def _at(
     above = [Decimal(0)] * len(counts) if top is None else law.listed(counts, top.threshold)
     of_top = Decimal(0)
     if top is not None:
-        of_top = law.bits(of_top, _with(counts, above), top.threshold, Decimal(1 << top.domain_bits))
+        of_top = law.bits(of_top, counts, above, Decimal(1 << top.domain_bits))
 
     def fits(threshold: int) -> tuple[bool, Decimal]:
         false = cells * law.tail(threshold)
         listed = [n - n_top for n, n_top in zip(law.listed(counts, threshold), above, strict=True)]
-        took = law.bits(false, _with(counts, listed), threshold, cells) + of_top
+        took = law.bits(false, counts, listed, cells) + of_top
         allowed = max(least_false, _FALSE * sum(listed, Decimal(0)))
         return false <= allowed or (took <= bits and false <= most), took
 
@@ -252,11 +255,6 @@ def _counts(
         body.append((at * (1 + step) / 2, tail / at - tail / (at * step)))
         at *= step
     return body
-
-
-def _with(counts: _Counts, numbers: list[Decimal]) -> _Counts:
-    """Return the same counts with other numbers of keys."""
-    return [(x, n) for (x, _), n in zip(counts, numbers, strict=True)]
 
 
 def _decimal(number: Fraction | int) -> Decimal:

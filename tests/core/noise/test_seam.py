@@ -47,7 +47,7 @@ def test_a_toy_noise_goes_all_the_way(encoding: str, tmp_path: Path) -> None:
 def test_the_command_takes_a_toy_noise(encoding: str, tmp_path: Path) -> None:
     privacy = f"{{epsilon: 8, delta: 0.001, max_contributions: 4, noise: toy, encoding: {encoding}}}"
     said, path = release_by_command(tmp_path, TABLE, privacy)
-    assert ("toy 4, alp 4" if encoding == "alp" else "toy 8") in said
+    assert ("alp 0.16" if encoding == "alp" else "toy 8") in said
     assert hg.Sketch.open(path).plan.noise_name == "toy"
 
 

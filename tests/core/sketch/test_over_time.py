@@ -30,6 +30,30 @@ def sketches(folder: Path, days: list[int], **params: object) -> list[Sketch]:
     return [public(counts, folder / f"urls-2026-11-{day:02d}.sketch", **params) for day in days]
 
 
+@pytest.mark.parametrize("delta", ["0", "1e-6"])
+def test_keys_that_no_list_shows_have_no_smoothed_estimate_but_an_interval(
+    delta: str, tmp_path: Path
+) -> None:
+    """Their dates tell no more together than each alone: true counts may be the largest that is never listed."""
+    counts = np.repeat([1, 3, 500], [900, 50, 50])
+    params = hg.ReleaseParams(epsilon="1", delta=delta, max_contributions=1)
+    made = [
+        hg.release_histogram(
+            np.arange(len(counts)), counts, params, tmp_path / f"urls-2026-11-0{day}.sketch",
+            release_key=hg.ReleaseKey(bytes([day] * 32)),
+        )
+        for day in (1, 2, 3)
+    ]  # fmt: skip
+    rows = [row for row in series(made, [0, 901, 960]).table.to_pylist() if row["of"] == "key"]
+    held = [row["smoothed_low"] <= counts[int(row["key"])] <= row["smoothed_high"] for row in rows]
+    assert sum(held) >= len(held) - 1  # of nine intervals of 95 %
+    for row in rows:
+        assert (row["smoothed"] is None) == (counts[int(row["key"])] < 500)
+        assert row["smoothed"] is not None or row["smoothed_high"] == row["high"]
+    found = compare(made[0], made[1], np.arange(100)).table.to_pylist()
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in found)
+
+
 # --- smoothing ------------------------------------------------------------------------------------------------------
 
 

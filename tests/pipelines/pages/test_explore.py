@@ -250,7 +250,9 @@ def test_lines_over_dates_are_those_of_series(dated: list[Path]) -> None:
     shown = held.table.to_pylist()[0]
     assert shown["date"] == datetime.date(2026, 11, 1)
     assert answer.rows[0][1].text == f"{shown['smoothed']:,.0f}"
-    assert all(row[2].text.startswith("unresolved") for row in answer.rows)
+    assert all(row[2].text.startswith("unresolved") for row in answer.rows), [
+        row[2].text for row in answer.rows
+    ]
     assert answer.chart.count("<polygon") == 4  # a band per key, for wide and for narrow windows
     alone = explorer.answer(Question("dates", k=(LAUNCH,), alone=True))
     assert alone.rows[0][1].text == f"{shown['estimate']:,.0f}"
