@@ -217,10 +217,10 @@ _WHY = (
     "At δ = 0 a list alone spends 3.5 % of ε on itself that we keep for sizes and totals, and the bytes of our",
     "manifest and encoding (1.5 bits per key of 50,000) on a lower threshold; its domain is the best of three for",
     "the very data. Ours is chosen from noisy sizes, which say little of 50,000 keys at C = 32 ([decision",
-    "130](decisions/130-lists-for-even-and-small-data.md)). `encoding: none` is that list. Ranges above 100 have",
-    "few keys in some data. At δ = 10⁻⁶ these are releases of counts without users, by a threshold: half of ε is",
-    "for the encoding, so that listed counts have twice the noise of a list alone. With users, keys are selected by",
-    "weights, which is compared in [users](#users).",
+    "130](decisions/130-lists-for-even-and-small-data.md)). Ranges above 100 have few keys in some data.",
+    "`encoding: none` is that list. At δ = 10⁻⁶ these are releases of counts without users, by a threshold; with",
+    "C = 1 the noise that names the most keys has 6 % more error than Laplace noise. With users, keys are selected",
+    "by weights, which is compared in [users](#users).",
 )
 
 
