@@ -31,7 +31,6 @@ from benchmarks.bars import Report
 from benchmarks.data import Counts, zipf
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.release_in_memory import simulate
-from hushgram.sketch.manifest import HEAVY_NAME
 
 __all__ = ["DATA", "METHODS", "SETTINGS", "SPANS", "against_default", "beaten", "compare", "main"]
 
@@ -80,7 +79,7 @@ def _bits(sketch: hg.Sketch) -> float:
     """Of the sketch on disk; where a list has names, their fingerprints are counted instead."""
     if sketch.plan.domain_bits is not None:
         return 8.0 * sketch.size
-    named = sum(entry.size for entry in sketch.manifest.files if entry.name == HEAVY_NAME)
+    named = sum(entry.size for entry in sketch.manifest.files if entry.name.startswith("heavy"))
     values = sketch.heavy(all=True)["value"].to_numpy() - sketch.plan.threshold
     return 8.0 * (sketch.size - named) + peers.list_bits(values, peers.named_domain(sketch.plan.keys))
 

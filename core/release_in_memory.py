@@ -50,8 +50,7 @@ from hushgram.sparse_histogram.steps import (
     ChosenParams,
     PlannedRelease,
     choose_contributions,
-    count_public_keys,
-    count_selected,
+    count_listed,
     count_users,
     encode_counts,
     noisy_block,
@@ -505,15 +504,20 @@ def _release_selected(
         kept = release_kept(tally_kept(rows.metric(metric), spec, chosen), spec)
     planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen, kept)
     counts = counted.bounded(spec.count_bounds(params)).shards()
-    data_digest = Survey.of(enumerate(counts)).data_digest()
     table = rows.table.keep(selected)[0]
-    tables = (table if spec.carried is None else KeyTable.union([table, spec.carried])[0]).shards()
-    listed = [
-        count_selected(i, part, table, planned.plan, spec.release_key, data_digest)
-        for i, (part, table) in enumerate(zip(counts, tables, strict=True))
-    ]
+    table = table if spec.carried is None else KeyTable.union([table, spec.carried])[0]
+    listed = _count_listed(counts, table, planned.plan, spec.release_key)
     blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
-    return _write(path, spec, planned.plan, Heavy.concat(listed), blocks)
+    return _write(path, spec, planned.plan, listed, blocks)
+
+
+def _count_listed(shards: list[Histogram], table: KeyTable, plan: Plan, release_key: ReleaseKey) -> Heavy:
+    """Return the noisy counts of all keys of the table. Released."""
+    data_digest = Survey.of_digests(enumerate(shards)).data_digest()
+    parts = enumerate(zip(shards, table.shards(), strict=True))
+    return Heavy.concat(
+        [count_listed(i, part, keys, plan, release_key, data_digest) for i, (part, keys) in parts]
+    )
 
 
 def _release(
@@ -526,10 +530,10 @@ def _release(
     at_once: bool = False,
 ) -> Sketch:
     """Release the bounded histogram: plan, select keys, encode counts, write."""
-    if spec.public_keys is not None:
-        plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
-        return _write(path, spec, plan, count_public_keys(histogram, spec, plan), iter(()))
-    shards = histogram.shards()
+    shards, table = histogram.shards(), spec.public_keys
+    if table is not None:
+        plan = make_public_plan(spec.params, len(table.texts), spec.unit)
+        return _write(path, spec, plan, _count_listed(shards, table, plan, spec.public_key_noise), iter(()))
     planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
     selected = [histogram] if at_once else shards
     listed = [

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from hushgram.contributions.histogram import KeyTable
 from hushgram.errors import InputError, OutputError
 from hushgram.inputs import InputFile, open_local
-from hushgram.noise.entropy import digest
 from hushgram.publishing import output_errors, put_file
+from hushgram.sketch.manifest import list_files, list_names
 
 __all__ = ["SharedKeys", "create_file", "match_files", "missing_file_system", "open_file", "write_file"]
 
@@ -107,7 +107,7 @@ class SharedKeys(KeyTable):
     #: the name of the file
     NAME = "key-list.parquet"
 
-    def __init__(self, places: tuple[str, ...], content: str) -> None:
+    def __init__(self, places: tuple[tuple[str, ...], ...], content: str) -> None:
         object.__setattr__(self, "_file", (places, content))
 
     @classmethod
@@ -121,8 +121,11 @@ class SharedKeys(KeyTable):
         columns = {"fingerprint": pa.array(table.fingerprints), "key": table.texts}
         pq.write_table(pa.table(columns), sink, use_dictionary=False, compression="zstd", store_schema=False)
         write_file(directory, cls.NAME, sink.getvalue().to_pybytes())
-        places = (directory,) if released is None else (directory, released)
-        return cls(places, _keys_digest(table))
+        places: list[tuple[str, ...]] = [(f"{directory}/{cls.NAME}",)]
+        if released is not None:
+            names = list_names(list_files(len(table.texts)), texts=True)
+            places.append(tuple(f"{released}/{name}" for name in names))
+        return cls(tuple(places), table.digest().hex())
 
     @property
     def fingerprints(self) -> NDArray[Any]:
@@ -136,28 +139,28 @@ class SharedKeys(KeyTable):
         return SharedKeys, self._file  # type: ignore[attr-defined]
 
 
-def _keys_digest(table: KeyTable) -> str:
-    return digest(*table.texts.to_pylist()).hex()
-
-
 @lru_cache(maxsize=2)
-def _read_keys(places: tuple[str, ...], content: str) -> KeyTable:
-    """Return the table from the first of the directories that has it."""
-    import pyarrow.parquet as pq
-
-    names = (SharedKeys.NAME, "heavy.parquet")
-    for path in map("/".join, zip(places, names, strict=False)):
+def _read_keys(places: tuple[tuple[str, ...], ...], content: str) -> KeyTable:
+    """Return the table from the first of the places that has it, in one file or several."""
+    for paths in places:
         try:
-            with open_file(path) as file:
-                found = pq.read_table(file, columns=["fingerprint", "key"])
+            found = pa.concat_tables([_keys_of_file(path) for path in paths])
         except (InputError, OSError, pa.ArrowException):
             continue
         prints, texts = (pa.concat_arrays(column.chunks) for column in found.columns)
-        table = KeyTable(prints.to_numpy(), texts.cast(pa.large_binary()))
-        if _keys_digest(table) == content:
+        table = KeyTable(prints.to_numpy(), texts)
+        if table.digest().hex() == content:
             return table
-    path = f"{places[0]}/{SharedKeys.NAME}"
+    path = places[0][0]
     raise OutputError(f"key list {path} is not visible here; give an output path that all workers share")
+
+
+def _keys_of_file(path: str) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with open_file(path) as file:
+        found = pq.read_table(file, columns=["fingerprint", "key"])
+    return found.cast(pa.schema([("fingerprint", pa.uint64()), ("key", pa.large_binary())]))
 
 
 def match_files(paths: Iterable[str]) -> list[InputFile]:

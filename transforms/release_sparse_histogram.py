@@ -370,7 +370,7 @@ class _ReleaseBounded(beam.PTransform):
     def expand(self, bounded: Any) -> Any:
         spec, groups, release_key = self._spec, self._groups, self._spec.release_key
         if spec.params.weighted:
-            return self._weighted(bounded) | "WriteSketch" >> WriteSketch(spec, self._target)
+            return self._weighted(bounded) | "WriteSketch" >> WriteSketch(spec, self._target, groups)
         chosen = kept = None
         if self._metric is not None:
             # First, C is chosen from the data where the parameters ask for that, and users are bounded to it.
@@ -407,7 +407,7 @@ class _ReleaseBounded(beam.PTransform):
 
         # Last, everything is written. Users or groups, and with them all that follows, are complete only once the
         # tallies among their parts are checked.
-        return released | "WriteSketch" >> WriteSketch(spec, self._target)  # path
+        return released | "WriteSketch" >> WriteSketch(spec, self._target, groups)  # path
 
     def _weighted(self, found: dict[str, Any]) -> dict[str, Any]:
         """Count the keys that were selected by weights, and encode the counts of all others."""

@@ -7,8 +7,8 @@ Out: (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hush
 
 `CountPublicKeys`
 In:  (group, Histogram) of all groups, the complete histogram of public keys. Exact and private.
-Out: (group, Heavy). Released: every public key with its noisy count, also those with count 0; ε-differentially private,
-     see `hushgram.mechanisms.laplace`. One worker draws all noise, on counts without the texts of their keys.
+Out: (group, Heavy). Released: every public key with its noisy count, also those with count 0: the Laplace or Gaussian
+     mechanism on one vector of counts, see `hushgram.mechanisms.laplace`. Each group draws the noise of its own keys.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
-    count_public_keys,
-    count_selected,
-    public_places,
+    count_listed,
     select_keys,
 )
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter, split_groups
+from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter
 
 __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 
@@ -65,30 +63,31 @@ class _Select(beam.DoFn):
 
 
 class CountPublicKeys(beam.PTransform):
-    """Complete histogram → noisy counts of the public keys, in their order."""
+    """Complete histogram → noisy counts of the public keys of each group, in their order."""
 
     def __init__(self, spec: ReleaseSpec, plan: Plan, groups: int) -> None:
         super().__init__()
         self._spec, self._plan, self._groups = spec, plan, groups
 
     def expand(self, shards: Any) -> Any:
-        count = beam.FlatMap(_count, self._spec, self._plan, self._groups)
-        return (
-            shards
-            | "ToPlaces" >> beam.Map(_places, self._spec.public_keys).with_output_types(tuple[int, Histogram])
-            | "GroupPlaces" >> beam.GroupByKey()  # (0, iterable of histograms by place)
-            | "CountPublicKeys" >> count.with_output_types(tuple[int, Heavy])
-        )
+        spec, data_digest = self._spec, shards | "DigestCounts" >> DigestShards(self._groups)
+        fixed = (spec.public_keys, self._plan, spec.public_key_noise, self._groups)
+        count = beam.Map(_count_listed, *fixed, beam.pvalue.AsSingleton(data_digest))
+        return shards | "CountPublicKeys" >> count.with_output_types(tuple[int, Heavy])
 
 
-def _places(shard: tuple[int, Histogram], table: KeyTable) -> tuple[int, Histogram]:
-    return 0, public_places(shard[1], table)
-
-
-def _count(
-    parts: tuple[int, Iterable[Histogram]], spec: ReleaseSpec, plan: Plan, groups: int
-) -> Iterator[tuple[int, Heavy]]:
-    return split_groups(count_public_keys(Histogram.merge(parts[1]), spec, plan), groups)
+def _count_listed(
+    shard: tuple[int, Histogram],
+    table: KeyTable,
+    plan: Plan,
+    release_key: ReleaseKey,
+    groups: int,
+    data_digest: bytes,
+) -> tuple[int, Heavy]:
+    group, counts = shard
+    parts, tables = noise_parts(group, groups, counts), table.shards()
+    found = [count_listed(i, part, tables[i], plan, release_key, data_digest) for i, part in parts]
+    return group, Heavy.concat(found)
 
 
 class CountSelected(beam.PTransform):
@@ -101,7 +100,7 @@ class CountSelected(beam.PTransform):
     def expand(self, parts: dict[str, Any]) -> Any:
         data_digest = parts["counts"] | "DigestCounts" >> DigestShards(self._groups)
         sides = (beam.pvalue.AsSingleton(self._planned), beam.pvalue.AsSingleton(data_digest))
-        count = beam.FlatMap(_count_selected, self._release_key, self._groups, *sides)
+        count = beam.Map(_count_selected, self._release_key, self._groups, *sides)
         # One coder for both, which CoGroupByKey does not state: through an expansion service, runners read it wrong.
         either = beam.Flatten().with_output_types(tuple[int, Any])
         every = [
@@ -126,12 +125,9 @@ def _count_selected(
     groups: int,
     planned: PlannedRelease,
     data_digest: bytes,
-) -> Iterator[tuple[int, Heavy]]:
+) -> tuple[int, Heavy]:
     group, joined = element[0], list(element[1])
     (counts,) = (part for part in joined if isinstance(part, Histogram))
     named = [KeyTable(part.fingerprints, part.texts) for part in joined if isinstance(part, Heavy)]
     table = KeyTable.union(named)[0]
-    tables = table.shards()
-    parts = noise_parts(group, groups, counts)
-    found = [count_selected(i, part, tables[i], planned.plan, release_key, data_digest) for i, part in parts]
-    yield group, Heavy.concat(found)
+    return _count_listed((group, counts), table, planned.plan, release_key, groups, data_digest)

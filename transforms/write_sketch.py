@@ -26,7 +26,7 @@ from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.key_selection.threshold import Heavy
 from hushgram.publishing import check_free, publish, remove_dead_work, work_name
-from hushgram.sketch.heavy import heavy_bytes
+from hushgram.sketch.heavy import heavy_bytes, list_parts
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     INDEX_NAME,
@@ -34,7 +34,8 @@ from hushgram.sketch.manifest import (
     FileEntry,
     Manifest,
     blocks_name,
-    heavy_name,
+    list_files,
+    list_names,
 )
 from hushgram.sketch.storage import BlockFile, added_up
 from hushgram.sparse_histogram.plan import Plan
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from hushgram.ledger.tracking import TrackedRelease
 
 __all__ = ["Target", "WriteSketch", "discard_work"]
+
+# Up to so many groups, one worker writes all listed keys: a further shuffle costs engines some tenths of a second.
+_MAX_GATHERED = 256
 
 
 @dataclass(frozen=True)
@@ -92,19 +96,27 @@ class Target:
 class WriteSketch(beam.PTransform):
     """Released parts → the sketch at ``target``; the result is a collection of its path alone."""
 
-    def __init__(self, spec: ReleaseSpec, target: Target) -> None:
+    def __init__(self, spec: ReleaseSpec, target: Target, groups: int = 1) -> None:
         super().__init__()
         self._spec, self._target = spec, target
+        public = 0 if spec.public_keys is None else len(spec.public_keys.texts)
+        self._gathered = groups <= _MAX_GATHERED and list_files(public) == 1
 
     def expand(self, parts: dict[str, Any]) -> Any:
+        sides = [beam.pvalue.AsSingleton(parts["plan"])]
+        if self._gathered:
+            to_files = beam.Map(lambda part: (0, part))
+        else:  # a file is written by one worker; how many there are follows from the number of listed keys
+            rows = parts["heavy"] | "CountListed" >> beam.Map(lambda part: len(part[1])).with_output_types(
+                int
+            )
+            sides.append(beam.pvalue.AsSingleton(rows | "AddUp" >> beam.CombineGlobally(sum)))
+            to_files = beam.FlatMap(_cut, *sides)
         heavy = (
             parts["heavy"]
-            | "ToOneFile" >> beam.Map(lambda part: (0, part)).with_output_types(tuple[int, tuple[int, Heavy]])
+            | "ToListFiles" >> to_files.with_output_types(tuple[int, tuple[int, Heavy]])
             | "GroupHeavy" >> beam.GroupByKey()
-            | "WriteHeavy"
-            >> beam.ParDo(
-                _WriteHeavy(self._target.work), beam.pvalue.AsSingleton(parts["plan"])
-            ).with_output_types(_Written)
+            | "WriteHeavy" >> beam.ParDo(_WriteHeavy(self._target.work), *sides).with_output_types(_Written)
         )
         if "blocks" not in parts:  # a public list has no encoding
             return self._publish(parts, heavy)
@@ -136,15 +148,28 @@ class _Written:
     index: bytes = b""
 
 
+def _cut(part: tuple[int, Heavy], plan: Plan, rows: int) -> Iterator[tuple[int, tuple[int, Heavy]]]:
+    """Yield what each file has of a group; the first group is in every file, so that all are written."""
+    for number, held in list_parts(part[1], plan, list_files(rows), every=part[0] == 0).items():
+        yield number, (part[0], held)
+
+
 class _WriteHeavy(beam.DoFn):
+    """The parts of a file of ``rows`` listed keys in all, or with None those of all files → the files."""
+
     def __init__(self, work: str) -> None:
         self._work = work
 
-    def process(self, group: tuple[int, Iterable[tuple[int, Heavy]]], plan: Plan) -> Iterator[_Written]:
+    def process(
+        self, group: tuple[int, Iterable[tuple[int, Heavy]]], plan: Plan, rows: int | None = None
+    ) -> Iterator[_Written]:
         heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
-        name = heavy_name(texts=heavy.texts is not None)
-        content = heavy_bytes(heavy, two_lists=plan.top is not None)
-        yield _Written(_put(self._work, name, content), rows=len(heavy))
+        files = list_files(len(heavy) if rows is None else rows)
+        parts = list_parts(heavy, plan, files) if rows is None else {group[0]: heavy}
+        names = list_names(files, texts=heavy.texts is not None)
+        for number, part in parts.items():
+            content = heavy_bytes(part, two_lists=plan.top is not None)
+            yield _Written(_put(self._work, names[number], content), rows=len(part))
 
 
 class _WriteBlocks(beam.DoFn):
@@ -166,15 +191,18 @@ class _Publish(beam.DoFn):
 
     def process(self, plan: Plan, written: list[_Written]) -> Iterator[str]:
         # listed keys first, then the files of blocks by number: the order of the library
-        first = heavy_name(texts=plan.selection.texts)
-        heavy, *files = sorted(written, key=lambda file: (file.entry.name != first, file.entry.name))
-        entries, sums = [file.entry for file in (heavy, *files)], added_up(file.sums for file in files)
+        by_name = sorted(written, key=lambda file: file.entry.name)
+        lists, files = (
+            [file for file in by_name if file.entry.name.startswith(name)] for name in ("heavy", "blocks")
+        )
+        entries, sums = [file.entry for file in (*lists, *files)], added_up(file.sums for file in files)
         index = b"".join(file.index for file in files)
         if plan.layout is not None:
-            entries.insert(1, FileEntry.of(INDEX_NAME, index))
+            entries.insert(len(lists), FileEntry.of(INDEX_NAME, index))
         spec, seeds = self._spec, seeds_of(plan, self._spec.release_key)
+        rows = tuple(file.rows for file in lists)
         manifest = Manifest(
-            plan, seeds, sums, heavy.rows, tuple(entries), spec.name, key_expression=spec.key_expression
+            plan, seeds, sums, rows, tuple(entries), spec.name, key_expression=spec.key_expression
         )
         content = manifest.to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far

@@ -85,11 +85,15 @@ class KeyTable:
 
     def shards(self) -> list[KeyTable]:
         """Return the `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
-        ends = np.searchsorted(self.fingerprints >> _SHARD_BITS, np.arange(NOISE_SHARDS + 1, dtype=np.uint64))
+        starts = np.searchsorted(self.fingerprints, np.arange(NOISE_SHARDS, dtype=np.uint64) << _SHARD_BITS)
         return [
             KeyTable(self.fingerprints[low:high], self.texts.slice(low, high - low))
-            for low, high in pairwise(ends.tolist())
+            for low, high in pairwise([*starts.tolist(), len(self.texts)])
         ]
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the texts."""
+        return digest(*text_buffers(self.texts))
 
     def places(self, part: Histogram) -> NDArray[np.intp]:
         """Return the places of the keys of a histogram, all of which are in the table."""

@@ -1,5 +1,7 @@
 """The listed keys of a sketch, written and read: heavy.parquet where keys have texts, heavy.bin where they have none.
 
+Of more than 2^21 keys there are several files, by the first bits of what identifies a key; each is a list by itself.
+
 heavy.bin takes about log₂(d/N) + 1.5 bits for a fingerprint (N of d cells are listed) and log₂(e·scale) + 0.1 for a
 value: half of what Parquet takes. Both are released numbers, so that any code of them is free.
 """
@@ -7,6 +9,7 @@ value: half of what Parquet takes. Both are released numbers, so that any code o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from hushgram.encodings.integer_code import decode_unsigned, encode_unsigned
 from hushgram.errors import FormatError
 from hushgram.key_selection.threshold import Heavy
+from hushgram.sketch.manifest import listed_bits
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
@@ -25,7 +29,9 @@ __all__ = [
     "INT64",
     "Column",
     "contents_of",
+    "file_of",
     "heavy_bytes",
+    "list_parts",
     "read_heavy",
 ]
 
@@ -38,6 +44,23 @@ _MAX_SHIFT = 56  # bits that all cells of a list beside a top list may share
 _GROUP = 1 << 16  # entries of heavy.bin that are coded together
 # A reader takes as many entries at most for a byte: each has a bit in two runs.
 _ENTRIES_PER_BYTE = 4
+
+
+def file_of(prints: NDArray[np.uint64], plan: Plan, files: int) -> NDArray[np.uint64]:
+    """Return the number of the file of each key, by what identifies it in a list."""
+    if files == 1:
+        return np.zeros(len(prints), np.uint64)
+    return prints >> np.uint64(listed_bits(plan) - (files.bit_length() - 1))
+
+
+def list_parts(heavy: Heavy, plan: Plan, files: int, *, every: bool = True) -> dict[int, Heavy]:
+    """Return the keys of each file by its number; those without keys are left out unless ``every``."""
+    numbers = file_of(heavy.fingerprints, plan, files)
+    starts = np.flatnonzero(np.diff(numbers, prepend=np.uint64(files)))
+    out = dict.fromkeys(range(files), heavy.part(0, 0)) if every else {}
+    for low, high in pairwise([*starts.tolist(), len(heavy)]):
+        out[int(numbers[low])] = heavy.part(low, high)
+    return out
 
 
 def heavy_bytes(heavy: Heavy, *, two_lists: bool = False) -> bytes:
@@ -150,13 +173,20 @@ def _written(heavy: Heavy, compression: str) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_heavy(content: bytes, plan: Plan, rows: int, where: object) -> Heavy:
-    """Read what `heavy_bytes` wrote, by the name that ``where`` ends in; check every row."""
+def read_heavy(
+    content: bytes, plan: Plan, rows: int, where: object, number: int = 0, files: int = 1
+) -> Heavy:
+    """Read what `heavy_bytes` wrote, by the name that ``where`` ends in; check every row.
+
+    ``number`` is that of the file among all ``files`` of listed keys.
+    """
     try:
         packed = str(where).endswith(".bin")
         two_lists = plan.top is not None
         heavy = _unpacked(content, rows, two_lists=two_lists) if packed else _read(content, plan, rows)
         _check(heavy, plan)
+        if np.any(file_of(heavy.fingerprints, plan, files) != number):
+            raise FormatError("a fingerprint is one of another file")
         return heavy
     except FormatError as error:
         raise FormatError(f"{where}: {error}") from None
@@ -204,15 +234,14 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
 def _check(heavy: Heavy, plan: Plan) -> None:
     prints: NDArray[np.uint64] = heavy.fingerprints
     _check_order(prints, strict=not plan.selection.texts)
-    top, bits = plan.top, plan.domain_bits
+    top, bits, width = plan.top, plan.domain_bits, listed_bits(plan)
     if top is not None and bits is not None:
         of_top = prints & np.uint64(1) == 1
         if np.any(prints[~of_top] & np.uint64((1 << (top.domain_bits - bits + 1)) - 1)):
             raise FormatError("a listed cell is none of the domain")
         if np.any((heavy.values >= top.threshold) != of_top):
             raise FormatError("a value is not of its list")
-        bits = top.domain_bits + 1
-    if len(prints) and bits is not None and int(prints[-1]) >> bits:
+    if len(prints) and int(prints[-1]) >> width:
         raise FormatError("a fingerprint lies outside of the domain")
     least = plan.threshold if plan.selection.by_count else -_LARGEST_VALUE
     if len(prints) and not least <= int(heavy.values.min()) <= int(heavy.values.max()) <= _LARGEST_VALUE:

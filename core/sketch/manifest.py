@@ -21,18 +21,20 @@ from hushgram.numbers import integer, show
 from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
-    "BLOCKS_PER_FILE", "FORMAT", "HEAVY_NAME", "INDEX_ENTRY", "INDEX_NAME", "LARGEST_MANIFEST", "MANIFEST_NAME",
-    "PACKED_NAME", "VERSIONS", "FileEntry", "Manifest", "blocks_name", "heavy_name",
+    "BLOCKS_PER_FILE", "FORMAT", "INDEX_ENTRY", "INDEX_NAME", "KEYS_PER_FILE", "LARGEST_MANIFEST", "MANIFEST_NAME",
+    "VERSIONS", "FileEntry", "Manifest", "blocks_name", "list_files", "list_names", "listed_bits",
 ]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
-#: The versions that are read: of sketches with two lists (4), with listed keys in heavy.bin (3), and all others (2).
+#: The versions that are read: of sketches with two lists or with several files of listed keys (4), with listed keys in
+#: heavy.bin (3), and all others (2).
 VERSIONS = (2, 3, 4)
 MANIFEST_NAME = "manifest.json"
-HEAVY_NAME, PACKED_NAME = "heavy.parquet", "heavy.bin"
 INDEX_NAME = "blocks.index"
 #: Blocks in one file: 128 MiB of ALP's.
 BLOCKS_PER_FILE = 1024
+#: Where more keys are listed, they are in several files, with at most so many on average. A power of two.
+KEYS_PER_FILE = 1 << 21
 #: Bytes of a block in the index: its length (8), its SHA-256 (32).
 INDEX_ENTRY = 40
 KEY_CANON = "text as UTF-8, bytes as they are, whole numbers as decimal text"
@@ -50,9 +52,26 @@ def blocks_name(index: int) -> str:
     return f"blocks-{index:05d}.bin"
 
 
-def heavy_name(*, texts: bool) -> str:
-    """Name of the file of listed keys, by whether they have texts."""
-    return HEAVY_NAME if texts else PACKED_NAME
+def list_files(rows: int) -> int:
+    """Return in how many files so many listed keys are written: the least power of two with few enough in each.
+
+    >>> list_files(0), list_files(1 << 21), list_files((1 << 21) + 1), list_files(10**8)
+    (1, 1, 2, 64)
+    """
+    return 1 << max((rows - 1).bit_length() - (KEYS_PER_FILE.bit_length() - 1), 0)
+
+
+def list_names(files: int, *, texts: bool) -> list[str]:
+    """Names of so many files of listed keys, by whether these have texts."""
+    suffix = "parquet" if texts else "bin"
+    return [f"heavy.{suffix}"] if files == 1 else [f"heavy-{i:05d}.{suffix}" for i in range(files)]
+
+
+def listed_bits(plan: Plan) -> int:
+    """Return the bits of the number that identifies a listed key."""
+    if plan.domain_bits is None:
+        return 64
+    return plan.domain_bits if plan.top is None else plan.top.domain_bits + 1
 
 
 @dataclass(frozen=True)
@@ -76,8 +95,8 @@ class Manifest:
     plan: Plan
     seeds: NDArray[np.uint64]
     sums: tuple[int, ...]
-    heavy_rows: int
-    files: tuple[FileEntry, ...]
+    list_rows: tuple[int, ...]  # how many keys each file of listed keys has
+    files: tuple[FileEntry, ...]  # those of listed keys first
     release: str = ""
     key_expression: str = ""  # how keys were made from columns; empty where a column was taken as it is
 
@@ -85,11 +104,16 @@ class Manifest:
         check_name(self.release, "the name of a release")
 
     @property
+    def heavy_rows(self) -> int:
+        """Return the number of listed keys."""
+        return sum(self.list_rows)
+
+    @property
     def version(self) -> int:
-        """Of the format: by the name of the first file, which holds the listed keys, and by a top list."""
-        if self.plan.top is not None:
+        """Of the format: by a top list, and by the files of listed keys."""
+        if self.plan.top is not None or len(self.list_rows) > 1:
             return 4
-        return 3 if self.files and self.files[0].name == PACKED_NAME else 2
+        return 3 if self.files and self.files[0].name.endswith(".bin") else 2
 
     def to_bytes(self) -> bytes:
         """Return the file's content: canonical JSON with a checksum of itself."""
@@ -116,7 +140,8 @@ class Manifest:
             "plan": self.plan.to_dict(),
             "seeds": [[f"{int(seed):016x}" for seed in row] for row in self.seeds],
             "sums": list(self.sums),
-            "heavy": {"rows": self.heavy_rows},
+            "heavy": {"rows": self.heavy_rows}
+            | ({"files": list(self.list_rows)} if len(self.list_rows) > 1 else {}),
             "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in self.files],
         }
 
@@ -180,7 +205,7 @@ class Manifest:
             plan,
             _seeds(body["seeds"], 0 if layout is None else layout.hashes),
             _sums(body["sums"], 0 if layout is None else layout.sums),
-            integer(body["heavy"]["rows"], "rows", "heavy", low=0, high=1 << 40),
+            _list_rows(body["heavy"]),
             tuple(_entry(file) for file in body["files"]),
             release,
             key_expression,
@@ -191,10 +216,12 @@ class Manifest:
         return manifest
 
     def _check_files(self, where: str, version: int) -> None:
-        if version != self.version or (version >= 3 and self.plan.selection.texts):
+        if version != self.version or (version == 3 and self.plan.selection.texts):
             raise FormatError(
                 f"{where}: manifest field 'files' does not begin as format version {version} does"
             )
+        if len(self.list_rows) > 1 << listed_bits(self.plan):
+            raise FormatError(f"{where}: manifest field 'heavy' states more files than the domain has cells")
         expected = self.expected_files()
         if [file.name for file in self.files] != list(expected):
             raise FormatError(f"{where}: manifest field 'files' must name {', '.join(expected)[:200]}")
@@ -207,7 +234,8 @@ class Manifest:
 
     def expected_files(self) -> dict[str, int | None]:
         """Return names, and sizes where the encoding fixes them, of all files but the manifest."""
-        out: dict[str, int | None] = {HEAVY_NAME if self.version == 2 else PACKED_NAME: None}
+        texts = self.version == 2 or self.plan.selection.texts
+        out: dict[str, int | None] = dict.fromkeys(list_names(len(self.list_rows), texts=texts))
         layout = self.plan.layout
         if layout is None:
             return out
@@ -225,6 +253,15 @@ def _is_key_expression(text: str) -> bool:
     )
 
     return parse_key_expression(text) is not None
+
+
+def _list_rows(heavy: Mapping[str, Any]) -> tuple[int, ...]:
+    rows = integer(heavy["rows"], "rows", "heavy", low=0, high=1 << 40)
+    files = heavy.get("files", [rows])
+    found = tuple(integer(each, "files", "heavy", low=0, high=rows) for each in files)
+    if sum(found) != rows or len(found).bit_count() != 1 or ("files" in heavy) != (len(found) > 1):
+        raise ValueError("'heavy.files': a power of two of numbers that add up to 'heavy.rows' is needed")
+    return found
 
 
 def _seeds(rows: Any, hashes: int) -> NDArray[np.uint64]:

@@ -520,12 +520,13 @@ class Sketch:
         self, prints: Fingerprints, texts: pa.LargeBinaryArray
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the noisy count of each key where it is heavy, and whether it is."""
-        listed = self._storage.heavy
+        codes = self._codes(prints)
+        listed = self._storage.heavy_around(codes)
         held, values, names = listed.fingerprints, listed.values, listed.texts
         if not len(held):
             return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
         at, heavy = np.zeros(len(prints), np.intp), np.zeros(len(prints), np.bool_)
-        for code in self._codes(prints):  # the first that is listed says it
+        for code in codes:  # the first that is listed says it
             found = np.minimum(np.searchsorted(held, code), len(held) - 1)
             at = np.where(heavy, at, found)
             heavy |= held[at] == code

@@ -29,7 +29,7 @@ from hushgram.encodings import EncodedBlock
 from hushgram.errors import FormatError
 from hushgram.key_selection.threshold import Heavy
 from hushgram.publishing import check_free, new_directory, put_file
-from hushgram.sketch.heavy import heavy_bytes, read_heavy
+from hushgram.sketch.heavy import file_of, heavy_bytes, list_parts, read_heavy
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
     INDEX_ENTRY,
@@ -39,7 +39,8 @@ from hushgram.sketch.manifest import (
     FileEntry,
     Manifest,
     blocks_name,
-    heavy_name,
+    list_files,
+    list_names,
 )  # fmt: skip
 from hushgram.sparse_histogram.plan import Plan
 
@@ -76,13 +77,9 @@ def write_sketch(
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
     with new_directory(target) as work:
-        files = [
-            _put(
-                work,
-                heavy_name(texts=heavy.texts is not None),
-                heavy_bytes(heavy, two_lists=plan.top is not None),
-            )
-        ]
+        lists = list_parts(heavy, plan, list_files(len(heavy)))
+        named = zip(list_names(len(lists), texts=heavy.texts is not None), lists.values(), strict=True)
+        files = [_put(work, name, heavy_bytes(part, two_lists=plan.top is not None)) for name, part in named]
         index: list[bytes] = []
         sums: list[tuple[int, ...]] = []
         for file in _block_files(blocks):
@@ -90,9 +87,10 @@ def write_sketch(
             index.append(file.index)
             sums.append(file.sums)
         if plan.layout is not None:
-            files.insert(1, _put(work, INDEX_NAME, b"".join(index)))
+            files.insert(len(lists), _put(work, INDEX_NAME, b"".join(index)))
+        numbers = tuple(map(len, lists.values()))
         manifest = Manifest(
-            plan, seeds, added_up(sums), len(heavy), tuple(files), release, key_expression=key_expression
+            plan, seeds, added_up(sums), numbers, tuple(files), release, key_expression=key_expression
         )
         _put(work, MANIFEST_NAME, manifest.to_bytes())
     return target
@@ -191,6 +189,7 @@ class Storage:
                 else f"{path}: no such sketch directory; check the path and the working directory"
             )
         self.path = path
+        self._lists: dict[int, Heavy] = {}  # by file, those that were read
         try:
             self.manifest_content = _read(path / MANIFEST_NAME, most=LARGEST_MANIFEST)
         except FileNotFoundError:
@@ -209,8 +208,29 @@ class Storage:
     @cached_property
     def heavy(self) -> Heavy:
         """The threshold part."""
-        manifest, name = self.manifest, self.manifest.files[0].name
-        return read_heavy(self._checked(name), manifest.plan, manifest.heavy_rows, self.path / name)
+        whole = self._listed(range(len(self.manifest.list_rows)))
+        self._lists.clear()  # which it may be a copy of
+        return whole
+
+    def heavy_around(self, codes: Sequence[NDArray[np.uint64]]) -> Heavy:
+        """Return the keys of the files in which keys with these codes are, if they are listed."""
+        files = len(self.manifest.list_rows)
+        if files == 1 or "heavy" in self.__dict__:
+            return self.heavy
+        numbers = np.unique(np.concatenate([file_of(code, self.manifest.plan, files) for code in codes]))
+        return self._listed(numbers.tolist() or [0])
+
+    def _listed(self, numbers: Sequence[int]) -> Heavy:
+        manifest = self.manifest
+        for number in numbers:
+            if number not in self._lists:
+                name, rows = manifest.files[number].name, manifest.list_rows[number]
+                of = number, len(manifest.list_rows)
+                self._lists[number] = read_heavy(
+                    self._checked(name), manifest.plan, rows, self.path / name, *of
+                )
+        parts = [self._lists[number] for number in numbers]
+        return parts[0] if len(parts) == 1 else Heavy.concat(parts)
 
     def block(self, index: int) -> NDArray[np.uint8]:
         """Return the released bytes of a block."""
@@ -265,7 +285,9 @@ class Storage:
 
     @property
     def _block_entries(self) -> list[FileEntry]:
-        return [entry for entry in self.manifest.files[1:] if entry.name != INDEX_NAME]
+        return [
+            entry for entry in self.manifest.files[len(self.manifest.list_rows) :] if entry.name != INDEX_NAME
+        ]
 
     @cached_property
     def _block_files(self) -> list[NDArray[np.uint8]]:

@@ -120,6 +120,12 @@ class ReleaseSpec:
             return replace(self, public_keys=share(self.public_keys))
         return self if self.carried is None else replace(self, carried=share(self.carried))
 
+    @property
+    def public_key_noise(self) -> ReleaseKey:
+        """Return the key of the noise on counts of public keys: under one release key, two lists share no noise."""
+        assert self.public_keys is not None
+        return self.release_key.for_parameters("public keys", {"keys": self.public_keys.digest().hex()})
+
     def stated(self) -> dict[str, Any]:
         """Return all public choices that can change the output, for the ledger to compare."""
         listed = None if self.public_keys is None else _digest(self.public_keys)

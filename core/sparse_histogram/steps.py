@@ -1,7 +1,7 @@
 """The steps of a release on one part of the data each: what the library and the Beam job have in common.
 
 Left of a mechanism a part is exact and private; what `choose_contributions`, `plan_release`, `select_keys`,
-`count_public_keys` and `noisy_block` return is released.
+`count_listed` and `noisy_block` return is released.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable
 from hushgram.contributions.keys import draw_seeds
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.key_selection.threshold import Heavy, release_shard
-from hushgram.mechanisms import laplace
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import ExactVector
 from hushgram.sparse_histogram import kept_share
@@ -32,9 +31,8 @@ from hushgram.sparse_histogram.sizing import Sizes, Survey, release_sizes
 from hushgram.sparse_histogram.spec import ReleaseSpec
 
 __all__ = [
-    "ChosenParams", "PlannedRelease", "choose_contributions", "count_public_keys", "count_selected", "count_users",
-    "encode_counts", "noisy_block", "plan_release", "public_places", "release_kept", "seeds_of", "select_keys",
-    "tally_kept",
+    "ChosenParams", "PlannedRelease", "choose_contributions", "count_listed", "count_users", "encode_counts",
+    "noisy_block", "plan_release", "release_kept", "seeds_of", "select_keys", "tally_kept",
 ]  # fmt: skip
 
 
@@ -162,47 +160,20 @@ def select_keys(
     )
 
 
-def public_places(histogram: Histogram, table: KeyTable) -> Histogram:
-    """Return the histogram with the places of its keys in the public list instead of their texts. Exact and private."""
-    if histogram.texts is None:
-        return histogram
-    places = table.places(histogram).astype(np.uint64)
-    return Histogram(places, histogram.counts, None, histogram.sensitivity)
-
-
-def count_public_keys(histogram: Histogram, spec: ReleaseSpec, plan: Plan) -> Heavy:
-    """Return the noisy counts of all public keys, in their order. Released.
-
-    The keys of the histogram are texts, or without texts their places in the list (`public_places`).
-    """
-    table = spec.public_keys
-    assert table is not None
-    counts = np.zeros(len(table.texts), np.int64)
-    if len(histogram):
-        counts[public_places(histogram, table).fingerprints] = histogram.counts
-    noise_key = spec.release_key.for_data(digest("public list", counts))
-    exact = ExactVector(counts, histogram.sensitivity)
-    if plan.noise_name != "laplace":
-        admitted = exact.admit(plan.listed_sensitivity).values
-        source = noise_key.source("public counts", 0, digest(str(plan.scale), admitted))
-        noisy = admitted + plan.noise.sample(plan.scale, len(admitted), source)
-        return Heavy(table.fingerprints, noisy, table.texts)
-    settings = laplace.LaplaceParams(plan.params.epsilon, max_contributions=plan.params.max_contributions)
-    released = laplace.release_listed(table.texts.to_pylist(), exact, settings, noise_key, plan.unit)
-    return Heavy(table.fingerprints, released, table.texts)
-
-
-def count_selected(
-    shard: int, part: Histogram, selected: KeyTable, plan: Plan, release_key: ReleaseKey, data_digest: bytes
+def count_listed(
+    shard: int, part: Histogram, listed: KeyTable, plan: Plan, release_key: ReleaseKey, data_digest: bytes
 ) -> Heavy:
-    """Return the noisy counts of the selected keys of one noise shard, also of those that count 0. Released."""
+    """Return the noisy counts of the selected or public keys of one noise shard, also of those that count 0. Released.
+
+    All keys of the part are listed. Public keys have a release key of their own (`ReleaseSpec.public_key_noise`).
+    """
     part.admit(plan.listed_sensitivity)
-    counts = np.zeros(len(selected.texts), np.int64)
+    counts = np.zeros(len(listed.texts), np.int64)
     if len(part):
-        counts[selected.places(part)] = part.counts
+        counts[listed.places(part)] = part.counts
     source = release_key.for_data(data_digest).source("selected counts", shard, part.digest())
     noisy = counts + plan.noise.sample(plan.scale, len(counts), source)
-    return Heavy(selected.fingerprints, noisy, selected.texts)
+    return Heavy(listed.fingerprints, noisy, listed.texts)
 
 
 def encode_counts(

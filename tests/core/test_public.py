@@ -1,10 +1,15 @@
 """Release over a public list of keys."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import hushgram as hg
+from hushgram.contributions.keys import encode, hash_bytes
 from hushgram.errors import InputError, ParameterError
+from hushgram.sparse_histogram.spec import ReleaseSpec
+from tests.statistics import fits, laplace_pmf
 
 KEY = hg.ReleaseKey(bytes(range(32)))
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=2)
@@ -98,3 +103,41 @@ def test_counts_without_users_are_selected_by_a_threshold() -> None:
     weighted = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="weighted")
     with pytest.raises(ParameterError, match="needs users"):
         hg.release_histogram(np.arange(4000), counts, weighted)
+
+
+LISTED = [f"k{i}" for i in range(1000)]
+
+
+def noise(listed: list[str], keys: list[str] = KEYS, **more) -> dict[str, int]:
+    """The noise on each key of a list, by the exact counts of ``keys``."""
+    params = hg.ReleaseParams(epsilon="1", max_contributions=1, **more)
+    found = hg.release_public(None, keys, listed, params, release_key=KEY).heavy(all=True)
+    assert found["key"].to_pylist() == sorted(listed, key=lambda key: hash_bytes(encode([key]).values)[0])
+    counts = Counter(keys)
+    return {row["key"]: row["value"] - counts[row["key"]] for row in found.to_pylist()}
+
+
+def test_every_key_has_noise_once_in_shards_without_data_too() -> None:
+    """False-alarm rate: 1e-7 per comparison."""
+    for keys in (KEYS, []):
+        drawn = noise(LISTED, keys)
+        assert len(drawn) == len(LISTED)
+        assert fits(np.array(list(drawn.values())), {z: laplace_pmf(1, z) for z in range(-20, 21)})
+    assert set(noise(["k0"])) == {"k0"}  # 255 shards have no key
+
+
+def shared(one: dict[str, int], other: dict[str, int]) -> float:
+    return float(np.mean([one[key] == other[key] for key in one]))
+
+
+@pytest.mark.parametrize("more", [{}, {"delta": "1e-6", "noise": "gaussian"}], ids=["laplace", "gaussian"])
+def test_other_data_and_other_lists_have_other_noise_on_every_key(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the difference of two outputs under one release key would be that of exact counts."""
+    first, most = noise(LISTED, **more), 0.5
+    assert noise(LISTED, **more) == first
+    assert shared(first, noise(LISTED, [*KEYS, "k7"], **more)) < most  # one record
+    assert shared(first, noise([*LISTED, "one more"], **more)) < most  # one key that no record has
+    monkeypatch.setattr(ReleaseSpec, "public_key_noise", property(lambda spec: spec.release_key))  # broken
+    assert shared(noise(LISTED, **more), noise([*LISTED, "one more"], **more)) > most

@@ -44,7 +44,7 @@ from hushgram.sparse_histogram.sizing import Sizes, Survey, of_sizes, release_si
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import (
     PlannedRelease,
-    count_public_keys,
+    count_listed,
     encode_counts,
     select_keys,
 )
@@ -428,9 +428,12 @@ def test_other_mechanisms_of_a_release_admit_too():
         spec = spec_of(ReleaseParams(epsilon=1, max_contributions=4, **changes), public_keys=["x", "y"])
         plan = make_public_plan(spec.params, 2)
         fits = Contributions.of(["a", "b"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
-        count_public_keys(fits, spec, plan)
+        assert spec.public_keys is not None
+        shard, part = next((i, part) for i, part in enumerate(fits.shards()) if len(part))
+        given = (spec.public_keys.shards()[shard], plan, spec.public_key_noise, bytes(32))
+        count_listed(shard, part, *given)
         with pytest.raises(ParameterError, match="not bounded"):
-            count_public_keys(replace(fits, sensitivity=UNBOUNDED), spec, plan)
+            count_listed(shard, replace(part, sensitivity=UNBOUNDED), *given)
     tally = UserTally.of(np.array([1, 3]))
     release_totals(tally, Fraction(1), KEY)
     with pytest.raises(ParameterError, match="at most 2 per user"):
@@ -554,8 +557,7 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
         "core/sparse_histogram/contribution_bounds.py:release_totals",
         "core/sparse_histogram/kept_share.py:release_kept",
         "core/sparse_histogram/sizing.py:release_sizes",
-        "core/sparse_histogram/steps.py:count_public_keys",
-        "core/sparse_histogram/steps.py:count_selected",
+        "core/sparse_histogram/steps.py:count_listed",
     }
 
 

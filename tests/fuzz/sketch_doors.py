@@ -65,13 +65,15 @@ def heavy(draws: random.Random, folder: Path) -> None:
     """Lists of heavy keys: damaged bytes, and now and then valid Parquet that hushgram would not write."""
     original = draws.choice(_bench(folder).originals)
     stated = _opened(original)._storage.manifest
-    name = stated.files[0].name
-    rows, content = stated.heavy_rows, _contents(original)[name]
+    files = len(stated.list_rows)
+    number = draws.randrange(files)
+    name = stated.files[number].name
+    rows, content = stated.list_rows[number], _contents(original)[name]
     if draws.random() < 0.05:
         rows, content, _ = strange_heavy(draws, (0, 1, 3, 1000))
     if draws.random() < 0.9:
         content = mutated(draws, content)
-    read_heavy(content, stated.plan, rows, name)
+    read_heavy(content, stated.plan, rows, name, number, files)
 
 
 def blocks(draws: random.Random, folder: Path) -> None:

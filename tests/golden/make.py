@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import hushgram as hg
+from hushgram.sketch import manifest
 
 KEY = hg.ReleaseKey(bytes(range(32)))
 WORDS = [f"/page/{i}" for i in range(60)]
@@ -66,10 +70,19 @@ VERSION_3 = {
         epsilon="12", max_contributions=4, expected_keys=60, expected_records=320
     ),
 }
-#: Format version 4: two lists, which data with some large counts have.
+#: Format version 4: two lists, which data with some large counts have, and several files of listed keys.
 VERSION_4 = {
     "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
     "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
+    "several-files": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
+    "several-named": hg.ReleaseParams(
+        epsilon="8",
+        delta="1e-2",
+        max_contributions=1,
+        max_keys_selection=1,
+        selection_rounds=1,
+        encoding="none",
+    ),
 }
 MANY_KEYS = [f"/page/{rank}" for rank in range(3_000) for _ in range(max(3_000 // (rank + 1), 1))]
 MANY_USERS = [f"user{i}" for i in range(len(MANY_KEYS))]
@@ -86,15 +99,22 @@ def rows_of(folder: str) -> tuple[list[str], list[str]]:
     return (MANY_USERS, MANY_KEYS) if folder == "v4" else (USERS, KEYS)
 
 
+def keys_per_file(name: str) -> AbstractContextManager[Any]:
+    """Set how many listed keys are written to a file: few in sketches that have several files for that reason alone."""
+    few = 512 if name.startswith("several") else manifest.KEYS_PER_FILE
+    return mock.patch.object(manifest, "KEYS_PER_FILE", few)
+
+
 def main(root: Path) -> None:
     """Write those that are not there yet."""
     for folder, name, params in EVERY:
         if folder != root.name or params is None or (root / f"{name}.json").exists():
             continue
         users, keys = rows_of(folder)
-        sketch = hg.release(
-            users, keys, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
-        )
+        with keys_per_file(name):
+            sketch = hg.release(
+                users, keys, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
+            )
         (root / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
 
 

@@ -491,8 +491,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (plan_release, "release_figures"): labelled("figures", plan_release.release_figures),
         (plan_release, "count_users"): replayed("users", steps.count_users),
         (weigh_keys, "release_round"): round_,
-        (select_keys, "count_selected"): labelled("selected", steps.count_selected, 4),
-        (select_keys, "count_public_keys"): labelled("public", steps.count_public_keys, 1),
+        (select_keys, "count_listed"): labelled("listed", steps.count_listed, 4),
         (sparse_vector, "run_batch"): labelled("svt", sparse_vector.run_batch, 3),
         (release_domain, "top"): labelled("top", release_domain.top),
         (release_clipped, "release_clipped"): labelled("clip", release_clipped.release_clipped),
@@ -508,7 +507,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
     in_library = {
         (release_in_memory, "select_keys"): in_jobs[select_keys, "select_keys"],
         (release_in_memory, "release_round"): round_,
-        (release_in_memory, "count_selected"): in_jobs[select_keys, "count_selected"],
+        (release_in_memory, "count_listed"): in_jobs[select_keys, "count_listed"],
         (release_in_memory, "encode_counts"): lambda *args: iter(
             in_jobs[encode_counts, "encode_counts"](*args)
         ),
@@ -517,7 +516,6 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (release_in_memory, "choose_contributions"): in_jobs[plan_release, "choose_contributions"],
         (release_in_memory, "count_users"): in_jobs[plan_release, "count_users"],
         (release_in_memory, "release_kept"): in_jobs[plan_release, "release_kept"],
-        (release_in_memory, "count_public_keys"): in_jobs[select_keys, "count_public_keys"],
         (release_in_memory, "_write"): lambda path, spec, plan, heavy, blocks: list(blocks),
         (release_in_memory, "check_free"): lambda path: None,
     }

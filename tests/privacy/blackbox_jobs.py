@@ -156,7 +156,7 @@ class Runs:
             )
             by_shard = dict(parts)
             heavy = [
-                steps.count_selected(i, by_shard[i], table, plan, spec.release_key, data_digest)
+                steps.count_listed(i, by_shard[i], table, plan, spec.release_key, data_digest)
                 for i, table in tables
             ]
             nothing = Heavy(rows.table.fingerprints[:0], np.zeros(0, np.int64), rows.table.texts[:0])
@@ -175,11 +175,17 @@ class Runs:
         spec = release._spec
         if spec.public_keys is not None:
             plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
-            histogram = Histogram.merge(part for _, part in merged)
+            parts = [part for each in merged for part in noise_parts(each[0], release._groups, each[1])]
+            data_digest, tables = Survey.of_digests(parts).data_digest(), spec.public_keys.shards()
+            asked = [(shard, part) for shard, part in parts if len(tables[shard].texts)]
 
             def listed(key: ReleaseKey) -> Seen:
-                fresh = replace(spec, release_key=key)
-                return Seen(plan, steps.count_public_keys(histogram, fresh, plan), [], key)
+                own = replace(spec, release_key=key).public_key_noise
+                found = [
+                    steps.count_listed(shard, part, tables[shard], plan, own, data_digest)
+                    for shard, part in asked
+                ]
+                return Seen(plan, Heavy.concat(found), [], key)
 
             return listed
         groups = release._groups

@@ -7,9 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hushgram import ReleaseParams, release_in_memory, release_public
+from hushgram.key_selection.threshold import Heavy
 from hushgram.mechanisms import laplace as module
 from hushgram.mechanisms.laplace import LaplaceAnswers, LaplaceParams, privacy_map, release_listed
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey
+from hushgram.noise.laplace import LaplaceNoise
+from hushgram.sparse_histogram import steps
 from tests.exact_counts import exact_counts
 from tests.statistics import fits, laplace_pmf
 
@@ -72,6 +76,46 @@ def test_loss_is_epsilon_between_all_neighbours(monkeypatch, contributions):
                 worst = max(worst, loss(float(scale), one, other))
     assert worst == pytest.approx(0.7, rel=1e-9)
     assert privacy_map(scale, contributions) == Fraction(7, 10)
+
+
+@pytest.mark.parametrize("contributions", [1, 2])
+@pytest.mark.parametrize("records", [["a", "a", "c"], ["b"], []])
+def test_public_keys_have_noise_once_and_of_one_scale_in_all_shards(monkeypatch, contributions, records):
+    """By exact numbers instead of noise: the vector of all shards is that whose loss is enumerated above."""
+    asked = []
+
+    def fixed(self, scale, size, source):
+        asked.append((scale, size))
+        return np.full(size, 100, np.int64)
+
+    monkeypatch.setattr(LaplaceNoise, "sample", fixed)
+    listed = ["a", "b", "c", "d", "e"]
+    params = ReleaseParams(epsilon="0.7", max_contributions=contributions)
+    users = [f"user {i}" for i in range(len(records))]
+    found = release_public(users, records, listed, params, release_key=KEY).heavy(all=True).to_pylist()
+    assert {row["key"]: row["value"] - 100 for row in found} == {key: records.count(key) for key in listed}
+    assert {scale for scale, _ in asked} == {Fraction(contributions) / Fraction(7, 10)}
+    assert sum(size for _, size in asked) == len(listed)
+
+
+def test_broken_twin_shards_without_records_have_no_noise(monkeypatch):
+    """Then the key of an empty shard shows whether one user has it: the loss is that of no noise at count 0."""
+    counted = steps.count_listed
+
+    def broken(shard, part, listed, *more):
+        found = counted(shard, part, listed, *more)
+        return found if len(part) else Heavy(found.fingerprints, 0 * found.values, found.texts)
+
+    params, listed = ReleaseParams(epsilon="0.7", max_contributions=1), [f"k{i}" for i in range(40)]
+
+    def noisy():
+        found = release_public(["user"], ["k3"], listed, params, release_key=KEY).heavy(all=True)
+        return int((found["value"].to_numpy() != 0).sum())
+
+    assert noisy() > 20
+    monkeypatch.setattr(release_in_memory, "count_listed", broken)
+    assert noisy() <= 2
+    assert loss(1 / 0.7, (0, 1), (1, 1), absent=False) == math.inf
 
 
 def test_broken_twin_no_noise_on_absent_keys():

@@ -63,26 +63,45 @@ class SecondReader:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
         plan = self.plan = body["plan"]
-        rows = body["heavy"]["rows"]
-        if body["version"] == 4:
-            heavy = self._two_lists(self.files["heavy.bin"], rows)
-            values = heavy["value"]
-        elif body["version"] == 3:
-            heavy, end = _packed(self.files["heavy.bin"], 0, rows)
-            assert end == len(self.files["heavy.bin"])
-            values = heavy["value"]
-        else:
-            heavy = read_columns(self.files["heavy.parquet"])
-            values = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
-        assert len(values) == rows
-        keys = heavy.get("key", [None] * len(values))
-        self.heavy: dict[Any, int] = {
-            (f if k is None else k): v for f, k, v in zip(heavy["fingerprint"], keys, values, strict=True)
-        }
+        number = [body["heavy"]["rows"]]
+        lists = [name for name in ("heavy.bin", "heavy.parquet") if name in self.files]
+        if "files" in body["heavy"]:
+            assert body["version"] == 4
+            number = body["heavy"]["files"]
+            lists = [
+                f"heavy-{i:05d}.{'bin' if plan['kind'] == 'pure' else 'parquet'}" for i in range(len(number))
+            ]
+        assert [entry["name"] for entry in body["files"]][: len(number)] == lists
+        assert sum(number) == body["heavy"]["rows"]
+        self.heavy: dict[Any, int] = {}
+        for i, name in enumerate(lists):
+            heavy, codes, width = self._list(name, number[i])
+            assert all(code * len(lists) >> width == i for code in codes)
+            keys = heavy.get("key", [None] * number[i])
+            each = zip(heavy["fingerprint"], keys, heavy["value"], strict=True)
+            self.heavy |= {(f if k is None else k): v for f, k, v in each}
+        assert len(self.heavy) == sum(number)
         self.encoding, self.layout = plan["encoding"], plan["layout"]
         self._blocks = self._indexed_blocks() if self.encoding else []
         self.sums = body["sums"]
         self.seeds = [[int(seed, 16) for seed in three] for three in body["seeds"]]
+
+    def _list(self, name: str, rows: int) -> tuple[dict[str, Any], list[int], int]:
+        """The columns of a file of listed keys, the numbers that identify these, and the bits of such a number."""
+        data, bits = self.files[name], self.plan["domain_bits"]
+        if "top" in self.plan:
+            heavy = self._two_lists(data, rows)
+            whole = self.plan["top"]["domain_bits"]
+            shown = heavy["fingerprint"]
+            codes = [2 * f[1] + 1 if isinstance(f, tuple) else f << (whole - bits + 1) for f in shown]
+            return heavy, codes, whole + 1
+        if name.endswith(".bin"):
+            heavy, end = _packed(data, 0, rows)
+            assert end == len(data)
+        else:
+            heavy = read_columns(data)
+            heavy["value"] = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
+        return heavy, heavy["fingerprint"], bits or 64
 
     def _two_lists(self, data: bytes, rows: int) -> dict[str, Any]:
         """Cells as numbers, sub-cells of the top list as pairs of its bits and a number."""

@@ -41,9 +41,9 @@ HOSTILE: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 63, 64, 65, 255, 1 << 31, 1 << 32, (1 << 32) + 64, 1 << 40, 1 << 53, 1 << 62,
     (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 63), 10**30, -(10**30), 0.5, -1.5, 1e308, float("inf"), float("nan"),
     "", "0", "1", "-1", "1/3", "1/0", "1e90", "1e-90", "1e999", "9" * 190, "0.0000001", "nan", "inf", "x", "\ud800",
-    "../../etc/passwd", "heavy.parquet", "heavy.bin", "user", "record", "pure", "text", "public", "laplace", "gaussian",
-    "alp-1", "buckets-1", "0" * 16, "f" * 16, "0" * 64, [], [0], [1 << 62], [64] * 70, [[]], {}, {"a": 1}, [None], "\0",
-    "é" * 9,
+    "../../etc/passwd", "heavy.bin", "heavy-00001.bin", "user", "record", "pure", "text", "public", "laplace",
+    "gaussian", "alp-1", "buckets-1", "0" * 16, "f" * 16, "0" * 64, [], [0], [1 << 62], [64] * 70, [[]], {}, {"a": 1},
+    [None], "\0", "é" * 9,
 ]  # fmt: skip
 
 
@@ -204,8 +204,10 @@ class Bench:
     def _parquet(self, work: Path, body: dict[str, Any]) -> str:
         """A valid Parquet file that hushgram would not write."""
         rows, content, kind = strange_heavy(self.random, self.sizes)
-        body["heavy"]["rows"] = rows
-        name = "heavy.parquet" if body["version"] == 2 else "heavy.bin"
+        name, heavy = body["files"][0]["name"], body["heavy"]
+        heavy["rows"] += rows - heavy.get("files", [heavy["rows"]])[0]
+        if "files" in heavy:
+            heavy["files"][0] = rows
         self._state(work, body, name, content)
         return f"{name}: Parquet, {kind} of {rows} rows"
 
