@@ -475,11 +475,8 @@ def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[ChosenParams
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
-        found = [
-            release_round(number, i, part, selection, spec.release_key, data_digest)
-            for i, part in enumerate(shards)
-        ]
-        states = next_states(states, np.concatenate(found))
+        found = release_round(number, enumerate(shards), selection, spec.release_key, data_digest)
+        states = next_states(states, found)
     return chosen, np.asarray(states == SELECTED)
 
 

@@ -279,11 +279,8 @@ class _ReleaseRound(beam.DoFn):
         group, merged = element[0], _MERGED.load(element[1].kept)
         plan = self._plan if chosen is None else chosen.params.gaussian.selection
         assert plan is not None
-        found = [
-            release_round(self._number, shard, part, plan, self._release_key, data_digest)
-            for shard, part in noise_parts(group, self._groups, merged.weights)
-        ]
-        states = np.concatenate(found)
+        parts = noise_parts(group, self._groups, merged.weights)
+        states = release_round(self._number, parts, plan, self._release_key, data_digest)
         for shard, places in merged.shards:
             yield shard, _States(group, states[places])
         assert merged.weights.texts is not None

@@ -36,7 +36,7 @@ from hushgram.key_selection.weighted import (
     weight_sensitivity,
 )
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.noise.gaussian import discrete_gaussian
+from hushgram.noise.gaussian import discrete_gaussians
 from hushgram.noise.gdp import NoisyVector, OneOf, Vectors, gdp_delta, gdp_mu, smallest
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import Sensitivity
@@ -381,31 +381,31 @@ def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:
 
 def release_round(
     number: int,
-    shard: int,
-    part: Histogram,
+    shards: Iterable[tuple[int, Histogram]],
     plan: SelectionPlan,
     release_key: ReleaseKey,
     data_digest: bytes,
 ) -> States:
-    """Return the state of every key of a complete noise shard after a round.
+    """Return the state of every key of some complete noise shards after a round.
 
     Args:
         number: of the round, from 0 on.
-        shard: of the noise.
-        part: the weights of all keys of the shard.
+        shards: of the noise, each with the weights of all of its keys.
         plan: the public numbers of the rounds.
         release_key: of the release.
         data_digest: of the weights of all shards.
     """
-    part.admit(plan.sensitivity)
-    if not len(part):  # as in a second round that was not chosen
+    # None has keys in a second round that was not chosen.
+    parts = [(shard, part) for shard, part in shards if len(part.admit(plan.sensitivity))]
+    if not parts:
         return np.zeros(0, np.uint8)
-    chosen = plan.rounds[number]
-    source = release_key.for_data(data_digest).source(f"selection {number}", shard, part.digest())
-    noisy = part.counts + discrete_gaussian(chosen.scale, len(part), source)
-    selected = (noisy >= chosen.threshold) & (part.counts > 0)
+    chosen, noise_key = plan.rounds[number], release_key.for_data(data_digest)
+    sources = [noise_key.source(f"selection {number}", shard, part.digest()) for shard, part in parts]
+    weights = np.concatenate([part.counts for _, part in parts])
+    noisy = weights + discrete_gaussians(chosen.scale, [len(part) for _, part in parts], sources)
+    selected = (noisy >= chosen.threshold) & (weights > 0)
     last = number + 1 == len(plan.rounds)
-    open_ = np.zeros(len(part), np.bool_) if last else noisy >= plan.hopeless
+    open_ = np.zeros(len(weights), np.bool_) if last else noisy >= plan.hopeless
     return np.where(selected, SELECTED, np.where(open_, OPEN, HOPELESS)).astype(np.uint8)
 
 

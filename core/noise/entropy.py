@@ -50,6 +50,8 @@ __all__ = [
 
 _KEY_BYTES = 32
 _COUNTER = bytes(16)
+# Bytes that a source reads ahead of what is taken, at first and at most: samplers take a few at a time, and often.
+_AHEAD, _MOST_AHEAD = 1 << 8, 1 << 16
 
 
 class BitSource:
@@ -60,15 +62,25 @@ class BitSource:
     [220, 149, 192, 120]
     """
 
-    __slots__ = ("_stream",)
+    __slots__ = ("_ahead", "_next", "_stream")
 
     def __init__(self, key: bytes) -> None:
         if len(key) != _KEY_BYTES:
             raise ParameterError(f"BitSource: key must have {_KEY_BYTES} bytes, got {len(key)}")
         self._stream: CipherContext = Cipher(algorithms.AES(key), modes.CTR(_COUNTER)).encryptor()
+        self._ahead, self._next = np.zeros(0, np.uint8), _AHEAD
 
     def take(self, n: int) -> NDArray[np.uint8]:
         """Return the next ``n`` bytes of the stream."""
+        missing = n - len(self._ahead)
+        if missing > 0:
+            more = self._read(max(missing, self._next))
+            self._ahead = np.concatenate((self._ahead, more)) if len(self._ahead) else more
+            self._next = min(2 * self._next, _MOST_AHEAD)
+        out, self._ahead = self._ahead[:n], self._ahead[n:]
+        return out
+
+    def _read(self, n: int) -> NDArray[np.uint8]:
         out = np.empty(n + 15, dtype=np.uint8)  # update_into needs space for one more block less one byte
         written = self._stream.update_into(np.zeros(n, dtype=np.uint8).data, out.data)
         return out[:written]

@@ -32,9 +32,10 @@ intervals and taken at their upper ends. Tests compare with full enumeration.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,13 @@ from hushgram.noise.gdp import NoisyVector, gdp_delta, gdp_mu, smallest
 from hushgram.noise.intervals import Digits, enclose, exp_neg, ratio_interval
 from hushgram.noise.laws import GaussianLaw, NoiseLaw
 from hushgram.noise.noises import Noise
-from hushgram.noise.sampling import bernoulli, discrete_laplace
+from hushgram.noise.sampling import Lanes, bernoulli, discrete_laplace
 from hushgram.noise.zcdp import zcdp_delta
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "MAX_VARIANCE", "NOISE", "GaussianNoise", "discrete_gaussian", "gaussian_delta", "gaussian_scales",
-    "gaussian_tails", "unit_shift_delta",
+    "MAX_VARIANCE", "NOISE", "GaussianNoise", "discrete_gaussian", "discrete_gaussians", "gaussian_delta",
+    "gaussian_scales", "gaussian_tails", "unit_shift_delta",
 ]  # fmt: skip
 
 
@@ -78,6 +79,8 @@ __all__ = [
 MAX_VARIANCE = 1 << 30
 # σ = u/v: below these, |Y|·v − u fits 62 bits for every Y that discrete Laplace noise can be.
 _MAX_SCALE, _MAX_DENOMINATOR = 1 << 34, 1 << 12
+# Draws that are made side by side: few passes over arrays that still fit a cache.
+_SIDE_BY_SIDE = 1 << 16
 # γ is worked on in pieces of so many bits of |Y|·v − u, so that products fit 64 bits.
 _HALF = 31
 
@@ -89,16 +92,43 @@ def discrete_gaussian(scale: Fraction, size: int, source: BitSource) -> NDArray[
     >>> discrete_gaussian(Fraction(2), 8, BitSource(bytes(32))).dtype
     dtype('int64')
     """
+    return discrete_gaussians(scale, [size], [source])
+
+
+def discrete_gaussians(
+    scale: Fraction, sizes: Sequence[int], sources: Sequence[BitSource]
+) -> NDArray[np.int64]:
+    """Return what `discrete_gaussian` draws of each size from its source, one after another.
+
+    Sources are drawn from side by side: a pass over a small array costs nearly as much as one over a large array.
+    """
     _check(scale)
-    out = np.empty(size, dtype=np.int64)
-    filled = 0
-    while filled < size:
-        # How many are proposed at a time depends on how many are missing alone: the draws stay independent.
-        proposed = discrete_laplace(scale, (size - filled) * 4 // 3 + 16, source)
-        kept = proposed[_accepted(proposed, scale, source)][: size - filled]
-        out[filled : filled + len(kept)] = kept
-        filled += len(kept)
+    out = np.empty(sum(sizes), dtype=np.int64)
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = int(ends[first]) - sizes[first]
+        last = max(int(np.searchsorted(ends, before + _SIDE_BY_SIDE, "right")), first + 1)
+        _fill(out[before : ends[last - 1]], scale, sizes[first:last], sources[first:last])
+        first = last
     return out
+
+
+def _fill(
+    out: NDArray[np.int64], scale: Fraction, sizes: Sequence[int], sources: Sequence[BitSource]
+) -> None:
+    ends = np.cumsum(sizes)
+    missing = np.array(sizes)
+    while missing.any():
+        # How many are proposed at a time depends on how many are missing alone: the draws stay independent.
+        lanes = Lanes(sources, np.cumsum(np.where(missing > 0, missing * 4 // 3 + 16, 0)))
+        proposed = discrete_laplace(scale, lanes)
+        kept = _accepted(proposed, scale, lanes)
+        for i, (low, high) in enumerate(pairwise([0, *lanes.ends(kept).tolist()])):
+            some = proposed[kept[low:high]][: missing[i]]
+            at = ends[i] - missing[i]
+            out[at : at + len(some)] = some
+            missing[i] -= len(some)
 
 
 def _check(scale: Fraction) -> None:
@@ -108,7 +138,7 @@ def _check(scale: Fraction) -> None:
         )
 
 
-def _accepted(proposed: NDArray[np.int64], scale: Fraction, source: BitSource) -> NDArray[np.intp]:
+def _accepted(proposed: NDArray[np.int64], scale: Fraction, lanes: Lanes) -> NDArray[np.intp]:
     """Return the places of the proposals that pass a draw of probability e^(−γ), γ = (|Y|·v − u)²/2u²."""
     u, v = scale.numerator, scale.denominator
     off = np.abs(np.abs(proposed) * np.int64(v) - np.int64(u))
@@ -117,23 +147,25 @@ def _accepted(proposed: NDArray[np.int64], scale: Fraction, source: BitSource) -
     left = np.arange(len(off))
     # off² = high²·2^62 + high·low·2^32 + low²
     for factor, product in ((1 << 2 * _HALF, high * high), (2 << _HALF, high * low), (1, low * low)):
-        left = _survivors(left, product, unit * factor, source)
+        left = _survivors(left, product, unit * factor, lanes)
     return left
 
 
 def _survivors(
-    left: NDArray[np.intp], numbers: NDArray[np.int64], unit: Fraction, source: BitSource
+    left: NDArray[np.intp], numbers: NDArray[np.int64], unit: Fraction, lanes: Lanes
 ) -> NDArray[np.intp]:
     """Return those of the places ``left`` that pass a draw of probability e^(−unit·number): one per binary digit."""
     top = int(numbers.max()).bit_length() if len(numbers) else 0
-    numbers = numbers[left]
+    if not top:
+        return left
+    lanes = lanes.at(left)
+    octets = np.ascontiguousarray(numbers[left].astype("<i8", copy=False).view(np.uint8).reshape(-1, 8).T)
     passed = np.ones(len(left), np.bool_)
     factors = _factors(unit, top)
     for j in reversed(range(top)):  # the largest factors first: they reject most
-        at = np.flatnonzero((numbers & (1 << j)) != 0)  # of booleans: several times faster
+        at = (((octets[j >> 3] & np.uint8(1 << (j & 7))) != 0) & passed).nonzero()[0]
         if len(at):
-            fails = at[~bernoulli(factors[j], len(at), source)]
-            numbers[fails], passed[fails] = 0, False
+            passed[at[~bernoulli(factors[j], lanes.at(at))]] = False
     return left[passed]
 
 

@@ -12,6 +12,7 @@ source. How they work:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,7 @@ from hushgram.noise.entropy import BitSource
 from hushgram.noise.intervals import Computed, Digits, Rational, enclose, exp_neg, geometric_digit
 
 __all__ = [
-    "bernoulli", "discrete_laplace", "flip_bits", "geometric", "rand_round", "successes", "uniform_below",
+    "Lanes", "bernoulli", "discrete_laplace", "flip_bits", "geometric", "rand_round", "successes", "uniform_below",
 ]  # fmt: skip
 
 # Words of packed bits that one round of randomized response works on: fits the second-level cache.
@@ -33,33 +34,71 @@ _CHUNK_WORDS = 1 << 15
 _ROUNDS = 8
 
 
+class Lanes:
+    """Draws side by side from several sources: the first ``ends[0]`` from the first source, up to ``ends[1]`` from the
+    second, and so on. From each source come the bytes that would come if it were drawn from by itself."""
+
+    __slots__ = ("_ends", "_sources")
+
+    def __init__(self, sources: Sequence[BitSource], ends: Sequence[int] | NDArray[np.intp]) -> None:
+        self._sources, self._ends = sources, ends
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def take(self) -> NDArray[np.uint8]:
+        """Return the next byte for each lane."""
+        if len(self._sources) == 1:
+            return self._sources[0].take(len(self))
+        sizes = np.diff(self._ends, prepend=0).tolist()
+        return np.concatenate([source.take(n) for source, n in zip(self._sources, sizes, strict=True) if n])
+
+    def at(self, places: NDArray[np.intp]) -> Lanes:
+        """Return some of the lanes, by their places in order."""
+        return Lanes(self._sources, [len(places)] if len(self._sources) == 1 else self.ends(places))
+
+    def ends(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return for each source how many of these places lie before its end."""
+        return np.searchsorted(places, self._ends)
+
+
 def _digits(p: Fraction | Digits) -> Digits:
     return Rational(p) if isinstance(p, Fraction) else p
 
 
-def bernoulli(p: Fraction | Digits, size: int, source: BitSource) -> NDArray[np.bool_]:
-    """Draw ``size`` independent booleans, each True with probability exactly ``p`` (0 ≤ p ≤ 1)."""
+def _lanes(size: int | Lanes, source: BitSource | None) -> Lanes:
+    if isinstance(size, Lanes):
+        return size
+    assert source is not None
+    return Lanes((source,), (size,))
+
+
+def bernoulli(p: Fraction | Digits, size: int | Lanes, source: BitSource | None = None) -> NDArray[np.bool_]:
+    """Draw ``size`` independent booleans, each True with probability exactly ``p`` (0 ≤ p ≤ 1).
+
+    Here and below, ``size`` may be `Lanes` in place of a number and a source.
+    """
+    lanes = _lanes(size, source)
     if isinstance(p, Fraction) and p == 1:
-        return np.ones(size, dtype=np.bool_)
+        return np.ones(len(lanes), dtype=np.bool_)
     digits = _digits(p)
     first = digits.byte(0)
-    drawn = source.take(size)
+    drawn = lanes.take()
     out = drawn < first
-    tied = np.flatnonzero(drawn == first)
-    _settle(out, tied, digits, 1, source)
+    tied = (drawn == first).nonzero()[0]
+    if len(tied):
+        _settle(out, tied, digits, 1, lanes.at(tied))
     return out
 
 
-def _settle(
-    out: NDArray[np.bool_], tied: NDArray[np.intp], digits: Digits, index: int, source: BitSource
-) -> None:
+def _settle(out: NDArray[np.bool_], tied: NDArray[np.intp], digits: Digits, index: int, lanes: Lanes) -> None:
     """Decide the draws that agree with ``digits`` before ``index``; a draw equal to p to the end is not below it."""
     while len(tied) and not digits.ends_before(index):
         digit = digits.byte(index)
-        drawn = source.take(len(tied))
+        drawn = lanes.take()
         out[tied[drawn < digit]] = True
-        tied = tied[drawn == digit]
-        index += 1
+        again = (drawn == digit).nonzero()[0]
+        tied, lanes, index = tied[again], lanes.at(again), index + 1
 
 
 def flip_bits(packed: NDArray[np.uint8], p: Fraction | Digits, source: BitSource) -> NDArray[np.uint8]:
@@ -99,23 +138,27 @@ def _settle_words(
     """Decide the lanes that agree with the first digit of p."""
     lanes = np.flatnonzero(np.unpackbits(tied.view(np.uint8), bitorder="little").view(np.bool_))
     won = np.zeros(len(lanes), dtype=np.bool_)
-    _settle(won, np.arange(len(lanes)), digits, 1, source)
+    _settle(won, np.arange(len(lanes)), digits, 1, Lanes((source,), (len(lanes),)))
     chosen = lanes[won]
     np.bitwise_or.at(below, chosen >> 6, np.uint64(1) << (chosen & 63).astype(np.uint64))
 
 
-def geometric(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
+def geometric(scale: Fraction, size: int | Lanes, source: BitSource | None = None) -> NDArray[np.int64]:
     """Draw integers with P(G = g) = (1 − q) q^g for g ≥ 0, q = e^(−1/scale)."""
     digits, overflow = _geometric_digits(scale)
-    out = np.zeros(size, dtype=np.int64)
-    if size == 0:  # most shards of a small release
+    lanes = _lanes(size, source)
+    out = np.zeros(len(lanes), dtype=np.int64)
+    if not len(lanes):  # most shards of a small release
         return out
-    for j, digit in enumerate(digits):  # G given G < 2^top: its binary digits, which are independent
-        out |= bernoulli(digit, size, source).astype(np.int64) << j
-    tall = np.flatnonzero(bernoulli(overflow, size, source))
+    for start in range(0, len(digits), 8):  # G given G < 2^top: its binary digits, which are independent
+        byte = np.zeros(len(lanes), np.uint8)
+        for j, digit in enumerate(digits[start : start + 8]):
+            byte |= bernoulli(digit, lanes).view(np.uint8) << np.uint8(j)
+        out |= byte.astype(np.int64) << start
+    tall = np.flatnonzero(bernoulli(overflow, lanes))
     while len(tall):  # memoryless: beyond 2^top the rest is geometric again
         out[tall] += 1 << len(digits)
-        tall = tall[bernoulli(overflow, len(tall), source)]
+        tall = tall[bernoulli(overflow, lanes.at(tall))]
     return out
 
 
@@ -137,7 +180,9 @@ def _rate(scale: Fraction) -> Fraction:
     return 1 / Fraction(scale)
 
 
-def discrete_laplace(scale: Fraction, size: int, source: BitSource) -> NDArray[np.int64]:
+def discrete_laplace(
+    scale: Fraction, size: int | Lanes, source: BitSource | None = None
+) -> NDArray[np.int64]:
     """Draw integers with P(Z = z) = (1 − q)/(1 + q) · q^|z|, q = e^(−1/scale); P[Z ≥ t] = q^t/(1 + q) for t ≥ 1.
 
     >>> from hushgram.noise.entropy import BitSource

@@ -466,6 +466,7 @@ SAMPLERS = {
     "bernoulli",
     "coins",
     "discrete_gaussian",
+    "discrete_gaussians",
     "discrete_laplace",
     "flip_bits",
     "geometric",

@@ -211,8 +211,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "Gaussian proposals all accepted",
         "core/noise/gaussian.py",
-        "kept = proposed[_accepted(proposed, scale, source)][: size - filled]",
-        "kept = proposed[: size - filled]",
+        "kept = _accepted(proposed, scale, lanes)",
+        "kept = np.arange(len(proposed))",
         ("tests/core/noise/test_discrete_gaussian.py",),
     ),
     Breach(
@@ -463,7 +463,7 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "keys that nobody weighs are selected",
         "core/key_selection/rounds.py",
-        "(noisy >= chosen.threshold) & (part.counts > 0)",
+        "(noisy >= chosen.threshold) & (weights > 0)",
         "noisy >= chosen.threshold",
         ("tests/core/key_selection/test_rounds.py",),
     ),

@@ -457,10 +457,11 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
             )
         return None
 
-    def round_(
-        number: int, shard: int, part: Histogram, plan: Any, key: ReleaseKey, data_digest: bytes
-    ) -> Any:
+    def round_(number: int, shards: Any, plan: Any, key: ReleaseKey, data_digest: bytes) -> Any:
         """States by a hash of the key in place of noise: the same for both neighbours, as released numbers are."""
+        return np.concatenate([states(number, part, plan, key) for _, part in shards])
+
+    def states(number: int, part: Histogram, plan: Any, key: ReleaseKey) -> Any:
         if len(part) or empty.pop(f"round {number}", False):
             labelled(f"round {number}", lambda key: part.admit(plan.sensitivity), 0)(key)
         drawn = (part.fingerprints * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(61)).astype(np.int64)

@@ -141,8 +141,7 @@ class Runs:
                 lambda: weigh(rows, selection.max_keys, states),  # noqa: B023 (called at once)
             )
             key = specs[0].release_key
-            found = [release_round(number, i, part, selection, key, data_digest) for i, part in parts]
-            states = next_states(states, np.concatenate([np.zeros(0, np.uint8), *found]))
+            states = next_states(states, release_round(number, parts, selection, key, data_digest))
         selected = states == SELECTED
         tables = [
             (i, table) for i, table in enumerate(rows.table.keep(selected)[0].shards()) if len(table.texts)

@@ -94,7 +94,7 @@ def test_a_round_selects_by_noisy_weights_and_only_keys_that_are_weighed() -> No
 
     texts = pa.array([str(i).encode() for i in prints], pa.large_binary())
     part = Histogram(prints, weights, texts, plan().sensitivity)
-    states = release_round(0, 0, part, plan(), KEY, bytes(32)).reshape(5, size)
+    states = release_round(0, [(0, part)], plan(), KEY, bytes(32)).reshape(5, size)
     normal = np.vectorize(lambda x: 0.5 * __import__("math").erfc(x / 2**0.5))
     for row, weight in zip(states, (0, 1, 2, 4, 8), strict=True):
         selected, open_ = float(normal(4 - weight)) * (weight > 0), float(normal(1 - weight))
@@ -103,7 +103,7 @@ def test_a_round_selects_by_noisy_weights_and_only_keys_that_are_weighed() -> No
                 weight > 0
             )
     assert not (states[0] == SELECTED).any()
-    last = release_round(1, 0, part, plan(), KEY, bytes(32))
+    last = release_round(1, [(0, part)], plan(), KEY, bytes(32))
     assert not (last == OPEN).any()
 
 
@@ -117,13 +117,13 @@ def test_keys_of_weight_0_are_never_selected_even_far_below_the_noise() -> None:
         pa.array([str(i).encode() for i in range(1000)], pa.large_binary()),
         low.sensitivity,
     )
-    assert not release_round(0, 0, part, low, KEY, bytes(32)).any()
+    assert not release_round(0, [(0, part)], low, KEY, bytes(32)).any()
 
 
 def test_a_value_with_a_larger_norm_is_not_admitted() -> None:
     rows = rows_of([(1, key) for key in range(9)])
     with pytest.raises(ParameterError, match="bounded to"):
-        release_round(0, 0, weigh(rows, 9), plan(), KEY, bytes(32))
+        release_round(0, [(0, weigh(rows, 9))], plan(), KEY, bytes(32))
 
 
 def test_states_after_a_round() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.noise.gaussian import discrete_gaussian, gaussian_tails
+from hushgram.noise.gaussian import discrete_gaussian, discrete_gaussians, gaussian_tails
 from hushgram.noise.intervals import enclose
 from tests.statistics import fits, gaussian_pmf
 
@@ -60,6 +60,16 @@ def test_wide_scales_keep_their_moments():
 def test_scales_out_of_range(bad):
     with pytest.raises(ParameterError, match="scale"):
         discrete_gaussian(bad, 1, source("bad"))
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(653, 32), Fraction(66059)])
+def test_sources_side_by_side_give_what_each_gives_by_itself(scale, monkeypatch):
+    monkeypatch.setattr("hushgram.noise.gaussian._SIDE_BY_SIDE", 5000)
+    sizes = [0, 1, 300, 2, 0, 4000, 40, 7000, 3]
+    alone, beside = ([source(f"beside{i}") for i in range(len(sizes))] for _ in range(2))
+    each = [discrete_gaussian(scale, size, one) for size, one in zip(sizes, alone, strict=True)]
+    assert np.array_equal(discrete_gaussians(scale, sizes, beside), np.concatenate(each))
+    assert [one.take(9).tolist() for one in beside] == [one.take(9).tolist() for one in alone]
 
 
 def test_no_draws():
