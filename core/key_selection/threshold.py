@@ -84,8 +84,8 @@ from hushgram.noise.sampling import successes
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "TOP_GRID", "TOP_SHARE", "Heavy", "TopList", "any_of", "calibrate", "joint_delta", "joint_holds", "listed_code",
-    "privacy_map", "pure_threshold", "release_shard", "text_threshold", "top_holds", "withheld",
+    "MAX_TOP_SCALE", "TOP_GRID", "TOP_SHARE", "Heavy", "TopList", "any_of", "calibrate", "joint_delta", "joint_holds",
+    "listed_code", "privacy_map", "pure_threshold", "release_shard", "text_threshold", "top_holds", "withheld",
 ]  # fmt: skip
 
 # Of δ, what the noise by itself may use where it is not added to that of the threshold.
@@ -96,8 +96,8 @@ TOP_SHARE = Fraction(1, 10_000)
 TOP_GRID = 20
 _PLACES = 96
 _ONE = 1 << _PLACES
-# Above this noise scale there is one list: what is withheld is a table of about 20 scales.
-_MAX_TOP_SCALE = 1 << 14
+#: Above this noise scale there is one list: what is withheld is a table of about 20 scales.
+MAX_TOP_SCALE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def top_holds(
         each = iv.mpf(scale.denominator) / scale.numerator
         return sensitivity.l1 * (each + (iv.exp(each) - 1) / 2 ** (TOP_GRID - 1))
 
-    fit = noise.name == "laplace" and scale <= _MAX_TOP_SCALE and _at_most(loss, epsilon)
+    fit = noise.name == "laplace" and scale <= MAX_TOP_SCALE and _at_most(loss, epsilon)
     return fit and threshold > len(withheld(scale))
 
 

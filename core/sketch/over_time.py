@@ -33,6 +33,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from statistics import NormalDist
 from typing import Any
 
@@ -179,8 +180,8 @@ def series(sketches: Sequence[Sketch], keys: Sequence[Any], level: float = _LEVE
     if len(set(dates)) < len(dates):
         twice = next(date for date in dates if dates.count(date) > 1)
         raise ParameterError(f"series: two sketches have the date {twice}; give one per date")
-    whole = range((dates[-1] - dates[0]).days + 1)
-    missing = {dates[0] + datetime.timedelta(days=day) for day in whole} - set(dates)
+    between = (range(one.toordinal() + 1, other.toordinal()) for one, other in pairwise(dates))
+    missing = tuple(map(datetime.date.fromordinal, chain.from_iterable(between)))
     first = dated[0][1]
     differs = {date: text for date, sketch in dated if (text := differing_parameters(first, sketch))}
     parts = [_part(date, sketch, keys, level) for date, sketch in dated]
@@ -202,7 +203,7 @@ def series(sketches: Sequence[Sketch], keys: Sequence[Any], level: float = _LEVE
             columns[name].extend(cells)
     numbers = {name: pa.float64() for name in _COLUMNS[3:9]}
     arrays = [pa.array(columns[name], numbers.get(name), from_pandas=True) for name in _COLUMNS]
-    return Series(pa.table(arrays, names=list(_COLUMNS)), tuple(sorted(missing)), differs)
+    return Series(pa.table(arrays, names=list(_COLUMNS)), missing, differs)
 
 
 _COLUMNS = (

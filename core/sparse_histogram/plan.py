@@ -16,7 +16,7 @@ from hushgram.encodings import Encoding, Layout, LayoutSpec, encoding_named, enc
 from hushgram.errors import ParameterError
 from hushgram.key_selection import threshold
 from hushgram.key_selection.rounds import SelectionPlan
-from hushgram.key_selection.threshold import TOP_SHARE, TopList
+from hushgram.key_selection.threshold import MAX_TOP_SCALE, TOP_SHARE, TopList
 from hushgram.key_selection.weighted import new_key_delta
 from hushgram.noise.gdp import OneOf
 from hushgram.noise.noises import Noise, noise_of
@@ -161,6 +161,8 @@ class Plan:
         part = params.split.threshold if selection.selects else params.epsilon
         if "top" in text:
             part *= 1 - TOP_SHARE
+            if noise.name != "laplace" or scale > MAX_TOP_SCALE:
+                raise ParameterError(f"Plan: top is for Laplace noise of a scale up to {MAX_TOP_SCALE:,}")
         plausible = (
             noise.in_range(scale)
             if selection is WEIGHTS

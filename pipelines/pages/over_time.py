@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import jinja2  # noqa: F401  (asked for before anything is computed)
@@ -322,9 +323,8 @@ def _line_over_dates(
     )
     for first, last in runs(known):
         chart.lines.append(Line("", [(at[i], points[i][1]) for i in range(first, last)]))
-    for date in found.missing:
-        day = float((date - start).days)
-        chart.shades.append(Shade(day - 0.5, day + 0.5))
+    days = sorted({(date - start).days for date in dates})
+    chart.shades += [Shade(day + 0.5, later - 0.5) for day, later in pairwise(days) if later > day + 1]
     return Markup(chart.html(small=True, heading=title))
 
 

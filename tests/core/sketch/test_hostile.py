@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,20 @@ def test_levels_of_any_size_are_decoded_or_refused(step: int, level: int, tmp_pa
     else:
         answers(sketch)
     assert time.thread_time() - begun < 1
+
+
+def test_two_lists_of_any_scale_are_refused_in_time(tmp_path: Path) -> None:
+    """What a top list withholds is a table of 20 scales: a manifest of a few kilobytes once asked for minutes."""
+    sketch = tmp_path / "s"
+    shutil.copytree(HOME / "v4" / "two-lists-alone.sketch", sketch)
+    body = json.loads((sketch / "manifest.json").read_text())
+    body.pop("checksum")
+    plan, most = body["plan"], 1 << 20
+    plan["params"]["max_contributions"] = most
+    plan["scale"] = str(Fraction(plan["scale"]) * most)
+    body["checksum"] = manifests._checksum(body)
+    (sketch / "manifest.json").write_text(json.dumps(body))
+    refused(sketch, "top is for Laplace noise of a scale up to 16,384")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "heavy.parquet", "blocks.index", "blocks-00000.bin"])

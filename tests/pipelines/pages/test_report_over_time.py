@@ -106,6 +106,15 @@ def test_lines_end_where_they_are_not_resolved() -> None:
     assert [text for _, text in _marks(dates[0], dates[-1])] == ["11-01", "11-02", "11-03", "11-04", "11-05"]
 
 
+def test_dates_far_apart_make_a_short_page() -> None:
+    """A mistyped year once made a page of 70 MB: there was a shade for each day without a sketch."""
+    dates = [datetime.date.min, *(datetime.date(2026, 11, day) for day in (17, 18)), datetime.date.max]
+    points = [(date, 100.0, 95.0, 105.0) for date in dates]
+    chart = str(_line_over_dates("key", points, [], Series(pa.table({"date": dates}), (), {})))
+    assert chart.count("<rect") == 2
+    assert len(chart) < 5_000
+
+
 def test_two_sketches_need_no_dates_and_three_do(sketches: dict[str, Path]) -> None:
     text, pure = (hg.Sketch.open(sketches[name]) for name in ("text", "pure"))
     assert "Parameters differ" in make_report_over_time([text, pure], titles={"/page/2": ""})
