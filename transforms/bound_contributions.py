@@ -94,12 +94,12 @@ class BoundContributions(beam.PTransform):
             count = beam.ParDo(_CountBatches(spec, local, **self._noted)).with_output_types(Histogram)
             parts = records | "Take" >> count  # Histogram
             return parts if tallies is None else _among(parts, tallies)
-        sent = Contributions if local.spill is None else SpilledBatch
+        sent = bytes if local.spill is None else SpilledBatch
         keyed, first = tuple[int, sent], min(self._shards, SHARDS_AT_ONCE)  # type: ignore[valid-type]
         prune = beam.ParDo(_PruneBatches(spec, first, local, **self._noted))
         parts = records | "Take" >> prune.with_output_types(keyed)
         if tallies is not None:
-            parts = with_tallies(parts, tallies)
+            parts = with_tallies(parts, tallies, _CODER.encode if local.spill is None else None)
         if first < self._shards:
             split = beam.ParDo(_SplitRanges(self._shards, local.spill)).with_output_types(keyed)
             parts = parts | "GroupRanges" >> beam.GroupByKey() | "SplitRanges" >> split
@@ -151,7 +151,7 @@ class BoundUsers(CombineParts):
     def __init__(self, spec: BoundingSpec, *, keep: bool = False) -> None:
         self._bounds, self._texts, self._keep = spec.bounds, spec.texts, keep
 
-    def load(self, element: Contributions | SpilledBatch) -> Contributions:
+    def load(self, element: bytes | Contributions | SpilledBatch) -> Contributions:
         return _CODER.load(element)  # type: ignore[no-any-return]
 
     def merge(self, parts: list[Contributions]) -> Contributions:
@@ -204,8 +204,8 @@ class _PruneBatches(TakeBatches, Spilling):
         yield from TakeBatches.finish_bundle(self)
         Spilling.finish_bundle(self)
 
-    def send_tally(self, tally: Tally) -> tuple[int, Tally]:
-        return TALLIES, tally
+    def send_tally(self, tally: Tally) -> tuple[int, Tally | bytes]:
+        return TALLIES, self.sent(tally, _CODER)
 
     def work(self, columns: list[Columns]) -> tuple[bool, list[tuple[int, Contributions]]]:
         """Return the shards of a batch that is large enough; of others, what has to wait."""
@@ -217,11 +217,11 @@ class _PruneBatches(TakeBatches, Spilling):
 
     def send(
         self, result: tuple[bool, list[tuple[int, Contributions]]]
-    ) -> Iterator[tuple[int, Contributions | SpilledBatch]]:
+    ) -> Iterator[tuple[int, bytes | SpilledBatch]]:
         ready, parts = result
         for shard, part in parts:
             if ready:
-                yield shard, self.keep(part, _CODER)
+                yield shard, self.sent(part, _CODER)
             else:
                 self._waiting.setdefault(shard, []).append(part)
                 self._rows_waiting += len(part)
@@ -263,7 +263,7 @@ class _SplitRanges(Spilling):
 
     def _split(self, held: list[Contributions]) -> Iterator[tuple[int, Any]]:
         for shard, part in Contributions.concat(held).split_users(self._shards):
-            yield shard, self.keep(part, _CODER)
+            yield shard, self.sent(part, _CODER)
 
 
 # Counters have 64 bits, and no value may decide whether a job fails.

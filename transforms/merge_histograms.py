@@ -46,8 +46,8 @@ class MergeHistograms(beam.PTransform):
         self._spill = None if local is None else local.spill
 
     def expand(self, parts: Any) -> Any:
-        grouped = tuple[int, Histogram if self._spill is None else SpilledBatch]  # type: ignore[misc, valid-type]
-        nothing = Histogram.empty(texts=self._texts) if self._spill is None else _NOTHING
+        grouped = tuple[int, bytes if self._spill is None else SpilledBatch]  # type: ignore[misc, valid-type]
+        nothing = _CODER.encode(Histogram.empty(texts=self._texts)) if self._spill is None else _NOTHING
         empty = [(group, nothing) for group in range(self._groups)]
         every = parts.pipeline | "EveryGroup" >> beam.Create(empty, reshuffle=False).with_output_types(
             grouped
@@ -85,7 +85,7 @@ class _Split(Spilling):
 
     def process(self, part: Histogram | Tally) -> Iterator[tuple[int, Any]]:
         if isinstance(part, Tally):
-            yield TALLIES, part
+            yield TALLIES, self.sent(part, _CODER)
             return
         self._records.inc(int(part.counts.sum()))
         self._held.append(part)
@@ -98,12 +98,12 @@ class _Split(Spilling):
             yield in_global_window(piece)
         super().finish_bundle()
 
-    def _split(self) -> Iterator[tuple[int, Histogram | SpilledBatch]]:
+    def _split(self) -> Iterator[tuple[int, bytes | SpilledBatch]]:
         held, self._held, self._rows = self._held, [], 0
         if held:
             whole = held[0] if len(held) == 1 else Histogram.merge(held)
             for group, part in split_groups(whole, self._groups):
-                yield group, self.keep(part, _CODER)
+                yield group, self.sent(part, _CODER)
 
 
 class SumHistograms(CombineParts):
@@ -112,7 +112,7 @@ class SumHistograms(CombineParts):
     def __init__(self, *, texts: bool) -> None:
         self._texts = texts
 
-    def load(self, element: Histogram | SpilledBatch) -> Histogram:
+    def load(self, element: bytes | Histogram | SpilledBatch) -> Histogram:
         nothing = element == _NOTHING if isinstance(element, SpilledBatch) else False
         return Histogram.empty(texts=self._texts) if nothing else _CODER.load(element)
 

@@ -19,6 +19,7 @@ from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms.bound_contributions import BoundContributions, BoundUsers
 from hushgram.transforms.shuffle import combining
 from hushgram.transforms.shuffle import records as take
+from hushgram.transforms.shuffle.coders import ContributionsCoder
 from hushgram.transforms.shuffle.combining import LocalResources
 from tests.transforms.releases import KEY, bounded, collect, params, pieces, records, same
 
@@ -87,7 +88,7 @@ def test_a_batch_of_one_user_sends_one_users_keys() -> None:
     table = pa.table({"user": ["heavy"] * 200_000, "url": pa.array(np.arange(200_000))})
     assert list(fn.process(table)) == []  # few rows are left, and wait for those of other batches
     (sent,) = list(fn.finish_bundle())
-    assert len(sent.value[1].keys) == MOST
+    assert len(ContributionsCoder().decode(sent.value[1]).keys) == MOST
 
 
 @pytest.mark.parametrize(("rows", "in_range"), [(3, 64), (20, 5), (20, 7), (10_000, 3)])
@@ -107,7 +108,9 @@ def test_pieces_are_collected_without_an_effect_on_the_result(
     straddling = 30 // in_range if 30 % (30 // in_range or 1) else 0  # shards that lie in two ranges
     assert len(sent) <= (30 + straddling) * (3000 // (30 * rows) + 1)
     shards = [
-        Contributions.concat([part for shard, part in sent if shard == i]).bounded(Bounds(MOST, 2))
+        Contributions.concat([ContributionsCoder().decode(part) for shard, part in sent if shard == i]).bounded(
+            Bounds(MOST, 2)
+        )
         for i in {shard for shard, _ in sent}
     ]
     same(Histogram.merge(shards), bounded(table, chosen))

@@ -181,8 +181,9 @@ class ArraysCoder(_KindCoder):
         raise NotImplementedError
 
     def load(self, kept: Any) -> Any:
-        """Return a value that may be spilled."""
-        return self.decode(kept.read()) if isinstance(kept, SpilledBatch) else kept
+        """Return a value that may be spilled, or bytes (`Spilling.sent`)."""
+        kept = kept.read() if isinstance(kept, SpilledBatch) else kept
+        return self.decode(kept) if isinstance(kept, bytes) else kept
 
     def encode(self, value: Any) -> bytes:
         if isinstance(value, Tally):
@@ -461,6 +462,16 @@ class Spilling(beam.DoFn):
     def keep(self, value: Any, coder: ArraysCoder) -> Any:
         """Return the value, or where it is spilled."""
         return value if self._writer is None else self._writer.put(pack_buffers(coder.to_arrays(value)))
+
+    def sent(self, value: Any, coder: ArraysCoder) -> Any:
+        """Return what crosses a shuffle for a value or tally: bytes, or where it is spilled.
+
+        Engines written in Java copy plain bytes once where they read or write them; what a coder that they do not know
+        wrote, several times.
+        """
+        if self._spill is None:
+            return coder.encode(value)
+        return value if isinstance(value, Tally) else self.keep(value, coder)
 
     def finish_bundle(self) -> Any:
         if self._writer is not None:

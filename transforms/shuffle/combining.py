@@ -200,7 +200,7 @@ class CombineShards(beam.PTransform):
     follows from its output is ever complete.
     """
 
-    def __init__(self, fn: beam.CombineFn, output: type, *, threads: int = 1, together: bool = False) -> None:
+    def __init__(self, fn: CombineParts, output: type, *, threads: int = 1, together: bool = False) -> None:
         super().__init__()
         self._combine = _Combine(fn, threads, _TOGETHER if together else 0)
         self._output = output
@@ -214,7 +214,7 @@ class CombineShards(beam.PTransform):
 
 
 class _Combine(beam.DoFn):
-    def __init__(self, fn: beam.CombineFn, threads: int, least: int) -> None:
+    def __init__(self, fn: CombineParts, threads: int, least: int) -> None:
         self._fn, self._threads, self._least = fn, threads, least
 
     def start_bundle(self) -> None:
@@ -224,7 +224,7 @@ class _Combine(beam.DoFn):
     def process(self, group: tuple[int, Iterable[Any]]) -> Iterator[tuple[int, Any]]:
         shard, parts = group
         if shard == TALLIES:
-            check_tallies(parts)
+            check_tallies(map(self._fn.load, parts))
             return
         found = self._fn.create_accumulator() if self._held is None else self._held[1]
         for part in parts:
@@ -384,20 +384,21 @@ class Tally:
 TALLIES = -1
 
 
-def with_tallies(parts: Any, tallies: Any) -> Any:
+def with_tallies(parts: Any, tallies: Any, encode: Callable[[Tally], bytes] | None) -> Any:
     """Return (shard, part) and the tallies of what was read as one collection, for `CombineShards`.
 
+    ``encode`` is for parts that are bytes.
     Engines write all outputs of a stage once per output (Flink), so the stage that reads records has only one.
     """
-    noted = tallies | "NoteTallies" >> beam.Map(_noted)
+    noted = tallies | "NoteTallies" >> beam.Map(_noted, encode)
     noted.element_type = parts.element_type
     whole = (parts, noted) | "WithTallies" >> beam.Flatten()
     whole.element_type = parts.element_type
     return whole
 
 
-def _noted(tally: Tally) -> tuple[int, Tally]:
-    return TALLIES, tally
+def _noted(tally: Tally, encode: Callable[[Tally], bytes] | None) -> tuple[int, Tally | bytes]:
+    return TALLIES, tally if encode is None else encode(tally)
 
 
 def check_tallies(tallies: Iterable[Tally]) -> None:
