@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+from apache_beam.runners.portability.portable_runner import PipelineResult, PortableMetrics
+from google.protobuf import json_format
 
 from hushgram.noise.entropy import os_entropy
 
-__all__ = ["EngineJob", "await_earlier", "name_job", "runner_name", "stop"]
+__all__ = ["EngineJob", "await_earlier", "flink_job", "name_job", "runner_name", "stop"]
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 60.0
@@ -114,20 +117,26 @@ def _state(handle: Any) -> str | None:
 
 def _reach(job: EngineJob, options: Any) -> Any:
     """Return an object with `state` and `cancel` for a job on the engine that `options` name; None if there is none."""
-    every = options.get_all_options()
-    master, endpoint = str(every.get("flink_master") or "["), every.get("job_endpoint")
-    if job.runner == "FlinkRunner" and not master.startswith("["):
-        return _FlinkJob(master if "://" in master else f"http://{master}", job.name)
+    endpoint = options.get_all_options().get("job_endpoint")
+    if (flink := flink_job(job, options)) is not None:
+        return flink
     if job.runner == "DataflowRunner" and job.id:
         with contextlib.suppress(Exception):  # no client, no credentials, no such job
             return _dataflow_job(job, options)
     if endpoint and job.id:
         import grpc  # type: ignore[import-untyped]
-        from apache_beam.portability.api.beam_job_api_pb2_grpc import JobServiceStub
-        from apache_beam.runners.portability.portable_runner import PipelineResult
 
-        return PipelineResult(JobServiceStub(grpc.insecure_channel(endpoint)), job.id, None, None)
+        stub = beam_job_api_pb2_grpc.JobServiceStub(grpc.insecure_channel(endpoint))
+        return PipelineResult(stub, job.id, None, None)
     return None
+
+
+def flink_job(job: EngineJob, options: Any) -> _FlinkJob | None:
+    """Return a job of the Flink cluster that `options` name; None if they name none."""
+    master = str(options.get_all_options().get("flink_master") or "[")
+    if job.runner != "FlinkRunner" or master.startswith("["):
+        return None
+    return _FlinkJob(master if "://" in master else f"http://{master}", job.name)
 
 
 def _dataflow_job(job: EngineJob, options: Any) -> Any:
@@ -149,6 +158,20 @@ class _FlinkJob:
     def state(self) -> str | None:
         """The state in Beam's words; None if Flink has no job of this name."""
         return next((_FLINK.get(job["state"], "RUNNING") for job in self._found()), None)
+
+    def finished(self, result: Any) -> bool:
+        """Return whether Flink has finished the job; then Beam's result has its counters.
+
+        Beam's job server asks Flink only every two seconds, and knows the counters after that.
+        """
+        jobs = [job["jid"] for job in self._found() if job["state"] == "FINISHED"]
+        if not jobs:
+            return False
+        with self._ask(f"/jobs/{jobs[0]}/accumulators", "GET") as reply:
+            found = json.load(reply)["user-task-accumulators"]
+        told = next(each["value"] for each in found if each["name"] == "__metricscontainers")
+        result._metrics = PortableMetrics(json_format.Parse(told, beam_job_api_pb2.GetJobMetricsResponse()))
+        return True
 
     def cancel(self) -> None:
         """Ask Flink to cancel it."""

@@ -24,7 +24,7 @@ from apache_beam.pipeline import PipelineVisitor
 
 import hushgram.errors as errors
 from hushgram.pipelines.run.beam_runners import is_local
-from hushgram.pipelines.run.engine_jobs import EngineJob, name_job, runner_name, stop
+from hushgram.pipelines.run.engine_jobs import EngineJob, flink_job, name_job, runner_name, stop
 from hushgram.pipelines.terminal import EXACT, file_size, print_line
 from hushgram.publishing import active_directory
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
@@ -38,6 +38,8 @@ _DISK = re.compile(r"(?:\[Errno (?:13|23|24|28|30|122)\] )([^\[\n]{1,300}?)(?: \
 _PLAIN_SECONDS = 30.0
 _REFRESH_SECONDS = 0.2
 _POLL_SECONDS = 2.0
+# Flink is asked more often at first: a tenth of a second apart, then a fortieth of the time that the job has taken.
+_LEAST_POLL, _POLLS = 0.1, 40
 
 
 class Progress:
@@ -254,13 +256,20 @@ def _watch(result: Any, options: Any, title: str, quiet: bool, job: EngineJob) -
     failure: list[BaseException] = []
     waiter = threading.Thread(target=_wait, args=(result, failure), daemon=True)
     waiter.start()
-    state = None
+    state, flink, began = None, flink_job(job, options), time.monotonic()
     while waiter.is_alive():
         now = str(result.state)
         if now != state:
             report(now.lower())
             state = now
-        waiter.join(_POLL_SECONDS)
+        try:
+            if flink is not None and flink.finished(result):
+                report("done")
+                return
+        except Exception:  # cannot be reached from here, or is of another version: Beam's job server will tell
+            flink = None
+        often = max(_LEAST_POLL, (time.monotonic() - began) / _POLLS)
+        waiter.join(_POLL_SECONDS if flink is None else min(often, _POLL_SECONDS))
     if failure:
         raise failure[0]
     if str(result.state) not in ("DONE", "UPDATED", "DRAINED"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import threading
@@ -18,16 +19,17 @@ from hushgram.ledger import Ledger
 from hushgram.pipelines.run.beam_runners import pipeline_options
 from hushgram.pipelines.run.budget import open_budget
 from hushgram.pipelines.run.engine_jobs import EngineJob, await_earlier, name_job, stop
-from hushgram.pipelines.run.progress import run_pipeline
+from hushgram.pipelines.run.progress import read_counters, run_pipeline
 
 JOB = EngineJob("FlinkRunner", "id-7", "hushgram-urls-1")
 
 
 class Flink(http.server.ThreadingHTTPServer):
-    """The two requests of Flink's REST interface that are used; `states` are what it tells, in turn."""
+    """The requests of Flink's REST interface that are used; `states` are what it tells, in turn."""
 
     def __init__(self, states: list[str]) -> None:
         self.states, self.cancelled = states, False
+        self.accumulators: list[dict[str, str]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
@@ -35,6 +37,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Flink
 
     def do_GET(self) -> None:
+        if self.path == "/jobs/2/accumulators":
+            self._reply(json.dumps({"user-task-accumulators": self.server.accumulators}))
+            return
         assert self.path == "/jobs/overview"
         states = self.server.states
         state = states[0] if len(states) == 1 else states.pop(0)
@@ -137,6 +142,56 @@ def test_an_interrupted_run_cancels_its_job(flink: Flink, monkeypatch: pytest.Mo
         run_pipeline(Result(), options(flink), title="urls", quiet=True, on_job=seen.append)
     assert seen == [JOB, None]
     assert flink.cancelled
+
+
+class SlowServer(Result):
+    """A job whose end Beam's job server has not noticed yet."""
+
+    def __init__(self) -> None:
+        self.ended, self._metrics = threading.Event(), None
+
+    def wait_until_finish(self) -> None:
+        self.ended.wait(60)
+        self.state = "DONE"
+
+    def metrics(self) -> Any:
+        return self._metrics
+
+
+def _accumulator(name: str, value: int) -> dict[str, str]:
+    """Counters as Beam 2.62 shows them in Flink: the answer of its job server as JSON."""
+    labels = {"NAMESPACE": "hushgram", "NAME": name, "PTRANSFORM": "read"}
+    counter = {"urn": "beam:metric:user:sum_int64:v1", "type": "beam:metrics:sum_int64:v1", "labels": labels}
+    counter["payload"] = base64.b64encode(bytes([value])).decode()
+    return {"name": "__metricscontainers", "value": json.dumps({"metrics": {"attempted": [counter]}})}
+
+
+def test_the_end_is_learned_from_flink_itself(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hushgram.pipelines.run.progress.name_job", lambda *_: JOB.name)
+    flink.states, flink.accumulators = ["", "RUNNING", "FINISHED"], [_accumulator("rows", 7)]
+    job, seen = SlowServer(), []
+    result = run_pipeline(job, options(flink), title="urls", quiet=True, on_job=seen.append)
+    assert job.state == "RUNNING"
+    assert read_counters(result) == {"rows": 7}
+    assert seen == [JOB, None]
+    job.ended.set()
+
+
+def test_counters_that_cannot_be_read_are_left_to_beam(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hushgram.pipelines.run.progress.name_job", lambda *_: JOB.name)
+    flink.states, job = ["FINISHED"], SlowServer()
+    threading.Timer(0.2, job.ended.set).start()
+    assert run_pipeline(job, options(flink), title="urls", quiet=True).state == "DONE"
+
+
+def test_a_job_of_another_engine_is_asked_for_in_its_job_server() -> None:
+    chosen = pipeline_options(
+        ["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL",
+         "--environment_config=localhost:2"]
+    )  # fmt: skip
+    lines: list[str] = []
+    assert not await_earlier(EngineJob("PortableRunner", "id-7", "urls"), chosen, lines.append)
+    assert "is not known to the engine any more" in lines[-1]
 
 
 @pytest.fixture
