@@ -108,9 +108,9 @@ def test_pieces_are_collected_without_an_effect_on_the_result(
     straddling = 30 // in_range if 30 % (30 // in_range or 1) else 0  # shards that lie in two ranges
     assert len(sent) <= (30 + straddling) * (3000 // (30 * rows) + 1)
     shards = [
-        Contributions.concat([ContributionsCoder().decode(part) for shard, part in sent if shard == i]).bounded(
-            Bounds(MOST, 2)
-        )
+        Contributions.concat(
+            [ContributionsCoder().decode(part) for shard, part in sent if shard == i]
+        ).bounded(Bounds(MOST, 2))
         for i in {shard for shard, _ in sent}
     ]
     same(Histogram.merge(shards), bounded(table, chosen))
