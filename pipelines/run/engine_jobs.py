@@ -21,17 +21,18 @@ from typing import Any
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableMetrics
-from google.protobuf import json_format
+from google.protobuf import json_format  # type: ignore[import-untyped]
 
 from hushgram.noise.entropy import os_entropy
 
-__all__ = ["EngineJob", "await_earlier", "flink_job", "name_job", "runner_name", "stop"]
+__all__ = ["ENDED", "EngineJob", "await_earlier", "flink_job", "name_job", "runner_name", "stop"]
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 60.0
 _SUBMIT_SECONDS = 15.0  # within which a job appears whose submission was interrupted
 _FINISHED = ("DONE", "UPDATED", "DRAINED")
-_ENDED = (*_FINISHED, "FAILED", "CANCELLED")
+#: states of a job that has ended
+ENDED = (*_FINISHED, "FAILED", "CANCELLED")
 _FLINK = {"FINISHED": "DONE", "FAILED": "FAILED", "CANCELED": "CANCELLED"}
 
 
@@ -76,7 +77,7 @@ def await_earlier(job: EngineJob, options: Any, report: Callable[[str], None]) -
             if state is None:
                 report(f"{label} is not known to the engine any more; if it still runs elsewhere, cancel it")
                 return False
-            if state in _ENDED:
+            if state in ENDED:
                 finished = state in _FINISHED
                 report(f"{label} ended as {state}" + (": its output is published" if finished else ""))
                 return finished
@@ -96,7 +97,7 @@ def stop(job: EngineJob, options: Any, result: Any = None) -> bool:
     asked = False
     while handles and time.monotonic() < end:
         states = [state for state in map(_state, handles) if state is not None]
-        if states and all(state in _ENDED for state in states):
+        if states and all(state in ENDED for state in states):
             return True
         if states and not asked:
             asked = True

@@ -24,7 +24,7 @@ from apache_beam.pipeline import PipelineVisitor
 
 import hushgram.errors as errors
 from hushgram.pipelines.run.beam_runners import is_local
-from hushgram.pipelines.run.engine_jobs import EngineJob, flink_job, name_job, runner_name, stop
+from hushgram.pipelines.run.engine_jobs import ENDED, EngineJob, flink_job, name_job, runner_name, stop
 from hushgram.pipelines.terminal import EXACT, file_size, print_line
 from hushgram.publishing import active_directory
 from hushgram.transforms.read_records import PROGRESS_FILE, TICK
@@ -253,23 +253,16 @@ def _watch(result: Any, options: Any, title: str, quiet: bool, job: EngineJob) -
 
     link = job_link(result, options, job.runner)
     report(f"submitted to {job.runner}" + (f" · {link}" if link else ""))
+    states = _States(result, report)
+    if (flink := flink_job(job, options)) is not None and _finished(flink, result, states):
+        report("done")
+        return
     failure: list[BaseException] = []
     waiter = threading.Thread(target=_wait, args=(result, failure), daemon=True)
     waiter.start()
-    state, flink, began = None, flink_job(job, options), time.monotonic()
     while waiter.is_alive():
-        now = str(result.state)
-        if now != state:
-            report(now.lower())
-            state = now
-        try:
-            if flink is not None and flink.finished(result):
-                report("done")
-                return
-        except Exception:  # cannot be reached from here, or is of another version: Beam's job server will tell
-            flink = None
-        often = max(_LEAST_POLL, (time.monotonic() - began) / _POLLS)
-        waiter.join(_POLL_SECONDS if flink is None else min(often, _POLL_SECONDS))
+        states.read()
+        waiter.join(_POLL_SECONDS)
     if failure:
         raise failure[0]
     if str(result.state) not in ("DONE", "UPDATED", "DRAINED"):
@@ -277,6 +270,36 @@ def _watch(result: Any, options: Any, title: str, quiet: bool, job: EngineJob) -
             f"{title}: the job ended as {result.state}; see the runner's log. Nothing was published"
         )
     report(str(result.state).lower())
+
+
+class _States:
+    """Reads the state of a job, and reports every change."""
+
+    def __init__(self, result: Any, report: Callable[[str], None]) -> None:
+        self._result, self._report, self._last = result, report, ""
+
+    def read(self) -> str:
+        """Return the state in Beam's words."""
+        now = str(self._result.state)
+        if now != self._last:
+            self._report(now.lower())
+            self._last = now
+        return now
+
+
+def _finished(flink: Any, result: Any, states: _States) -> bool:
+    """Wait for a job of Flink; return False where only Beam's job server can say more.
+
+    It says why a job failed, or was never submitted; and all, where Flink cannot be reached from here.
+    """
+    began = time.monotonic()
+    with contextlib.suppress(Exception):
+        while states.read() not in ENDED:
+            if flink.finished(result):
+                return True
+            pause = max(_LEAST_POLL, (time.monotonic() - began) / _POLLS)
+            time.sleep(min(pause, _POLL_SECONDS))
+    return False
 
 
 def _wait(result: Any, failure: list[BaseException]) -> None:

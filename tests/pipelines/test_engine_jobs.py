@@ -123,16 +123,22 @@ def test_an_interrupt_while_waiting_cancels_it(flink: Flink) -> None:
 class Result:
     """A job as Beam's runners return it, whose watcher is interrupted."""
 
-    _job_id, state = "id-7", "RUNNING"
+    _job_id, told = "id-7", "RUNNING"
+
+    @property
+    def state(self) -> str:
+        if self.interrupted:
+            return self.told
+        self.interrupted = True
+        raise KeyboardInterrupt
+
+    interrupted = False
 
     def run(self) -> Result:
         return self
 
-    def wait_until_finish(self) -> None:
-        raise KeyboardInterrupt
-
     def cancel(self) -> None:
-        self.state = "CANCELLED"
+        self.told = "CANCELLED"
 
 
 def test_an_interrupted_run_cancels_its_job(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +154,11 @@ class SlowServer(Result):
     """A job whose end Beam's job server has not noticed yet."""
 
     def __init__(self) -> None:
-        self.ended, self._metrics = threading.Event(), None
+        self.ended, self._metrics, self.interrupted = threading.Event(), None, True
 
     def wait_until_finish(self) -> None:
         self.ended.wait(60)
-        self.state = "DONE"
+        self.told = "DONE"
 
     def metrics(self) -> Any:
         return self._metrics
