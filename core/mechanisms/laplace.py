@@ -152,7 +152,8 @@ def release_listed(
         unit: the privacy unit.
 
     Guarantee: ε-DP for ‖x − x'‖₁ ≤ C on the listed keys; the list is public and fixed without looking at
-    the data. Noise: a function of the key, the list and the counts, so a retry releases the same numbers.
+    the data. Noise: a function of the key, the list and all counts, so a retry releases the same numbers, and other
+    counts have other noise in every block.
     """
     if len(keys) == 0:
         raise ParameterError("release_listed: the list of keys is empty; name at least one key")
@@ -162,11 +163,11 @@ def release_listed(
         raise ParameterError("release_listed: a key is listed twice; list each key once")
     admitted = ExactVector.given(counts, "release_listed").admit(calibrated(params.max_contributions, unit))
     exact = np.maximum(whole_numbers(admitted.values, "release_listed"), 0)
-    names = digest(*keys)
+    noise_key = key.for_data(digest(str(params.scale), digest(*keys), exact))
     out = np.empty(len(exact), dtype=np.int64)
     for block, start in enumerate(range(0, len(exact), BLOCK)):
         part = exact[start : start + BLOCK]
-        source = key.source("listed", block, digest(str(params.scale), names, part))
+        source = noise_key.source("listed", block, digest(part))
         out[start : start + BLOCK] = part + discrete_laplace(params.scale, len(part), source)
     return out
 

@@ -29,8 +29,9 @@ def test_every_key_is_released_in_order_and_again_the_same():
     other = counts.copy()
     other[3] += 1
     moved = release_listed(keys, exact_counts(other), params, KEY)
-    assert (moved[:BLOCK] - other[:BLOCK] != first[:BLOCK] - counts[:BLOCK]).mean() > 0.4
-    assert (moved[BLOCK:] == first[BLOCK:]).all()  # its block did not change
+    fresh = moved - other != first - counts
+    assert fresh[:BLOCK].mean() > 0.4
+    assert fresh[BLOCK:].any()  # also where no count changed: equal numbers would tell that
 
 
 def test_the_printed_bound_holds_as_often_as_stated():
