@@ -49,7 +49,7 @@ def count(cls):
             note(cls.__name__.strip("_"), len(out), len(value) if hasattr(value, "__len__") else 0)
         return out
     cls.encode = encode
-for cls in (coders.HeavyCoder, coders.BlockPartCoder, coders.EncodedBlockCoder):
+for cls in (coders.HeavyCoder, coders.BlockPartsCoder, coders.EncodedBlockCoder):
     count(cls)
 inner = coders.Spilling.keep
 def keep(self, value, coder):  # the shuffles that go to disk

@@ -19,6 +19,7 @@ _MODULES = {
     "ReadRecords": "read_records",
     "ReleaseMetrics": "release_sparse_histogram",
     "ReleaseSparseHistogram": "release_sparse_histogram",
+    "Shards": "shuffle.combining",
     "SparseVector": "sparse_vector",
 }
 

@@ -29,7 +29,7 @@ from hushgram.errors import ParameterError
 from hushgram.inputs import Check
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
-from hushgram.transforms.shuffle import ROWS_PER_PIECE, SHARDS_AT_ONCE, SPLIT_ROWS
+from hushgram.transforms.shuffle import KEPT_ROWS, ROWS_PER_PIECE, SHARDS_AT_ONCE, SPLIT_ROWS
 from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, Spilling
 from hushgram.transforms.shuffle.combining import (
     TALLIES,
@@ -107,11 +107,20 @@ class BoundContributions(beam.PTransform):
         users = BoundUsers(spec, keep=self._keep)
         bound = CombineShards(users, output, threads=local.threads, together=not self._keep)
         shards = parts | "BoundUsers" >> bound  # (shard, Histogram or Contributions)
-        return shards if self._keep else shards | "DropShard" >> beam.Values().with_output_types(Histogram)
+        if self._keep:
+            cut = beam.FlatMap(_cut, self._shards)
+            return shards | "CutShards" >> cut.with_output_types(tuple[int, Contributions])
+        return shards | "DropShard" >> beam.Values().with_output_types(Histogram)
 
     def display_data(self) -> dict[str, Any]:
         most = self._spec.bounds[0]
         return {"max_contributions": most.max_contributions, "max_per_key": most.max_per_key}
+
+
+def _cut(element: tuple[int, Contributions], shards: int) -> Iterator[tuple[int, Contributions]]:
+    """Yield a shard in parts of whole users with numbers of their own, the same in every attempt."""
+    shard, rows = element
+    return ((shard + i * shards, part) for i, part in enumerate(rows.cut_users(KEPT_ROWS)))
 
 
 def _among(parts: Any, tallies: Any) -> Any:

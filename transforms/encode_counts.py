@@ -4,23 +4,26 @@ In:  (group, Histogram) of all groups, exact and private; the planned release as
 Out: `EncodedBlock` for every block, also where nothing was counted. Released: as private as the encoding says, see
      `hushgram.encodings`.
 
-What a group adds to a block is exact and private; parts are grouped by block, and noise is the last thing that the
-combine step of a block does: no block leaves it without.
+What a group adds to a block is exact and private; parts are grouped by ranges of blocks, and noise is the last thing
+that the combine step of a block does: no block leaves it without. There are at most `BLOCK_RANGES`, by the plan's
+number of blocks: with one piece per group and block, 10^10 keys would have 10^9 of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import apache_beam as beam
 
 from hushgram.contributions.histogram import Histogram
-from hushgram.encodings import EncodedBlock
+from hushgram.encodings import EncodedBlock, Layout
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.steps import PlannedRelease, encode_counts, noisy_block
-from hushgram.transforms.shuffle.coders import BlockPart
-from hushgram.transforms.shuffle.combining import noise_parts
+from hushgram.transforms.shuffle import BLOCK_RANGES
+from hushgram.transforms.shuffle.coders import BlockParts
+from hushgram.transforms.shuffle.combining import groups_at, noise_parts
 
 __all__ = ["EncodeCounts"]
 
@@ -33,49 +36,63 @@ class EncodeCounts(beam.PTransform):
         self._release_key, self._planned, self._groups = release_key, planned, groups
 
     def expand(self, shards: Any) -> Any:
-        keyed = tuple[int, BlockPart]
+        keyed = tuple[int, BlockParts]
         planned = beam.pvalue.AsSingleton(self._planned)
         project = beam.ParDo(_Project(self._release_key, self._groups), planned)
         release = beam.ParDo(_Release(self._release_key), planned)
-        every = self._planned | "EveryBlock" >> beam.FlatMap(_empty_blocks).with_output_types(keyed)
+        every = self._planned | "EveryRange" >> beam.FlatMap(_empty_ranges).with_output_types(keyed)
         some = shards | "PlaceInBlocks" >> project.with_output_types(keyed)
         return (
             (some, every)
             | "WithEmpty" >> beam.Flatten().with_output_types(keyed)
-            | "GroupBlocks" >> beam.GroupByKey()  # (block, iterable of parts)
+            | "GroupBlocks" >> beam.GroupByKey()  # (range of blocks, iterable of parts)
             | "ReleaseBlocks" >> release.with_output_types(EncodedBlock)
         )
 
 
-def _empty_blocks(planned: PlannedRelease) -> Iterator[tuple[int, BlockPart]]:
+def _layout(planned: PlannedRelease) -> Layout:
     assert planned.plan.layout is not None
-    for block in range(planned.plan.layout.blocks):
-        yield block, BlockPart(())
+    return planned.plan.layout
+
+
+def _blocks_per_range(planned: PlannedRelease) -> int:
+    return -(-_layout(planned).blocks // BLOCK_RANGES)
+
+
+def _empty_ranges(planned: PlannedRelease) -> Iterator[tuple[int, BlockParts]]:
+    for number in range(-(-_layout(planned).blocks // _blocks_per_range(planned))):
+        yield number, BlockParts.of([], 0)
 
 
 class _Project(beam.DoFn):
-    """(group, Histogram) → (block, what the group adds to it)."""
+    """(group, Histogram) → (range of blocks, what the group adds to them)."""
 
     def __init__(self, release_key: ReleaseKey, groups: int) -> None:
         self._release_key, self._groups = release_key, groups
 
     def process(
         self, shard: tuple[int, Histogram], planned: PlannedRelease
-    ) -> Iterator[tuple[int, BlockPart]]:
-        parts = noise_parts(shard[0], self._groups, shard[1])
-        for block, part in encode_counts(parts, planned, self._release_key):
-            yield block, BlockPart(part)
+    ) -> Iterator[tuple[int, BlockParts]]:
+        each = _blocks_per_range(planned)
+        parts = noise_parts(shard[0], groups_at(self._groups, planned.plan), shard[1])
+        placed = encode_counts(parts, planned, self._release_key)
+        for number, found in groupby(placed, lambda part: part[0] // each):  # blocks come in order
+            yield number, BlockParts.of([(block - number * each, part) for block, part in found], each)
 
 
 class _Release(beam.DoFn):
-    """(block, its parts) → the block with noise."""
+    """(range of blocks, parts of groups) → the blocks with noise, one after another."""
 
     def __init__(self, release_key: ReleaseKey) -> None:
         self._release_key = release_key
 
     def process(
-        self, group: tuple[int, Iterable[BlockPart]], planned: PlannedRelease
+        self, group: tuple[int, Iterable[BlockParts]], planned: PlannedRelease
     ) -> Iterator[EncodedBlock]:
-        block, parts = group
-        arrays = (part.arrays for part in parts if part.arrays)
-        yield noisy_block(block, arrays, planned, self._release_key)
+        number, each = group[0], _blocks_per_range(planned)
+        parts = [part for part in group[1] if part.arrays]
+        for place, block in enumerate(
+            range(number * each, min((number + 1) * each, _layout(planned).blocks))
+        ):
+            added = (part.at(place) for part in parts)
+            yield noisy_block(block, (cells for cells in added if len(cells[0])), planned, self._release_key)

@@ -55,7 +55,7 @@ from hushgram.sparse_histogram.steps import (
     tally_kept,
 )
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import SumAll, no_survey, survey_group
+from hushgram.transforms.shuffle.combining import SumAll, no_survey, noise_shards, survey_group
 
 __all__ = [
     "ChooseContributions",
@@ -134,7 +134,8 @@ class PlanRelease(beam.PTransform):
     def expand(self, shards: Any) -> Any:
         survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
         told = [None if one is None else beam.pvalue.AsSingleton(one) for one in (self._chosen, self._kept)]
-        plan = beam.CombineGlobally(ReleaseTotal(no_survey, plan_release, self._spec), *told)
+        release = partial(plan_release, shards=noise_shards(self._groups))
+        plan = beam.CombineGlobally(ReleaseTotal(no_survey, release, self._spec), *told)
         planned = plan.without_defaults().with_output_types(PlannedRelease)
         return shards | "Survey" >> survey | "ReleaseSizes" >> planned
 

@@ -3,7 +3,7 @@
 `SelectKeys`
 In:  (group, Histogram) of all groups, exact and private; the planned release as a side input.
 Out: (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hushgram.key_selection.threshold`. Noise is
-     drawn for each of the fixed noise shards of a group, empty ones included.
+     drawn for each noise shard of a group, empty ones included.
 
 `CountPublicKeys`
 In:  (group, Histogram) of all groups, the complete histogram of public keys. Exact and private.
@@ -29,7 +29,13 @@ from hushgram.sparse_histogram.steps import (
     select_keys,
 )
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
-from hushgram.transforms.shuffle.combining import DigestShards, noise_parts, operator_counter
+from hushgram.transforms.shuffle.combining import (
+    DigestShards,
+    groups_at,
+    noise_parts,
+    noise_shards,
+    operator_counter,
+)
 
 __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 
@@ -58,8 +64,13 @@ class _Select(beam.DoFn):
     def process(self, shard: tuple[int, Histogram], planned: PlannedRelease) -> Iterator[tuple[int, Heavy]]:
         group, histogram = shard
         self._keys.inc(len(histogram))
-        parts = noise_parts(group, self._groups, histogram)
-        yield group, Heavy.concat([select_keys(i, part, planned, self._release_key) for i, part in parts])
+        groups = groups_at(self._groups, planned.plan)
+        shards = noise_shards(groups)
+        parts = noise_parts(group, groups, histogram)
+        yield (
+            group,
+            Heavy.concat([select_keys(i, part, planned, self._release_key, shards) for i, part in parts]),
+        )
 
 
 class CountPublicKeys(beam.PTransform):
@@ -85,8 +96,8 @@ def _count_listed(
     data_digest: bytes,
 ) -> tuple[int, Heavy]:
     group, counts = shard
-    parts, tables = noise_parts(group, groups, counts), table.shards()
-    found = [count_listed(i, part, tables[i], plan, release_key, data_digest) for i, part in parts]
+    parts = zip(noise_parts(group, groups, counts), noise_parts(group, groups, table), strict=True)
+    found = [count_listed(i, part, own, plan, release_key, data_digest) for (i, part), (_, own) in parts]
     return group, Heavy.concat(found)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import apache_beam as beam
@@ -46,6 +47,7 @@ from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
+from hushgram.transforms.shuffle import SENT_PLACES
 from hushgram.transforms.shuffle.coders import (
     ArraysCoder,
     ContributionsCoder,
@@ -92,14 +94,19 @@ class _Merged:
     """The summed weights of a group, and where the keys of each shard of users are among them."""
 
     weights: Histogram
-    shards: tuple[tuple[int, NDArray[np.uint64]], ...]
+    shards: tuple[tuple[int, NDArray[Any]], ...]
 
 
 @dataclass(frozen=True)
 class _Group:
-    """The summed weights of a group, or where they are spilled."""
+    """The summed weights of a group, or where they are spilled.
+
+    Where shards sent much, there are several, each with all weights and some of the shards. All of them draw the same
+    noise; the ``first`` alone is digested and names keys.
+    """
 
     kept: _Merged | SpilledBatch
+    first: bool = True
 
 
 @dataclass(frozen=True)
@@ -143,13 +150,11 @@ class SelectByWeights(beam.PTransform):
         found["users"].element_type, found["tallies"].element_type = tuple[int, StatedRows], UserTally
         users = found["users"]  # (shard, StatedRows)
         chosen = None if self._count is None else found["tallies"] | "KeysPerUser" >> self._count
-        every = [(group, _Sent(-1, Histogram.empty(texts=True))) for group in range(self._groups)]
-        groups = beam.Create(every, reshuffle=False).with_output_types(tuple[int, _Sent])
-        empty = kept.pipeline | "EveryGroup" >> groups
+        once = kept.pipeline | "Once" >> beam.Create([self._groups], reshuffle=False)
+        empty = once | "EveryGroup" >> beam.FlatMap(_every_group).with_output_types(tuple[int, _Sent])
         selected = []
         if self._carried is not None:  # named whatever the data are: also where nobody has them
             split = beam.FlatMap(_carried, self._carried).with_output_types(tuple[int, Heavy])
-            once = users.pipeline | "Once" >> beam.Create([self._groups], reshuffle=False)
             selected.append(once | "Carried" >> split)  # (group, Heavy)
         for number in range(self._params.selection_rounds):  # 2 where they are chosen
             one = _Round(self._params, chosen, self._release_key, self._groups, number, empty, self._spill)
@@ -189,7 +194,8 @@ class _Round(beam.PTransform):
             | "MergeWeights" >> beam.ParDo(_Merge(self._spill)).with_output_types(tuple[int, _Group])
         )  # (group, _Group)
         digests = DigestShards(self._groups, _weights)
-        survey = merged | "DigestWeights" >> digests  # one digest of all weights of the round
+        firsts = merged | "First" >> beam.Filter(_is_first).with_output_types(tuple[int, _Group])
+        survey = firsts | "DigestWeights" >> digests  # one digest of all weights of the round
         plan = self._params.gaussian.selection if self._chosen is None else None
         release = _ReleaseRound(plan, self._release_key, self._groups, self._number)
         sides = [beam.pvalue.AsSingleton(side) for side in (survey, self._chosen) if side is not None]
@@ -203,6 +209,10 @@ class _Round(beam.PTransform):
             "users": joined | "Restate" >> beam.MapTuple(_join).with_output_types(tuple[int, StatedRows]),
             "selected": found["selected"],
         }
+
+
+def _every_group(groups: int) -> Iterator[tuple[int, _Sent]]:
+    return ((group, _Sent(-1, Histogram.empty(texts=True))) for group in range(groups))
 
 
 def _carried(groups: int, table: KeyTable) -> Iterator[tuple[int, Heavy]]:
@@ -258,8 +268,15 @@ class _Merge(Spilling):
         table, places = KeyTable.union([KeyTable(part.fingerprints, part.texts) for part in parts])
         counts = np.concatenate([part.counts for part in parts])
         whole = Histogram.of_keys(np.concatenate(places), counts, table, Histogram.shared(parts))
-        where = ((part.shard, place) for part, place in zip(ordered, places, strict=True) if len(place))
-        yield group, _Group(self.keep(_Merged(whole, tuple(where)), _MERGED))
+        where = [(part.shard, place) for part, place in zip(ordered, places, strict=True) if len(place)]
+        ends = np.cumsum([len(place) for _, place in where])
+        cuts = np.searchsorted(ends, np.arange(0, ends[-1] if where else 1, SENT_PLACES), side="right")
+        for low, high in pairwise([*np.unique(cuts).tolist(), len(where)]):
+            yield group, _Group(self.keep(_Merged(whole, tuple(where[low:high])), _MERGED), low == 0)
+
+
+def _is_first(element: tuple[int, _Group]) -> bool:
+    return element[1].first
 
 
 def _weights(group: _Group) -> Histogram:
@@ -283,6 +300,8 @@ class _ReleaseRound(beam.DoFn):
         states = release_round(self._number, parts, plan, self._release_key, data_digest)
         for shard, places in merged.shards:
             yield shard, _States(group, states[places])
+        if not element[1].first:
+            return
         assert merged.weights.texts is not None
         named, _ = KeyTable(merged.weights.fingerprints, merged.weights.texts).keep(states == SELECTED)
         names = Heavy(named.fingerprints, np.zeros(len(named.fingerprints), np.int64), named.texts)
@@ -344,7 +363,7 @@ class _MergedCoder(ArraysCoder):
     def to_arrays(self, value: _Merged) -> list[Any]:
         shards = np.array([shard for shard, _ in value.shards], "<i8")
         weights = _WEIGHTS.to_arrays(value.weights)
-        return [shards, *(places for _, places in value.shards), *weights]
+        return [shards, *(places.astype("<u4") for _, places in value.shards), *weights]
 
     def from_arrays(self, arrays: list[Any]) -> _Merged:
         shards, *rest = arrays
@@ -356,10 +375,10 @@ class _GroupCoder(ArraysCoder):
     kind = _Group
 
     def to_arrays(self, value: _Group) -> list[Any]:
-        return _pack(value.kept, _MERGED)
+        return [np.array([value.first], "<u1"), *_pack(value.kept, _MERGED)]
 
     def from_arrays(self, arrays: list[Any]) -> _Group:
-        return _Group(_unpack(arrays, _MERGED))
+        return _Group(_unpack(arrays[1:], _MERGED), bool(arrays[0][0]))
 
 
 class _StatesCoder(ArraysCoder):

@@ -24,7 +24,7 @@ Without users a record is the privacy unit, and every row counts one, or its val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -371,6 +371,19 @@ class Contributions:
         return [
             (i, replace(part, dropped=self.dropped.take(order[ends[i] : ends[i + 1]]))) for i, part in parts
         ]
+
+    def cut_users(self, most: int) -> Iterator[Contributions]:
+        """Yield rows in canonical order as parts of whole users: ``most`` rows, and what their last user has beyond."""
+        starts = np.flatnonzero(changes(self.user_high))
+        after = np.searchsorted(starts, np.arange(most, len(self), most))
+        cuts = np.unique(starts[after[after < len(starts)]])
+        more = self.dropped
+        for i, (low, high) in enumerate(pairwise([0, *cuts.tolist(), len(self)])):
+            part = self._slice(low, high)._compact()
+            if more is not None:
+                part_of = np.searchsorted(self.user_high[cuts], more.user_high, side="right")
+                part = replace(part, dropped=more.take(np.flatnonzero(part_of == i)))
+            yield part
 
     def _slice(self, low: int, high: int) -> Contributions:
         """Return a range of the rows, as views."""

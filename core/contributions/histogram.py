@@ -25,14 +25,26 @@ from hushgram.contributions.sums import round_grains
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import CONSTANT, ONE_RECORD, UNBOUNDED, Exact, Sensitivity
 
-__all__ = ["NOISE_SHARDS", "Histogram", "KeyTable", "changes", "stable_order", "sum_runs", "text_buffers"]
+__all__ = [
+    "NOISE_SHARDS", "Histogram", "KeyTable", "changes", "range_ends", "stable_order", "sum_runs", "text_buffers",
+]  # fmt: skip
 
-#: Noise is drawn for each of these many ranges of the fingerprint, however the runner groups them.
+#: Noise is drawn for each of so many ranges of the fingerprint, however the runner groups them. A job on large input
+#: has more (`hushgram.transforms.shuffle.combining.Shards`).
 NOISE_SHARDS = 256
-_SHARD_BITS = np.uint64(56)
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
+
+
+def range_ends(fingerprints: U64, ranges: range, number: int) -> list[int]:
+    """Return where some of ``number`` equal ranges of the fingerprint, a power of two, begin and the last one ends."""
+    shift = 65 - number.bit_length()
+    ends: list[int] = np.searchsorted(
+        fingerprints,
+        np.array([place << shift for place in (*ranges, ranges.stop) if place < number], np.uint64),
+    ).tolist()
+    return ends if ranges.stop < number else [*ends, len(fingerprints)]
 
 
 @dataclass(frozen=True)
@@ -83,13 +95,14 @@ class KeyTable:
             moved = place[codes]
         return union, np.split(moved, np.cumsum([len(table.texts) for table in tables])[:-1])
 
-    def shards(self) -> list[KeyTable]:
-        """Return the `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
-        starts = np.searchsorted(self.fingerprints, np.arange(NOISE_SHARDS, dtype=np.uint64) << _SHARD_BITS)
-        return [
-            KeyTable(self.fingerprints[low:high], self.texts.slice(low, high - low))
-            for low, high in pairwise([*starts.tolist(), len(self.texts)])
-        ]
+    def shards(self, number: int = NOISE_SHARDS) -> list[KeyTable]:
+        """Return so many ranges by the top bits of the fingerprint, empty ones included."""
+        ends = range_ends(self.fingerprints, range(number), number)
+        return [self.part(low, high) for low, high in pairwise(ends)]
+
+    def part(self, low: int, high: int) -> KeyTable:
+        """Return the rows [low, high)."""
+        return KeyTable(self.fingerprints[low:high], self.texts.slice(low, high - low))
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the texts."""
@@ -187,11 +200,10 @@ class Histogram(Exact):
         table, places = KeyTable.union(tables)
         return cls.of_keys(np.concatenate(places), counts, table, sensitivity)
 
-    def shards(self) -> list[Histogram]:
-        """Return the `NOISE_SHARDS` ranges by the top bits of the fingerprint, empty ones included."""
-        ends = np.searchsorted(self.fingerprints >> _SHARD_BITS, np.arange(NOISE_SHARDS + 1, dtype=np.uint64))
-        nothing = self.part(0, 0)
-        return [self.part(low, high) if high > low else nothing for low, high in pairwise(ends.tolist())]
+    def shards(self, number: int = NOISE_SHARDS) -> list[Histogram]:
+        """Return so many ranges by the top bits of the fingerprint, empty ones included."""
+        ends, nothing = range_ends(self.fingerprints, range(number), number), self.part(0, 0)
+        return [self.part(low, high) if high > low else nothing for low, high in pairwise(ends)]
 
     def part(self, low: int, high: int) -> Histogram:
         """Return the rows [low, high)."""

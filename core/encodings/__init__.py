@@ -71,7 +71,8 @@ def encoding_named(name: str) -> Encoding:
     return encoding_of(ids[-1])
 
 
-#: What one group of noise shards adds to a block: a few arrays of u1, u2, u4, u8 or i8. Exact and private.
+#: What one group of noise shards adds to a block: a few arrays of u1, u2, u4, u8 or i8, all of one length. Exact and
+#: private.
 CellPart: TypeAlias = tuple[NDArray[Any], ...]
 #: The released bytes of a block.
 ReadBlock: TypeAlias = Callable[[int], NDArray[np.uint8]]
@@ -158,7 +159,7 @@ class Layout(ABC):
     def project(
         self, shards: Iterable[tuple[int, Histogram]], seeds: NDArray[np.uint64], release_key: ReleaseKey
     ) -> Iterator[tuple[int, CellPart]]:
-        """Yield (block, part) for each block that these noise shards add something to. Exact and private."""
+        """Yield (block, part), in order, for each block that noise shards add something to. Exact and private."""
 
     @abstractmethod
     def empty_block(self, block: int) -> NDArray[Any]:

@@ -112,15 +112,17 @@ def plan_release(
     spec: ReleaseSpec,
     chosen: ChosenParams | None = None,
     kept: KeptShare | None = None,
+    *,
+    shards: int = NOISE_SHARDS,
 ) -> PlannedRelease:
-    """Return the plan for the survey of all shards, by noisy sizes unless the parameters state them.
+    """Return the plan for the survey of all of so many shards, by noisy sizes unless the parameters state them.
 
     Raises where a privacy map does not hold, before anything else is drawn. With ``chosen``, its parameters are used;
     ``kept`` is a part of the plan as it is.
     Without an encoding and at δ > 0 the plan needs no sizes, and where keys are selected by weights no survey.
     """
     params = spec.params if chosen is None else chosen.params
-    data_digest = bytes(32) if survey is None else survey.data_digest()
+    data_digest = bytes(32) if survey is None else survey.data_digest(shards)
     sizes = expected_sizes(params)
     if survey is None or (sizes is None and not params.sized):
         sizes = Sizes(0, 0, (), Fraction(0))

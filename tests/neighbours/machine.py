@@ -67,6 +67,7 @@ from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.transforms import (
+    bound_contributions,
     encode_counts,
     plan_release,
     randomize_responses,
@@ -427,14 +428,14 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         """What the function released about the whole data, whatever it is called with; it is called all the same."""
         release = labelled(name, function, 1)
 
-        def wrapped(*args: Any) -> Any:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             label = label_of(name, args[1])
             if label not in replies:
-                replies[label] = release(*args)
+                replies[label] = release(*args, **kwargs)
                 return replies[label]
             plan = getattr(replies[label], "plan", None)  # which takes long to make
             with replaced({(steps, "make_plan"): lambda *_: plan, (Plan, "guarantee"): lambda _: None}):
-                release(*args)
+                release(*args, **kwargs)
             return replies[label]
 
         return wrapped
@@ -525,6 +526,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (shuffle_records, "_MAX_ROWS"): rng.choice((1, 2, 7, 1000)),
         (shuffle_records, "ROWS_PER_BATCH"): rng.choice((1, 3, 1000)),
         (combining, "MAX_PENDING"): rng.choice((0, 2, 10, 1000)),
+        (combining, "_BYTES_PER_GROUP"): rng.choice((1, *(1 << 25,) * 19)),  # more than 256 groups, or fewer
+        (bound_contributions, "KEPT_ROWS"): rng.choice((1, 3, 1000)),
+        (encode_counts, "BLOCK_RANGES"): rng.choice((1, 2, 1024)),
         (bounding, "_CROWD_BITS"): rng.choice((1, 4, 12)),
         (input_plan, "ThreadPoolExecutor"): _AtOnce,
         (models, "Source"): partial(

@@ -8,10 +8,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["ROWS_PER_PIECE", "SHARDS_AT_ONCE", "SPLIT_ROWS", "Cost"]
+__all__ = [
+    "BLOCK_RANGES", "KEPT_ROWS", "MERGE_ROWS", "ROWS_PER_PIECE", "SENT_PLACES", "SHARDS_AT_ONCE", "SPLIT_ROWS", "Cost",
+]  # fmt: skip
 
-#: Batches are collected until a piece of the first shuffle has about this many rows, or the batch SPLIT_ROWS.
-ROWS_PER_PIECE, SPLIT_ROWS = 512, 1 << 21
+#: Batches are collected until a piece of the first shuffle has about this many rows, or the batch SPLIT_ROWS;
+#: histograms, until a piece of the second has so many, or all MERGE_ROWS.
+ROWS_PER_PIECE, SPLIT_ROWS, MERGE_ROWS = 512, 1 << 21, 1 << 22
+#: Rows of users that are kept for later steps are elements of about this many, with texts below 100 MB.
+KEPT_ROWS = 1 << 20
+#: Places of keys that shards of users weigh, in one element of a group.
+SENT_PLACES = 1 << 23
+#: A group sends to at most so many ranges of blocks.
+BLOCK_RANGES = 1024
 #: More shards than this are made in two shuffles.
 SHARDS_AT_ONCE = 1 << 12
 # A reader's batch of Parquet.
@@ -21,9 +30,10 @@ _MICRO = 1e-6
 
 @dataclass(frozen=True)
 class Cost:
-    """What a release at δ = 0 costs, predicted from its size: exact, for whoever runs it.
+    """What a release costs, predicted from its size: exact, for whoever runs it.
 
-    ``rows`` are those that are sent; ``users`` and ``keys`` are distinct. The constants were measured on one machine.
+    ``rows`` are those that are sent; ``users`` and ``keys`` are distinct. At δ > 0 a key has ``text`` bytes on average;
+    None is δ = 0. The constants were measured on one machine.
     """
 
     rows: int
@@ -31,6 +41,7 @@ class Cost:
     keys: int
     shards: int
     groups: int
+    text: float | None = None
 
     @property
     def pieces(self) -> float:
@@ -71,3 +82,24 @@ class Cost:
     @property
     def _summing(self) -> float:
         return 165 * self.keys / self.groups
+
+    @property
+    def elements(self) -> dict[str, float]:
+        """Return the bytes of the largest element of each shuffle, if keys are spread evenly and no row repeats one."""
+        named = 0.0 if self.text is None else 12 + self.text  # fingerprint, length, text
+        row, key = (24, 12) if self.text is None else (20 + named, 4 + named)
+        ranges = min(self.shards, SHARDS_AT_ONCE)
+        batch = min(max(ranges * ROWS_PER_PIECE, _BATCH_ROWS), SPLIT_ROWS)
+        piece = max(batch / ranges, SPLIT_ROWS * ranges / self.shards if self.shards > ranges else 0)
+        of_shard, of_group = self.rows / self.shards, self.keys / self.groups
+        out = {
+            "records to shards of users": row * min(piece, self.rows),
+            "shards of users to groups": key * min(max(of_shard, MERGE_ROWS) / self.groups, of_group),
+            "groups": key * of_group,
+            "groups to ranges of blocks": 8 * of_group / min(max(1, self.keys * 9 >> 20), BLOCK_RANGES),
+        }
+        if self.text is not None:  # with key selection by weights
+            sent = min(self.rows / self.groups, SENT_PLACES + KEPT_ROWS / self.groups)
+            out["users, with states of their keys"] = (row + 2) * min(of_shard, KEPT_ROWS)
+            out["weights of a group, and who sent them"] = (4 + key) * of_group + 4 * sent
+        return out

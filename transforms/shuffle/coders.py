@@ -40,7 +40,7 @@ from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.shuffle.combining import Tally
 
 __all__ = [
-    "ArraysCoder", "BatchCoder", "BlockPart", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch",
+    "ArraysCoder", "BatchCoder", "BlockParts", "ContributionsCoder", "HistogramCoder", "SpillWriter", "SpilledBatch",
     "Spilling", "SurveyCoder", "TallyCoder", "close_spill_files", "pack_arrays", "pack_buffers", "register",
     "unpack_arrays",
 ]  # fmt: skip
@@ -309,22 +309,37 @@ def _index(values: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class BlockPart:
-    """What one group adds to a block; no arrays where it adds nothing. Exact and private."""
+class BlockParts:
+    """What one group adds to the blocks of a range, one after another in the same arrays. Exact and private."""
 
+    ends: Array
     arrays: CellPart
 
+    @classmethod
+    def of(cls, parts: Sequence[tuple[int, CellPart]], blocks: int) -> BlockParts:
+        """Return parts by the place of their block in the range, in order; no arrays where there are none."""
+        lengths = np.zeros(blocks + 1, np.int64)
+        for place, part in parts:
+            lengths[place + 1] = len(part[0])
+        every = zip(*(part for _, part in parts), strict=True)
+        return cls(np.cumsum(lengths).astype("<u4"), tuple(np.concatenate(column) for column in every))
 
-class BlockPartCoder(ArraysCoder):
-    """The arrays, one after another."""
+    def at(self, place: int) -> CellPart:
+        """Return the part of one block."""
+        low, high = self.ends[place : place + 2].tolist()
+        return tuple(array[low:high] for array in self.arrays)
 
-    kind = BlockPart
 
-    def to_arrays(self, value: BlockPart) -> list[Any]:
-        return list(value.arrays)
+class BlockPartsCoder(ArraysCoder):
+    """Where blocks end, and the arrays."""
 
-    def from_arrays(self, arrays: list[Any]) -> BlockPart:
-        return BlockPart(tuple(arrays))
+    kind = BlockParts
+
+    def to_arrays(self, value: BlockParts) -> list[Any]:
+        return [value.ends, *value.arrays]
+
+    def from_arrays(self, arrays: list[Any]) -> BlockParts:
+        return BlockParts(arrays[0], tuple(arrays[1:]))
 
 
 class EncodedBlockCoder(ArraysCoder):
@@ -346,7 +361,7 @@ def register(*every: type[_KindCoder]) -> None:
 
 
 register(
-    ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder, BlockPartCoder,
+    ContributionsCoder, HistogramCoder, HeavyCoder, SurveyCoder, PlanCoder, PlannedReleaseCoder, BlockPartsCoder,
     EncodedBlockCoder, BatchCoder, TallyCoder,
 )  # fmt: skip
 

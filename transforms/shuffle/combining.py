@@ -1,7 +1,8 @@
 """Shards of a shuffle, and how they are combined: groups, sums, digests, one window, and the check of what was read.
 
-A group of the shuffle is a range of whole noise shards: the number of groups follows the size of the input and has no
-effect on the result; the `NOISE_SHARDS` are fixed, since noise must not depend on the runner.
+A group of the shuffle is a range of whole noise shards. The number of groups follows the size of the input. Noise must
+not depend on the runner: up to `NOISE_SHARDS` groups, that many noise shards are fixed. Above that, for input of 16 GiB
+and more, each group is a noise shard, so that no element has more than some tens of MB.
 
 Beam's own CombinePerKey puts a table of accumulators before the shuffle that is bounded in keys, not in bytes
 (apache/beam #39754). Our keys are few and our accumulators large, so that table would hold a worker's whole input. Here
@@ -25,19 +26,21 @@ from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, Sessions
 from apache_beam.utils.windowed_value import WindowedValue
 
-from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
+from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable, range_ends
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, RecordCounts
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import digest
 from hushgram.sensitivity import CONSTANT, ExactVector
+from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.transforms.files import open_file
 
 __all__ = [
     "TALLIES", "CheckTallies", "CombineParts", "CombineShards", "DigestAll", "DigestShards", "LocalResources",
-    "OneWindow", "OrderedPool", "Shards", "SumAll", "SumParts", "Tally", "in_global_window", "no_survey",
-    "noise_parts", "operator_counter", "shards_for", "split_groups", "survey_group", "with_tallies", "zero_vector",
+    "OneWindow", "OrderedPool", "Shards", "SumAll", "SumParts", "Tally", "groups_at", "in_global_window", "no_survey",
+    "noise_parts", "noise_shards", "operator_counter", "shards_for", "split_groups", "survey_group", "with_tallies",
+    "zero_vector",
 ]  # fmt: skip
 
 #: Rows that wait to be merged.
@@ -47,14 +50,19 @@ _TOGETHER = 1 << 16
 # One shard of users per this many bytes of input keeps a shard near half a million rows.
 _BYTES_PER_SHARD = 8 << 20
 _MIN_SHARDS, _MAX_SHARDS = 4, 1 << 16
+# One group per four of those, where that is more than NOISE_SHARDS.
+_BYTES_PER_GROUP, _MAX_GROUPS = 4 * _BYTES_PER_SHARD, 1 << 14
 
 
-_Rows = TypeVar("_Rows", Histogram, Heavy)
+_Rows = TypeVar("_Rows", Histogram, Heavy, KeyTable)
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Shards of the shuffles: of users, and groups of noise shards (a power of two up to 256)."""
+    """Shards of the shuffles: of users, and groups of noise shards (a power of two up to 16,384).
+
+    Neither has an effect on the result up to 256 groups. More groups are as many noise shards: other noise is drawn.
+    """
 
     users: int = 16
     groups: int = 16
@@ -62,38 +70,58 @@ class Shards:
     def __post_init__(self) -> None:
         if not 1 <= self.users <= _MAX_SHARDS:
             raise ParameterError(f"Shards: users must be from 1 to {_MAX_SHARDS}, got {self.users}")
-        if not 1 <= self.groups <= NOISE_SHARDS or NOISE_SHARDS % self.groups:
+        if not 1 <= self.groups <= _MAX_GROUPS or _MAX_GROUPS % self.groups:
             raise ParameterError(
-                f"Shards: groups must be a power of two from 1 to {NOISE_SHARDS}, got {self.groups}"
+                f"Shards: groups must be a power of two from 1 to {_MAX_GROUPS}, got {self.groups}"
             )
+
+    @property
+    def stated(self) -> dict[str, int]:
+        """Return what of it can change the output, for the ledger to compare."""
+        return {} if self.groups <= NOISE_SHARDS else {"noise_shards": self.groups}
 
 
 def shards_for(input_bytes: int | None, users: int | None = None) -> Shards:
-    """Return shards for an input of this many bytes (None: not known), or for ``users`` shards as asked for."""
+    """Return shards for an input of this many bytes (None: not known), or for ``users`` shards as asked for.
+
+    The number of noise shards follows from the bytes alone.
+    """
+    size = 128 << 20 if input_bytes is None else input_bytes
     if users is None:
-        size = 128 << 20 if input_bytes is None else input_bytes
         users = min(max(-(-size // _BYTES_PER_SHARD), _MIN_SHARDS), _MAX_SHARDS)
-    groups = 1 << (min(users, NOISE_SHARDS).bit_length() - 1)
-    return Shards(users, groups)
+    large = min(size // _BYTES_PER_GROUP, _MAX_GROUPS)
+    return Shards(
+        users, 1 << ((large if large > NOISE_SHARDS else min(users, NOISE_SHARDS)).bit_length() - 1)
+    )
+
+
+def noise_shards(groups: int) -> int:
+    """Return the number of noise shards of so many groups."""
+    return max(groups, NOISE_SHARDS)
+
+
+def groups_at(groups: int, plan: Plan) -> int:
+    """Return the number of groups of which each has whole cells of the plan's domain (`WholeCells`)."""
+    return groups if plan.domain_bits is None else min(groups, max(1 << plan.domain_bits, NOISE_SHARDS))
 
 
 def split_groups(whole: _Rows, groups: int) -> Iterator[tuple[int, _Rows]]:
     """Yield the groups that are not empty, each with its part."""
-    shift = np.uint64(64 - (groups.bit_length() - 1))
-    top = whole.fingerprints >> shift if groups > 1 else np.zeros(len(whole), np.uint64)
-    ends = np.searchsorted(top, np.arange(groups + 1, dtype=np.uint64))
+    ends = range_ends(whole.fingerprints, range(groups), groups)
     for group, (low, high) in enumerate(pairwise(ends)):
         if high > low:
-            yield group, whole.part(int(low), int(high))
+            yield group, whole.part(low, high)
 
 
-def noise_parts(group: int, groups: int, histogram: Histogram) -> Iterator[tuple[int, Histogram]]:
+def noise_parts(group: int, groups: int, whole: _Rows) -> Iterator[tuple[int, _Rows]]:
     """Yield the noise shards of a complete group, empty ones included."""
-    each = NOISE_SHARDS // groups
-    shards = np.arange(group * each, (group + 1) * each + 1, dtype=np.uint64)
-    ends = np.searchsorted(histogram.fingerprints >> np.uint64(56), shards)
-    for shard, low, high in zip(shards[:-1], ends[:-1], ends[1:], strict=True):
-        yield int(shard), histogram.part(int(low), int(high))
+    number = noise_shards(groups)
+    each = number // groups
+    shards = range(group * each, (group + 1) * each)
+    for shard, (low, high) in zip(
+        shards, pairwise(range_ends(whole.fingerprints, shards, number)), strict=True
+    ):
+        yield shard, whole.part(low, high)
 
 
 @dataclass(frozen=True)
@@ -309,7 +337,7 @@ class DigestShards(beam.PTransform):
         return (
             shards
             | "Survey" >> survey
-            | "Digest" >> beam.CombineGlobally(_DigestSurveys(no_survey)).without_defaults()
+            | "Digest" >> beam.CombineGlobally(_DigestSurveys(noise_shards(self._groups))).without_defaults()
         )
 
 
@@ -329,8 +357,12 @@ def no_survey() -> Survey:
 
 
 class _DigestSurveys(SumAll):
+    def __init__(self, shards: int) -> None:
+        super().__init__(no_survey)
+        self._shards = shards
+
     def extract_output(self, total: Survey, *_: Any) -> bytes:
-        return total.data_digest()
+        return total.data_digest(self._shards)
 
 
 class DigestAll(beam.PTransform):

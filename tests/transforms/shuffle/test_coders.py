@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import uuid
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -24,11 +25,12 @@ from hushgram.errors import OutputError, ParameterError
 from hushgram.inputs import Check, Limits, RecordCounts
 from hushgram.inputs.preflight import Place
 from hushgram.key_selection.threshold import Heavy
+from hushgram.sensitivity import UNBOUNDED
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, make_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.shuffle.coders import (
-    BlockPart,
+    BlockParts,
     ContributionsCoder,
     HeavyCoder,
     HistogramCoder,
@@ -43,6 +45,7 @@ from hushgram.transforms.shuffle.combining import (
     Shards,
     Tally,
     noise_parts,
+    noise_shards,
     shards_for,
     split_groups,
 )
@@ -123,15 +126,21 @@ def test_batches_come_back_with_their_schema() -> None:
 
 def test_types_choose_their_coders() -> None:
     kinds = (
-        Contributions, Histogram, Heavy, Survey, Plan, PlannedRelease, BlockPart, EncodedBlock, Tally, pa.RecordBatch,
+        Contributions, Histogram, Heavy, Survey, Plan, PlannedRelease, BlockParts, EncodedBlock, Tally, pa.RecordBatch,
     )  # fmt: skip
     for kind in kinds:
         coder = registry.get_coder(kind)
         assert coder.to_type_hint() is kind
         assert coder.is_deterministic()
-    part = BlockPart((np.array([5, 9], np.uint32), np.array([-1], np.int64)))
-    back = registry.get_coder(BlockPart).decode(registry.get_coder(BlockPart).encode(part))
-    assert [array.tolist() for array in back.arrays] == [[5, 9], [-1]]
+    first, second = (
+        (np.array(place, "<u4"), np.array(more)) for place, more in (([5, 9], [-1, 2]), ([7], [3]))
+    )
+    coder = registry.get_coder(BlockParts)
+    back = coder.decode(coder.encode(BlockParts.of([(1, first), (3, second)], 5)))
+    assert [[array.tolist() for array in back.at(place)] for place in range(5)] == [
+        [[], []], [[5, 9], [-1, 2]], [[], []], [[7], [3]], [[], []],
+    ]  # fmt: skip
+    assert coder.decode(coder.encode(BlockParts.of([], 0))).arrays == ()
     block = EncodedBlock(3, np.array([7, 8], np.uint8), np.array([5, 0], np.int64))
     again = registry.get_coder(EncodedBlock).decode(registry.get_coder(EncodedBlock).encode(block))
     assert (again.index, again.content.tolist(), again.sums.tolist()) == (3, [7, 8], [5, 0])
@@ -243,24 +252,32 @@ def test_ahead_keeps_order_and_hands_on_errors() -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("groups", [1, 2, 16, 256])
+@pytest.mark.parametrize("groups", [1, 2, 16, 256, 1024])
 def test_groups_are_whole_noise_shards(groups: int) -> None:
     histogram = Histogram(words(2000), np.ones(len(words(2000)), np.int64))
-    expected = histogram.shards()
-    seen = []
-    for group, part in split_groups(histogram, groups):
-        for shard, piece in noise_parts(group, groups, part):
-            seen.append(shard)
-            same(piece, expected[shard])
-    assert seen == list(range(256))
+    number = max(groups, 256)
+    expected, parts = histogram.shards(number), dict(split_groups(histogram, groups))
     empty = Histogram.empty(texts=False)
-    assert [shard for shard, _ in noise_parts(groups - 1, groups, empty)][-1] == 255
+    seen = []
+    for group in range(groups):
+        for shard, piece in noise_parts(group, groups, parts.get(group, empty)):
+            seen.append(shard)
+            same(replace(piece, sensitivity=UNBOUNDED), expected[shard])
+    assert seen == list(range(number))
 
 
 def test_shards_follow_the_input() -> None:
     assert shards_for(1000) == Shards(4, 4)
     assert shards_for(1 << 30) == Shards(128, 128)
-    assert shards_for(1 << 50) == Shards(65_536, 256)
     assert shards_for(None, 5) == Shards(5, 4)
     with pytest.raises(ParameterError, match="groups must be a power of two"):
         Shards(4, 3)
+
+
+def test_noise_shards_follow_the_bytes_of_the_input_alone() -> None:
+    """Shards of users are chosen for memory, and a second attempt may have more of them."""
+    for gib, expected in ((1, 256), (15, 256), (16, 512), (40, 1_024), (512, 16_384), (1 << 20, 16_384)):
+        found = {noise_shards(shards_for(gib << 30, users).groups) for users in (None, 1, 16, 65_536)}
+        assert found == {expected}
+    assert shards_for(1 << 50) == Shards(65_536, 16_384)
+    assert (Shards(4, 256).stated, Shards(4, 512).stated) == ({}, {"noise_shards": 512})
