@@ -363,7 +363,8 @@ class _MergedCoder(ArraysCoder):
     def to_arrays(self, value: _Merged) -> list[Any]:
         shards = np.array([shard for shard, _ in value.shards], "<i8")
         weights = _WEIGHTS.to_arrays(value.weights)
-        return [shards, *(places.astype("<u4") for _, places in value.shards), *weights]
+        index = "<u4" if len(value.weights) < 1 << 32 else "<u8"
+        return [shards, *(places.astype(index) for _, places in value.shards), *weights]
 
     def from_arrays(self, arrays: list[Any]) -> _Merged:
         shards, *rest = arrays

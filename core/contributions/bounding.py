@@ -264,10 +264,14 @@ class Contributions:
 
     def _sums(self) -> tuple[U64, U64, I64]:
         """Return the users of ordered rows, and the sum of each: a column per metric."""
-        starts = np.flatnonzero(changes(self.user_high) | changes(self.user_low))
+        starts = self.first_rows()
         counts = self.counts if self.counts.ndim == 2 else self.counts[:, None]
         counts = np.add.reduceat(counts, starts, axis=0) if len(starts) else counts
         return self.user_high[starts], self.user_low[starts], counts
+
+    def first_rows(self) -> NDArray[np.intp]:
+        """Return the first row of each user of ordered rows."""
+        return np.flatnonzero(changes(self.user_high) | changes(self.user_low))
 
     def kept_and_offered(self, bounds: Bounds) -> tuple[I64, I64]:
         """Return what `bounded` keeps of each user, and what the user has in all: records, or grains.

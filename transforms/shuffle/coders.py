@@ -197,7 +197,7 @@ class ArraysCoder(_KindCoder):
 
 
 class ContributionsCoder(ArraysCoder):
-    """Encode 24 bytes per row at δ = 0; 20 and each text once at δ > 0."""
+    """Encode 24 bytes per row at δ = 0; 20 and each text once at δ > 0. Users of ordered rows are encoded once each."""
 
     kind = Contributions
 
@@ -211,13 +211,22 @@ class ContributionsCoder(ArraysCoder):
             if more is None
             else [more.user_high, more.user_low, np.ascontiguousarray(more.counts, "<i8").ravel()]
         )
+        users = [value.user_high, value.user_low]
+        if value.ordered:
+            starts = value.first_rows()
+            users = [*(half[starts] for half in users), _narrow(np.diff(starts, append=len(value)))]
         if value.table is None:
-            return [marks, value.user_high, value.user_low, value.keys, several, *dropped]
+            return [marks, *users, value.keys, several, *dropped]
         table = [value.table.fingerprints, *_pack_texts(value.table.texts)]
-        return [marks, value.user_high, value.user_low, _index(value.keys), several, *dropped, *table]
+        return [marks, *users, _index(value.keys), several, *dropped, *table]
 
     def from_arrays(self, arrays: list[Array]) -> Contributions:
-        marks, high, low, keys, counts, *rest = arrays
+        marks, high, low, *rest = arrays
+        if marks[0]:
+            number, *rest = rest
+            number = _widen(number, len(high))
+            high, low = np.repeat(high, number), np.repeat(low, number)
+        keys, counts, *rest = rest
         found, rest = (rest[:3], rest[3:]) if marks[1] else ([], rest)
         table = KeyTable(rest[0], _unpack_texts(rest[1], rest[2])) if rest else None
         each = counts.reshape(len(high), -1) if len(counts) > len(high) else _widen(counts, len(high))
