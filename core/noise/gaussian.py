@@ -80,7 +80,7 @@ MAX_VARIANCE = 1 << 30
 # σ = u/v: below these, |Y|·v − u fits 62 bits for every Y that discrete Laplace noise can be.
 _MAX_SCALE, _MAX_DENOMINATOR = 1 << 34, 1 << 12
 # Draws that are made side by side: few passes over arrays that still fit a cache.
-_SIDE_BY_SIDE = 1 << 16
+_SIDE_BY_SIDE = 1 << 17
 # γ is worked on in pieces of so many bits of |Y|·v − u, so that products fit 64 bits.
 _HALF = 31
 
@@ -165,8 +165,8 @@ def _survivors(
     for j in reversed(range(top)):  # the largest factors first: they reject most
         at = (((octets[j >> 3] & np.uint8(1 << (j & 7))) != 0) & passed).nonzero()[0]
         if len(at):
-            passed[at[~bernoulli(factors[j], lanes.at(at))]] = False
-    return left[passed]
+            passed[at] = bernoulli(factors[j], lanes.at(at))
+    return left[passed.nonzero()[0]]  # several times faster than by a mask
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Lanes:
         """Return the next byte for each lane."""
         if len(self._sources) == 1:
             return self._sources[0].take(len(self))
-        sizes = np.diff(self._ends, prepend=0).tolist()
+        sizes = (high - low for low, high in pairwise([0, *np.asarray(self._ends).tolist()]))
         return np.concatenate([source.take(n) for source, n in zip(self._sources, sizes, strict=True) if n])
 
     def at(self, places: NDArray[np.intp]) -> Lanes:
@@ -153,7 +154,7 @@ def geometric(scale: Fraction, size: int | Lanes, source: BitSource | None = Non
     for start in range(0, len(digits), 8):  # G given G < 2^top: its binary digits, which are independent
         byte = np.zeros(len(lanes), np.uint8)
         for j, digit in enumerate(digits[start : start + 8]):
-            byte |= bernoulli(digit, lanes).view(np.uint8) << np.uint8(j)
+            byte |= bernoulli(digit, lanes).view(np.uint8) * np.uint8(1 << j)  # several times faster than <<
         out |= byte.astype(np.int64) << start
     tall = np.flatnonzero(bernoulli(overflow, lanes))
     while len(tall):  # memoryless: beyond 2^top the rest is geometric again

@@ -23,7 +23,9 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
@@ -41,6 +43,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle, Po
 from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.portability.spark_runner import LOCAL_MASTER_PATTERN, SparkRunner
 from apache_beam.runners.runner import create_runner
+from apache_beam.transforms import userstate
 
 from hushgram.errors import ParameterError
 from hushgram.pipelines.run.worker_processes import WorkerProcesses
@@ -139,6 +142,7 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     runner = None
     if is_local(options):
         reuse_memory()  # before the runner starts threads
+        _inspect_once()
         processes = None
         if worker_count(options) > 1:
             processes = WorkerProcesses(JobServiceHandle.encode_pipeline_options(options.get_all_options()))
@@ -150,6 +154,19 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
         os.rmdir(pipeline.local_tempdir)
         pipeline.local_tempdir = tempfile.mkdtemp(prefix="beam-", dir=folder)
     return pipeline
+
+
+@cache
+def _inspect_once() -> None:
+    """Let Beam inspect the methods of a DoFn once in place of up to eight times (docs/decisions/143)."""
+    inspect, known = userstate.get_dofn_specs, WeakKeyDictionary[Any, Any]()
+
+    def get_dofn_specs(dofn: Any) -> Any:
+        if dofn not in known:
+            known[dofn] = inspect(dofn)
+        return known[dofn]
+
+    userstate.get_dofn_specs = get_dofn_specs
 
 
 # Bytes of input per record where they are fewest, Parquet with two columns; and what a hint is rounded up to.
