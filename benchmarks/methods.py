@@ -77,10 +77,10 @@ def _names(word: str, number: int) -> pa.Array:
 
 def _bits(sketch: hg.Sketch) -> float:
     """Of the sketch on disk; where a list has names, their fingerprints are counted instead."""
-    if sketch.plan.domain_bits is not None:
+    if not sketch.plan.selection.texts:
         return 8.0 * sketch.size
-    named = sum(entry.size for entry in sketch.manifest.files if entry.name.startswith("heavy"))
-    values = sketch.heavy(all=True)["value"].to_numpy() - sketch.plan.threshold
+    named = sum(entry.size for entry in sketch.manifest.files if entry.name.endswith(".parquet"))
+    values = sketch.heavy(all=True)["value"].to_numpy() - sketch.plan.heavy_from
     return 8.0 * (sketch.size - named) + peers.list_bits(values, peers.named_domain(sketch.plan.keys))
 
 

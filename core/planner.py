@@ -389,7 +389,8 @@ def predict(
     above = int((held >= limit).sum()) * population.scale
     plan = sketch.plan
     met = _met(sketch) if counts else 0.0
-    hidden = sketch.decoder.released.hidden(held[held >= plan.threshold].astype(np.float64))
+    released, reached = sketch.decoder.released, held[held >= plan.heavy_from].astype(np.float64)
+    hidden = released.far_noise.below(released.last - reached) if released.named else released.hidden(reached)
     return Prediction(
         params=asked,
         size=_size(sketch, population.scale),
@@ -398,7 +399,7 @@ def predict(
         totals=tuple(_totals(sketch, held, set_sizes, key, effort.sets)),
         detection_limit=limit if above else None,
         keys_above_limit=above,
-        threshold=plan.threshold,
+        threshold=plan.heavy_from,
         false_keys=sketch.expected_false(all=True) * population.scale,
         missed_keys=float(hidden.sum()) * population.scale,
     )
@@ -625,9 +626,9 @@ def _met(sketch: Sketch) -> float:
     """
     if sketch.plan.domain_bits is None:
         return 0.0
-    cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.heavy(all=True)["value"].to_numpy())
+    cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.decoder.released.listed)
     if sketch.plan.top is not None:  # what that lists is in no cell
-        values = values[values < sketch.plan.top.threshold * sketch.per_count]
+        values = values[values < sketch.plan.top.threshold]
     rare = int(0.3 * cells / sketch.plan.keys)
     return float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
 

@@ -133,11 +133,12 @@ def _size_lines(params: ReleaseParams, keys: int) -> Iterator[tuple[str, str]]:
 
 
 def _heavy_line(found: Prediction, per: float, what: str) -> tuple[str, str]:
+    others = "listed by fingerprint where that fits the room, and " if found.params.lists_cells else ""
     return (
         "heavy keys",
         f"keys with a noisy {what} of {found.threshold * per:,.10g} or more; {_about(found.false_keys)} of them are"
         f" expected to be false, and {_about(found.missed_keys)} keys with such a {what} to be missed; all others are"
-        " answered by the encoding",
+        f" {others}answered by the encoding",
     )
 
 

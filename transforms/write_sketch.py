@@ -107,7 +107,7 @@ class WriteSketch(beam.PTransform):
         if self._gathered:
             to_files = beam.Map(lambda part: (0, part))
         else:  # a file is written by one worker; how many there are follows from the number of listed keys
-            rows = parts["heavy"] | "CountListed" >> beam.Map(lambda part: len(part[1])).with_output_types(
+            rows = parts["heavy"] | "CountListed" >> beam.Map(lambda part: part[1].rows).with_output_types(
                 int
             )
             sides.append(beam.pvalue.AsSingleton(rows | "AddUp" >> beam.CombineGlobally(sum)))
@@ -164,12 +164,13 @@ class _WriteHeavy(beam.DoFn):
         self, group: tuple[int, Iterable[tuple[int, Heavy]]], plan: Plan, rows: int | None = None
     ) -> Iterator[_Written]:
         heavy = Heavy.concat([part for _, part in sorted(group[1], key=lambda pair: pair[0])])
-        files = list_files(len(heavy) if rows is None else rows)
+        files = list_files(heavy.rows if rows is None else rows)
         parts = list_parts(heavy, plan, files) if rows is None else {group[0]: heavy}
-        names = list_names(files, texts=heavy.texts is not None)
-        for number, part in parts.items():
-            content = heavy_bytes(part, two_lists=plan.top is not None)
-            yield _Written(_put(self._work, names[number], content), rows=len(part))
+        for number, held in parts.items():
+            for part in held.lists:
+                name = list_names(files, texts=part.texts is not None)[number]
+                content = heavy_bytes(part, two_lists=plan.sub_cells)
+                yield _Written(_put(self._work, name, content), rows=len(part))
 
 
 class _WriteBlocks(beam.DoFn):
@@ -195,14 +196,25 @@ class _Publish(beam.DoFn):
         lists, files = (
             [file for file in by_name if file.entry.name.startswith(name)] for name in ("heavy", "blocks")
         )
+        named = [file for file in lists if not plan.selection.texts or file.entry.name.endswith(".parquet")]
+        cells = [file for file in lists if file not in named]
+        lists = [*named, *cells]
         entries, sums = [file.entry for file in (*lists, *files)], added_up(file.sums for file in files)
         index = b"".join(file.index for file in files)
         if plan.layout is not None:
             entries.insert(len(lists), FileEntry.of(INDEX_NAME, index))
         spec, seeds = self._spec, seeds_of(plan, self._spec.release_key)
-        rows = tuple(file.rows for file in lists)
+        rows = tuple(file.rows for file in named)
+        cell_rows = tuple(file.rows for file in cells)
         manifest = Manifest(
-            plan, seeds, sums, rows, tuple(entries), spec.name, key_expression=spec.key_expression
+            plan,
+            seeds,
+            sums,
+            rows,
+            cell_rows,
+            tuple(entries),
+            spec.name,
+            key_expression=spec.key_expression,
         )
         content = manifest.to_bytes()
         if _read(f"{self._target.path}/{MANIFEST_NAME}") != content:  # equal: an earlier try came this far

@@ -6,6 +6,6 @@
 from hushgram.decoding.alp import AlpLikelihood
 from hushgram.decoding.buckets import BucketLikelihood
 from hushgram.decoding.decoder import Decoder
-from hushgram.decoding.likelihood import Likelihood, ReleasedNumbers
+from hushgram.decoding.likelihood import Likelihood, ReleasedNumbers, Top
 
-__all__ = ["AlpLikelihood", "BucketLikelihood", "Decoder", "Likelihood", "ReleasedNumbers"]
+__all__ = ["AlpLikelihood", "BucketLikelihood", "Decoder", "Likelihood", "ReleasedNumbers", "Top"]

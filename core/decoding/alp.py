@@ -206,13 +206,18 @@ class AlpLikelihood(Likelihood):
             pairs = 1.0 + (mean is not None) * (len(symbols) - 1) / float(self.sizes[level])
             variance += pairs * self.width**2 * spread / contrast**2
         over = np.where(listed, values - threshold, 0).astype(np.float64)
+        last, far = self.released.last, self.released.far_noise
+        mean_noise, spread_noise = (
+            np.where(values >= last, getattr(far, name), getattr(noise, name))
+            for name in ("mean", "variance")
+        )
         sure = listed & (over >= SURE * noise.scale)
         edge = listed & (over <= 0)
         at_edge = (noise.variance - noise.mean**2 + noise.mean) / 2.0
-        estimate += np.where(edge, -at_edge, over - noise.mean * listed)
-        variance += np.where(listed, noise.variance + np.where(edge, at_edge**2, 0.0), 0.0)
-        estimate = np.where(sure, values - noise.mean, estimate)
-        return estimate, np.where(sure, noise.variance, variance)
+        estimate += np.where(edge, -at_edge, over - mean_noise * listed)
+        variance += np.where(listed, spread_noise + np.where(edge, at_edge**2, 0.0), 0.0)
+        estimate = np.where(sure, values - mean_noise, estimate)
+        return estimate, np.where(sure, spread_noise, variance)
 
     # The columns as a whole -------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Confidence:
         listed: bool = False,
     ) -> None:
         """Compute intervals that hold at once for ``among`` keys, or for all ``listed`` keys."""
-        noise, missed = released.noise, 1.0 - level
+        noise, missed = released.far_noise, 1.0 - level
         shared = among > 1 and not listed and released.domain_size is not None
         miss = missed / among * (LISTED_SHARE if listed else 1.0 - COLLIDING if shared else 1.0)
         if among == 1 and not listed:
@@ -217,10 +217,10 @@ def _beside(prior: Prior, low: Ints, high: Ints) -> Floats:
 
 def _clear(released: ReleasedNumbers, miss: float) -> int:
     """Return the largest value except J that a key shares a cell with at probability ``miss`` at most; −1: none."""
-    number = int(miss * float(released.domain_size or 0.0))
-    if number >= len(released.listed):
-        return -1
-    return int(np.partition(released.listed, -1 - number)[-1 - number])
+    number, listed = int(miss * float(released.domain_size or 0.0)), released.listed
+    if released.named:  # and in no cell
+        listed = listed[listed < released.last]
+    return -1 if number >= len(listed) else int(np.partition(listed, -1 - number)[-1 - number])
 
 
 def _accept(

@@ -160,9 +160,9 @@ class Decoder:
         return _all_of(self._intervals(level, True, number, listed=True), asked)
 
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
-        """Return the probability that each listed key is in the data, not an empty cell with large noise (δ = 0)."""
+        """Return the probability that each listed key is in the data, not a cell with large noise; 1 if named."""
         asked = self._lookups(found, values, listed)
-        if self.released.domain_size is None:
+        if self.released.named:
             return np.ones(len(asked.symbols))
         share = float(np.clip(self.prior.keys / self.released.domain_size, 1e-18, 1.0))
         outcomes, place = asked.distinct

@@ -9,13 +9,14 @@ gives the first (`Likelihood`) and all that follows from it alone; everything el
 ===========  ==================================================================================
 symbol       meaning
 ===========  ==================================================================================
-threshold    β (δ = 0) or τ (δ > 0): a key is listed if and only if x + Z ≥ threshold
+threshold    β (cells) or τ (texts alone): a key is listed if and only if x + Z ≥ threshold
 Z            noise of the threshold part, of the law ``noise``
-d            ``domain_size``: fingerprint cells that get noise even where empty (δ = 0), else None
+d            ``domain_size``: fingerprint cells that get noise even where empty, None where keys have texts alone
 N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
-τ', o, d'    ``top``: threshold of the top list (δ = 0), what counts below it are withheld, and its cells, or None. A
-             key is in it if x + Z' ≥ τ'; else the other list counts x − o, rounded to an integer around it at random,
-             and its value there is cut at τ' − 1 (`hushgram.key_selection.threshold`)
+τ', o, d'    ``top``: threshold of the top list, what counts below it are withheld, its cells (0 where it has texts),
+             and the law of its noise; or None. A key is in it if x + Z' ≥ τ'; else the other list counts x − o,
+             rounded to an integer around it at random, and its value there is cut at τ' − 1
+             (`hushgram.key_selection.threshold`)
 ===========  ==================================================================================
 """
 
@@ -38,11 +39,21 @@ from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 if TYPE_CHECKING:
     from hushgram.decoding.prior import Bins, Observations, Prior
 
-__all__ = ["Flags", "Floats", "Ints", "Likelihood", "ReleasedNumbers", "need", "uniform"]
+__all__ = ["Flags", "Floats", "Ints", "Likelihood", "ReleasedNumbers", "Top", "need", "uniform"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Top:
+    """The list that comes first: its threshold, what counts below are withheld, its cells (0: texts), its noise."""
+
+    threshold: int
+    withheld: Floats
+    cells: float
+    noise: NoiseLaw
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +73,7 @@ class ReleasedNumbers:
     profile: Floats
     profile_noise: float
     keys: float
-    top: tuple[int, Floats, float] | None = None
+    top: Top | None = None
 
     def __post_init__(self) -> None:
         for name in ("listed", "profile_at"):
@@ -93,22 +104,30 @@ class ReleasedNumbers:
     @property
     def places(self) -> float | None:
         """Return how many places a key can be listed at; None where keys are listed by text."""
-        return (
-            self.domain_size
-            if self.domain_size is None or self.top is None
-            else self.domain_size + self.top[2]
-        )
+        if self.domain_size is None or self.top is None:
+            return self.domain_size
+        return self.domain_size + self.top.cells if self.top.cells else None
 
     @property
     def last(self) -> int:
         """Return the last threshold: values well above it are a count with noise, and nothing else."""
-        return self.threshold if self.top is None else self.top[0]
+        return self.threshold if self.top is None else self.top.threshold
+
+    @property
+    def far_noise(self) -> NoiseLaw:
+        """Return the noise of values above the last threshold."""
+        return self.noise if self.top is None else self.top.noise
+
+    @property
+    def named(self) -> bool:
+        """Return whether the last list has texts, in which an absent key never is."""
+        return self.domain_size is None or (self.top is not None and not self.top.cells)
 
     def counted(self, counts: Floats) -> Floats:
         """Return x as the list counts it, in the mean: less than x just below a top list, and no more beyond."""
         if self.top is None:
             return counts
-        high, table, _ = self.top
+        high, table = self.top.threshold, self.top.withheld
         start = high - 1 - len(table)
         at, least = np.arange(start, high), np.append(0.0, table[::-1])
         return np.where(counts <= start, counts, np.minimum(counts, high - 1) - np.interp(counts, at, least))
@@ -121,7 +140,8 @@ class ReleasedNumbers:
         found, some = law(cut), np.flatnonzero(mean > cut)
         over = (mean - cut)[some].reshape((-1,) + (1,) * (found.ndim - 1))
         found[some] += over * (law(cut[some] + 1.0) - found[some])
-        below = self.noise.below(np.ceil(self.top[0] - counts))
+        below = self.top.noise.below(np.ceil(self.top.threshold - counts))
+        below = np.where(counts > 0, below, 1.0) if self.named else below
         return np.asarray(found * below.reshape((-1,) + (1,) * (found.ndim - 1)))
 
     def hidden(self, counts: Floats) -> Floats:
@@ -135,35 +155,36 @@ class ReleasedNumbers:
 
     def value(self, values: Floats, counts: Floats) -> Floats:
         """Return (V, X) probabilities P(value | x) for (V,) listed values and (X,) counts."""
-        table = self.noise.pmf(values[:, None] - counts[None, :])
+        table = self.far_noise.pmf(values[:, None] - counts[None, :])
+        if self.named:
+            table[:, counts <= 0] = 0.0
         if self.top is not None:
-            high, other = self.top[0], values[values < self.top[0]]
+            high, other = self.top.threshold, values[values < self.top.threshold]
 
             def chance(held: Floats) -> Floats:
                 away = other[None, :] - held[:, None]
                 return np.where(other == high - 1, self.noise.tail(np.ceil(away)), self.noise.pmf(away))
 
             table[values < high] = self._below_top(chance, counts).T
-        if self.domain_size is None:
-            table[:, counts <= 0] = 0.0
         return table
 
     def ranges(self, cuts: Floats, counts: Floats) -> Floats:
         """Return (X, V) probabilities of values from each cut up to the next, the last without end. Each is a
         difference of the nearer tail, which keeps its digits however small it is. ``cuts`` hold τ' where there is one.
         """
-        table = self._plain_ranges(cuts, counts)
-        if self.top is not None:
-            other = cuts < self.top[0]  # the last of these has no end: values are cut
-            table[:, other] = self._below_top(lambda held: self._plain_ranges(cuts[other], held), counts)
-        if self.domain_size is None:
+        table = _ranges(self.far_noise, cuts, counts)
+        if self.named:
             table[counts <= 0] = 0.0
+        if self.top is not None:
+            other = cuts < self.top.threshold  # the last of these has no end: values are cut
+            table[:, other] = self._below_top(lambda held: _ranges(self.noise, cuts[other], held), counts)
         return table
 
-    def _plain_ranges(self, cuts: Floats, counts: Floats) -> Floats:
-        at = np.ceil(cuts - counts[:, None])
-        over, under = self.noise.tail(at), self.noise.below(at)
-        return np.where(at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0))
+
+def _ranges(noise: NoiseLaw, cuts: Floats, counts: Floats) -> Floats:
+    at = np.ceil(cuts - counts[:, None])
+    over, under = noise.tail(at), noise.below(at)
+    return np.where(at >= 1, -np.diff(over, axis=1, append=0.0), np.diff(under, axis=1, append=1.0))
 
 
 def need(part: object, good: bool, field: str, value: object, rule: str) -> None:
@@ -239,7 +260,7 @@ class Likelihood(ABC):
 
     def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
         """Return unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
-        noise = self.released.noise
+        noise = self.released.far_noise
         return values.astype(np.float64) - noise.mean, np.full(len(values), noise.variance)
 
     def far_symbol(self, values: Ints) -> Ints:
@@ -248,7 +269,7 @@ class Likelihood(ABC):
 
     def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
         """Return an interval that holds ``level`` for every x far above the threshold."""
-        radius = self.released.noise.radius(level)
+        radius = self.released.far_noise.radius(level)
         return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
 
     @abstractmethod

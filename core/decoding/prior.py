@@ -203,7 +203,7 @@ class Listing:
             np.append(cuts, top + 1),
             tally.astype(np.int64),
             len(far),
-            float((far - released.noise.mean).sum()),
+            float((far - released.far_noise.mean).sum()),
         )
 
 
@@ -241,7 +241,7 @@ def _profile(released: ReleasedNumbers, bins: Bins, shape: Floats, beyond: int) 
 def _records(released: ReleasedNumbers, bins: Bins, shape: Floats, listing: Listing) -> Observations:
     body = released.records - listing.beyond_sum
     if len(released.profile_at):
-        known = 2.0 * released.profile_noise**2 + listing.beyond * released.noise.variance
+        known = 2.0 * released.profile_noise**2 + listing.beyond * released.far_noise.variance
         variance = known + (SLACK * max(body, 1.0)) ** 2 + 1.0
     else:
         variance = (GUESS * max(released.records, 1.0)) ** 2 + 1.0
@@ -252,6 +252,8 @@ def _listed(released: ReleasedNumbers, bins: Bins, shape: Floats, listing: Listi
     edges = listing.cuts.astype(np.float64)
     inside = released.ranges(edges, bins.grid.at).T[:-1]  # (ranges, atoms)
     zeros = -np.diff(released.noise.tail(edges)) * (released.domain_size or 0.0)
+    if released.named:
+        zeros[edges[:-1] >= released.last] = 0.0
     return Observations.of(inside @ shape, listing.tally - zeros, 1.0 + zeros, poisson=True)
 
 

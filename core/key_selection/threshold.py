@@ -31,6 +31,15 @@ and in every formula below.
   ln D falls behind −x/b, which is η in all. So both are 1/b at most. ∎ Two lists side by side would cost 2/b.
   o is rounded to a multiple of 2^−20, which adds 2^−20·(e^(1/b) − 1) to the loss; `top_holds` allows twice as much.
   Values of the second list are cut at τ' − 1, so that a value says which list it is of.
+* **δ > 0, cells of keys that are not named** ★. The list of texts is a top list too: keys that it does not name are
+  counted in cells, less what they are withheld, and a list of cells with Laplace noise of the same b shows those from
+  β on. F(x) = P[x not named] for x ≥ 1, and F(0) = 1: a key that is not there is never named. So the proof above holds
+  for every unit, also the first of a new key: outcomes that name no new key lose 1/b per unit, all others have δ(τ).
+  *Truncated geometric noise* (C = 1) has no more than F(x) ≤ e^(1/b)·F(x + 1) + δ. Where F falls faster than by
+  e^(−1/b), a count adds no more to its cell than the one below it: the cell is the same for both, and "not named" has
+  an excess of F(x) − e^(1/b)·F(x + 1) ≤ δ. δ is not spent twice. Where a user is added, named values have an excess of
+  δ, and "not named" has none, since F falls. Where one is removed, named values have none before the last two
+  (`hushgram.noise.truncated_geometric`), and for these F(x + 1) is 0 and the sum with F(x) is at most δ.
 * **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
   What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
   c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
@@ -50,15 +59,14 @@ and in every formula below.
 | d | number of fingerprints in the domain (δ = 0) |
 | β, τ | the threshold at δ = 0, at δ > 0 |
 | F | expected number of zeros that pass, at most |
-| d', τ', o | sub-cells and threshold of the top list, and what counts below it are withheld |
+| d', τ', o | sub-cells (or texts) and threshold of the top list, and what counts below it are withheld |
 | b, q | scale of Laplace noise, and e^(−1/b) |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -79,6 +87,8 @@ from hushgram.noise.gdp import (
     mu_delta,
 )  # fmt: skip
 from hushgram.noise.intervals import enclose, ratio_interval
+from hushgram.noise.laplace import NOISE as LAPLACE
+from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.noises import Noise
 from hushgram.noise.sampling import successes
 from hushgram.sensitivity import Sensitivity
@@ -102,11 +112,15 @@ MAX_TOP_SCALE = 1 << 14
 
 @dataclass(frozen=True)
 class Heavy:
-    """Released: keys that reached the threshold, sorted, with their noisy counts; texts at δ > 0 only."""
+    """Released: keys that reached the threshold, sorted, with their noisy counts; texts at δ > 0 only.
+
+    ``cells`` lists keys that are not named, by fingerprint, where they are listed beside the named ones.
+    """
 
     fingerprints: NDArray[np.uint64]
     values: NDArray[np.int64]
     texts: pa.LargeBinaryArray | None = None
+    cells: Heavy | None = None
 
     @classmethod
     def concat(cls, parts: list[Heavy]) -> Heavy:
@@ -114,11 +128,23 @@ class Heavy:
         texts = None
         if parts and parts[0].texts is not None:
             texts = pa.concat_arrays([part.texts for part in parts])
+        cells = [part.cells for part in parts if part.cells is not None]
         return cls(
             np.concatenate([part.fingerprints for part in parts]),
             np.concatenate([part.values for part in parts]),
             texts,
+            cls.concat(cells) if cells else None,
         )
+
+    @property
+    def lists(self) -> list[Heavy]:
+        """Return this list, and that of cells beside it."""
+        return [self] if self.cells is None else [self, self.cells]
+
+    @property
+    def rows(self) -> int:
+        """Return how many keys and cells are listed."""
+        return sum(map(len, self.lists))
 
     def part(self, low: int, high: int) -> Heavy:
         """Return the rows [low, high)."""
@@ -131,9 +157,9 @@ class Heavy:
 
 @dataclass(frozen=True)
 class TopList:
-    """A list over sub-cells of the domain, whose keys the other list leaves out: its domain and τ'."""
+    """A list whose keys the other one leaves out: sub-cells of its domain, or (None) texts; and τ'."""
 
-    domain_bits: int
+    domain_bits: int | None
     threshold: int
 
 
@@ -141,6 +167,7 @@ def listed_code(
     cells: NDArray[np.uint64], domain_bits: int, top: TopList, *, of_top: bool
 ) -> NDArray[np.uint64]:
     """Return what identifies cells where there is a top list: twice the first sub-cell, or twice the sub-cell and 1."""
+    assert top.domain_bits is not None
     if of_top:
         return (cells << np.uint64(1)) | np.uint64(1)
     return cells << np.uint64(top.domain_bits - domain_bits + 1)
@@ -188,40 +215,50 @@ def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: 
 
 @lru_cache(maxsize=256)
 def top_holds(
-    threshold: int, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
+    top: TopList, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
 ) -> bool:
-    """Privacy map of two lists: return whether C·(1/b + 2^−19·(e^(1/b) − 1)) ≤ ``epsilon``, for Laplace noise."""
+    """Privacy map of two lists: return whether C·(1/b + 2^−19·(e^(1/b) − 1)) ≤ ``epsilon``.
+
+    For Laplace noise, and on texts where C = 1 for the truncated geometric one. The names of new keys cost δ(τ).
+    """
 
     def loss(iv: Any) -> Any:
         each = iv.mpf(scale.denominator) / scale.numerator
         return sensitivity.l1 * (each + (iv.exp(each) - 1) / 2 ** (TOP_GRID - 1))
 
-    fit = noise.name == "laplace" and scale <= MAX_TOP_SCALE and _at_most(loss, epsilon)
-    return fit and threshold > len(withheld(scale))
+    if not isinstance(noise, LaplaceNoise) or scale > MAX_TOP_SCALE or not _at_most(loss, epsilon):
+        return False
+    table = withheld(scale, noise)
+    if top.domain_bits is not None:
+        return noise.name == "laplace" and top.threshold > len(table)
+    least = table[top.threshold - 2 :]  # of a count of 1, which adds no less than nothing
+    bounded = not noise.one_key or sensitivity.l1 == 1
+    return bounded and top.threshold > 2 and not (len(least) and least[0] > 1 << TOP_GRID)
 
 
 @lru_cache(maxsize=8)
-def withheld(scale: Fraction) -> NDArray[np.int64]:
+def withheld(scale: Fraction, noise: LaplaceNoise = LAPLACE) -> NDArray[np.int64]:
     """Return o(τ' − t) for t = 1, 2, … as multiples of 2^−20, as far as it is not 0.
 
-    With r = 1/F(τ' − t) and the least j for which r·q^j ≤ 1, it is j − (1 − r·q^j)/(1 − q). Integers of 96 binary
-    places: every machine finds the same.
+    With r = 1/F(τ' − t) and the least j for which r·q^j ≤ 1, it is j − (1 − r·q^j)/(1 − q), and at most 1 more than
+    that of t + 1. Integers of 96 binary places: every machine finds the same.
     """
-    with localcontext() as context:
-        context.prec = 60
-        q = int((Decimal(-scale.denominator) / Decimal(scale.numerator)).exp() * _ONE)
+    q = noise.ratio(scale, _PLACES)
     powers = [_ONE, q]
-    while powers[-1] * (_ONE + q) > _ONE * _ONE:
+    while 2 * powers[-1] > _ONE:
         powers.append(powers[-1] * q >> _PLACES)
     found: list[int] = []
-    power, j, unit = _ONE, len(powers) - 1, _ONE - q
-    while not found or found[-1]:
-        power = power * q >> _PLACES
-        r = _ONE * _ONE // (_ONE - power * _ONE // (_ONE + q))
+    j, unit = len(powers) - 1, _ONE - q
+    for tail in noise.tails(scale, _PLACES):
+        r = _ONE * _ONE // (_ONE - tail)
         while j > 1 and r * powers[j - 1] <= _ONE * _ONE:
             j -= 1
         exact = j * unit - _ONE + (r * powers[j] >> _PLACES)
         found.append(((exact << TOP_GRID) + unit // 2) // unit)
+        if not found[-1]:
+            break
+    for t in range(len(found) - 2, -1, -1):
+        found[t] = min(found[t], found[t + 1] + (1 << TOP_GRID))
     return np.array(found[:-1], np.int64)
 
 
@@ -340,26 +377,29 @@ def release_shard(
 
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others. ``shards`` says
-    how many shards there are. With ``top`` the cells are its sub-cells, and are identified by `listed_code`.
+    how many shards there are. With ``top`` the cells are its sub-cells, and are identified by `listed_code`; where that
+    is of texts, keys that it does not name are listed in `Heavy.cells`.
     """
     if domain_bits is None:
-        if not len(part):
-            return Heavy(part.fingerprints, part.counts, part.texts)
-        assert part.texts is not None
-        noisy = part.counts + noise.sample(
-            scale, len(part), release_key.source("threshold", shard, part.digest())
-        )
-        kept = np.flatnonzero(noisy >= threshold)
-        return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept)))
-    cells = _ListedCells(shard, shards, noise, scale, release_key)
+        return _named(shard, part, threshold, noise, scale, release_key)[0]
+    cells = _ListedCells(shard, shards, LAPLACE, scale, release_key)
     if top is None:
         return cells.release("threshold", part, threshold, domain_bits)[0]
-    first, noisy = cells.release("top list", part, top.threshold, top.domain_bits)
+    bits, label = top.domain_bits, "cells"
+    if bits is None:
+        first, noisy = _named(shard, part, top.threshold, noise, scale, release_key)
+    else:
+        first, noisy = cells.release("top list", part, top.threshold, bits)
+        label = "threshold"
     rest = np.flatnonzero(noisy < top.threshold)
-    aligned = part.fingerprints[rest] << np.uint64(64 - top.domain_bits)
-    counts = _lowered(part.counts[rest], top, scale, release_key.source("withheld", shard, part.digest()))
+    aligned = part.fingerprints[rest] << np.uint64(64 - (bits or 64))
+    source = release_key.source("withheld", shard, part.digest())
+    assert isinstance(noise, LaplaceNoise)
+    counts = _lowered(part.counts[rest], top.threshold, withheld(scale, noise), source)
     cut = Histogram(aligned, counts, None, part.sensitivity)
-    second, _ = cells.release("threshold", cut.reduced(domain_bits), threshold, domain_bits)
+    second, _ = cells.release(label, cut.reduced(domain_bits), threshold, domain_bits)
+    if bits is None:
+        return replace(first, cells=Heavy(second.fingerprints, np.minimum(second.values, top.threshold - 1)))
     codes = [
         listed_code(first.fingerprints, domain_bits, top, of_top=True),
         listed_code(second.fingerprints, domain_bits, top, of_top=False),
@@ -370,15 +410,27 @@ def release_shard(
     return Heavy(found[order], values[order])
 
 
+def _named(
+    shard: int, part: Histogram, threshold: int, noise: Noise, scale: Fraction, release_key: ReleaseKey
+) -> tuple[Heavy, NDArray[np.int64]]:
+    """Return texts whose noisy count reaches the threshold, and noisy counts of all."""
+    if not len(part):
+        return Heavy(part.fingerprints, part.counts, part.texts), part.counts
+    assert part.texts is not None
+    source = release_key.source("threshold", shard, part.digest())
+    noisy = part.counts + noise.sample(scale, len(part), source)
+    kept = np.flatnonzero(noisy >= threshold)
+    return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept))), noisy
+
+
 def _lowered(
-    counts: NDArray[np.int64], top: TopList, scale: Fraction, source: BitSource
+    counts: NDArray[np.int64], threshold: int, table: NDArray[np.int64], source: BitSource
 ) -> NDArray[np.int64]:
     """Return x less what it is withheld, rounded at random, of counts that the top list does not show."""
-    table = withheld(scale)
-    counts = np.minimum(counts, top.threshold - 1)
-    near = np.flatnonzero(counts >= top.threshold - len(table))
+    counts = np.minimum(counts, threshold - 1)
+    near = np.flatnonzero(counts >= threshold - len(table))
     drawn = (source.words(len(near)) >> np.uint64(64 - TOP_GRID)).astype(np.int64)
-    counts[near] -= (table[top.threshold - 1 - counts[near]] + drawn) >> TOP_GRID
+    counts[near] -= (table[threshold - 1 - counts[near]] + drawn) >> TOP_GRID
     return counts
 
 

@@ -8,7 +8,8 @@ in L1, and each unit changes the probability of an output by at most e^(1/b) (Gh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -57,6 +58,20 @@ class LaplaceNoise(Noise):
 
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
         return laplace_tail(1 / scale, at)
+
+    def ratio(self, scale: Fraction, places: int) -> int:
+        """Return q = e^(−1/b) in units of 2^−``places``, of which 150 are right; every machine finds the same."""
+        with localcontext() as context:
+            context.prec = 60
+            return int((Decimal(-scale.denominator) / Decimal(scale.numerator)).exp() * (1 << places))
+
+    def tails(self, scale: Fraction, places: int) -> Iterator[int]:
+        """Yield P[Z ≥ t] for t = 1, 2, … in the same units."""
+        one, q = 1 << places, self.ratio(scale, places)
+        power = one
+        while True:
+            power = power * q >> places
+            yield power * one // (one + q)
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         return at + geometric(scale, size, source)  # memoryless beyond 0

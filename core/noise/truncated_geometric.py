@@ -36,7 +36,7 @@ Encodings beside it have Laplace noise: ε adds up, δ does not.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -105,6 +105,12 @@ class TruncatedGeometricNoise(LaplaceNoise):
 
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
         return _tail(1 / scale, self.delta, at)
+
+    def tails(self, scale: Fraction, places: int) -> Iterator[int]:
+        chances, users = chances_to_list(1 / scale, self.delta), _threshold(1 / scale, self.delta)
+        while True:
+            users -= 1
+            yield chances[max(users, 0)][1] >> _PLACES - places
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         raise ParameterError(f"noise {self.name} needs delta above 0; set delta, or noise to laplace")

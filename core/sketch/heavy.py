@@ -1,4 +1,5 @@
-"""The listed keys of a sketch, written and read: heavy.parquet where keys have texts, heavy.bin where they have none.
+"""The listed keys of a sketch, written and read: heavy.parquet where keys have texts, heavy.bin where they have none,
+and both where keys that are not named are listed by fingerprint.
 
 Of more than 2^21 keys there are several files, by the first bits of what identifies a key; each is a list by itself.
 
@@ -8,7 +9,7 @@ value: half of what Parquet takes. Both are released numbers, so that any code o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -46,21 +47,29 @@ _GROUP = 1 << 16  # entries of heavy.bin that are coded together
 _ENTRIES_PER_BYTE = 4
 
 
-def file_of(prints: NDArray[np.uint64], plan: Plan, files: int) -> NDArray[np.uint64]:
-    """Return the number of the file of each key, by what identifies it in a list."""
+def file_of(prints: NDArray[np.uint64], plan: Plan, files: int, *, cells: bool = False) -> NDArray[np.uint64]:
+    """Return the number of the file of each key, by what identifies it in a list, or in that of ``cells`` beside it."""
     if files == 1:
         return np.zeros(len(prints), np.uint64)
-    return prints >> np.uint64(listed_bits(plan) - (files.bit_length() - 1))
+    return prints >> np.uint64(listed_bits(plan, cells=cells) - (files.bit_length() - 1))
 
 
-def list_parts(heavy: Heavy, plan: Plan, files: int, *, every: bool = True) -> dict[int, Heavy]:
+def list_parts(
+    heavy: Heavy, plan: Plan, files: int, *, every: bool = True, cells: bool = False
+) -> dict[int, Heavy]:
     """Return the keys of each file by its number; those without keys are left out unless ``every``."""
-    numbers = file_of(heavy.fingerprints, plan, files)
+    numbers = file_of(heavy.fingerprints, plan, files, cells=cells)
     starts = np.flatnonzero(np.diff(numbers, prepend=np.uint64(files)))
     out = dict.fromkeys(range(files), heavy.part(0, 0)) if every else {}
     for low, high in pairwise([*starts.tolist(), len(heavy)]):
         out[int(numbers[low])] = heavy.part(low, high)
-    return out
+    if heavy.cells is None:
+        return out
+    beside, nothing = list_parts(heavy.cells, plan, files, every=every, cells=True), heavy.part(0, 0)
+    return {
+        number: replace(out.get(number, nothing), cells=beside.get(number, heavy.cells.part(0, 0)))
+        for number in sorted(out.keys() | beside.keys())
+    }
 
 
 def heavy_bytes(heavy: Heavy, *, two_lists: bool = False) -> bytes:
@@ -182,10 +191,10 @@ def read_heavy(
     """
     try:
         packed = str(where).endswith(".bin")
-        two_lists = plan.top is not None
-        heavy = _unpacked(content, rows, two_lists=two_lists) if packed else _read(content, plan, rows)
-        _check(heavy, plan)
-        if np.any(file_of(heavy.fingerprints, plan, files) != number):
+        cells = packed or not plan.selection.texts
+        heavy = _unpacked(content, rows, two_lists=plan.sub_cells) if packed else _read(content, plan, rows)
+        _check(heavy, plan, cells=cells)
+        if np.any(file_of(heavy.fingerprints, plan, files, cells=cells) != number):
             raise FormatError("a fingerprint is one of another file")
         return heavy
     except FormatError as error:
@@ -231,11 +240,14 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     return np.concatenate([np.zeros(0, kind), *parts]) if len(parts) != 1 else parts[0]
 
 
-def _check(heavy: Heavy, plan: Plan) -> None:
+def _check(heavy: Heavy, plan: Plan, *, cells: bool) -> None:
     prints: NDArray[np.uint64] = heavy.fingerprints
-    _check_order(prints, strict=not plan.selection.texts)
-    top, bits, width = plan.top, plan.domain_bits, listed_bits(plan)
-    if top is not None and bits is not None:
+    _check_order(prints, strict=cells)
+    top, bits, width = plan.top, plan.domain_bits, listed_bits(plan, cells=cells)
+    if top is not None and top.domain_bits is None:
+        if cells and np.any(heavy.values >= top.threshold):
+            raise FormatError("a value is not of its list")
+    elif top is not None and bits is not None and top.domain_bits is not None:
         of_top = prints & np.uint64(1) == 1
         if np.any(prints[~of_top] & np.uint64((1 << (top.domain_bits - bits + 1)) - 1)):
             raise FormatError("a listed cell is none of the domain")
@@ -243,7 +255,8 @@ def _check(heavy: Heavy, plan: Plan) -> None:
             raise FormatError("a value is not of its list")
     if len(prints) and int(prints[-1]) >> width:
         raise FormatError("a fingerprint lies outside of the domain")
-    least = plan.threshold if plan.selection.by_count else -_LARGEST_VALUE
+    least = plan.threshold if cells else plan.heavy_from
+    least = least if plan.selection.by_count else -_LARGEST_VALUE
     if len(prints) and not least <= int(heavy.values.min()) <= int(heavy.values.max()) <= _LARGEST_VALUE:
         raise FormatError(f"a value is below {least} or above 2^62")
 

@@ -67,11 +67,12 @@ def list_names(files: int, *, texts: bool) -> list[str]:
     return [f"heavy.{suffix}"] if files == 1 else [f"heavy-{i:05d}.{suffix}" for i in range(files)]
 
 
-def listed_bits(plan: Plan) -> int:
-    """Return the bits of the number that identifies a listed key."""
-    if plan.domain_bits is None:
+def listed_bits(plan: Plan, *, cells: bool = False) -> int:
+    """Return the bits of the number that identifies a listed key, or a cell in a list of cells beside texts."""
+    if plan.domain_bits is None or (plan.selection.texts and not cells):
         return 64
-    return plan.domain_bits if plan.top is None else plan.top.domain_bits + 1
+    whole = None if plan.top is None else plan.top.domain_bits
+    return plan.domain_bits if whole is None else whole + 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ class Manifest:
     seeds: NDArray[np.uint64]
     sums: tuple[int, ...]
     list_rows: tuple[int, ...]  # how many keys each file of listed keys has
+    cell_rows: tuple[
+        int, ...
+    ]  # how many each file of cells beside named keys has; empty where there are none
     files: tuple[FileEntry, ...]  # those of listed keys first
     release: str = ""
     key_expression: str = ""  # how keys were made from columns; empty where a column was taken as it is
@@ -141,7 +145,8 @@ class Manifest:
             "seeds": [[f"{int(seed):016x}" for seed in row] for row in self.seeds],
             "sums": list(self.sums),
             "heavy": {"rows": self.heavy_rows}
-            | ({"files": list(self.list_rows)} if len(self.list_rows) > 1 else {}),
+            | ({"files": list(self.list_rows)} if len(self.list_rows) > 1 else {})
+            | ({"cells": list(self.cell_rows)} if self.cell_rows else {}),
             "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in self.files],
         }
 
@@ -205,7 +210,8 @@ class Manifest:
             plan,
             _seeds(body["seeds"], 0 if layout is None else layout.hashes),
             _sums(body["sums"], 0 if layout is None else layout.sums),
-            _list_rows(body["heavy"]),
+            (list_rows := _list_rows(body["heavy"])),
+            _cell_rows(body["heavy"], plan, len(list_rows)),
             tuple(_entry(file) for file in body["files"]),
             release,
             key_expression,
@@ -220,7 +226,7 @@ class Manifest:
             raise FormatError(
                 f"{where}: manifest field 'files' does not begin as format version {version} does"
             )
-        if len(self.list_rows) > 1 << listed_bits(self.plan):
+        if len(self.list_rows) > 1 << listed_bits(self.plan, cells=True):
             raise FormatError(f"{where}: manifest field 'heavy' states more files than the domain has cells")
         expected = self.expected_files()
         if [file.name for file in self.files] != list(expected):
@@ -236,6 +242,8 @@ class Manifest:
         """Return names, and sizes where the encoding fixes them, of all files but the manifest."""
         texts = self.version == 2 or self.plan.selection.texts
         out: dict[str, int | None] = dict.fromkeys(list_names(len(self.list_rows), texts=texts))
+        if self.cell_rows:
+            out |= dict.fromkeys(list_names(len(self.cell_rows), texts=False))
         layout = self.plan.layout
         if layout is None:
             return out
@@ -262,6 +270,14 @@ def _list_rows(heavy: Mapping[str, Any]) -> tuple[int, ...]:
     if sum(found) != rows or len(found).bit_count() != 1 or ("files" in heavy) != (len(found) > 1):
         raise ValueError("'heavy.files': a power of two of numbers that add up to 'heavy.rows' is needed")
     return found
+
+
+def _cell_rows(heavy: Mapping[str, Any], plan: Plan, files: int) -> tuple[int, ...]:
+    if plan.top is None or plan.sub_cells:
+        return ()
+    if not isinstance(heavy["cells"], list) or len(heavy["cells"]) != files:
+        raise ValueError("'heavy.cells': a number for each file of listed keys is needed")
+    return tuple(integer(each, "cells", "heavy", low=0, high=1 << 40) for each in heavy["cells"])
 
 
 def _seeds(rows: Any, hashes: int) -> NDArray[np.uint64]:

@@ -23,17 +23,19 @@ from numpy.typing import NDArray
 
 from hushgram.accounting.guarantee import Guarantee
 from hushgram.contributions.keys import Encoded, encode, hash_bytes
-from hushgram.decoding import Decoder, ReleasedNumbers
+from hushgram.decoding import Decoder, ReleasedNumbers, Top
 from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
+from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, plus_minus
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.results import ResultTable, Tabular, plot_counts
 from hushgram.sketch.storage import Storage, local_copy
 from hushgram.sparse_histogram.plan import Plan
+from hushgram.sparse_histogram.selection import FINGERPRINTS
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
 __all__ = ["REAL", "Lookups", "Sketch", "Total"]
@@ -372,7 +374,7 @@ class Sketch:
 
     def expected_false(self, all: bool = False) -> float:
         """Return how many of the keys that `heavy` shows are expected to be false: in all d·P[Z ≥ threshold]."""
-        if self.plan.domain_bits is None:
+        if self.plan.selection.texts:
             return 0.0
         if all:
             chance = float(self._noise.tail(np.array([float(self.plan.threshold)]))[0])
@@ -522,22 +524,23 @@ class Sketch:
         """Return the noisy count of each key where it is heavy, and whether it is."""
         codes = self._codes(prints)
         listed = self._storage.heavy_around(codes)
-        held, values, names = listed.fingerprints, listed.values, listed.texts
-        if not len(held):
-            return np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
-        at, heavy = np.zeros(len(prints), np.intp), np.zeros(len(prints), np.bool_)
+        value, heavy = np.zeros(len(prints), np.int64), np.zeros(len(prints), np.bool_)
         for code in codes:  # the first that is listed says it
-            found = np.minimum(np.searchsorted(held, code), len(held) - 1)
-            at = np.where(heavy, at, found)
-            heavy |= held[at] == code
-        if names is not None:
-            at, heavy = _match_texts(at, heavy, held, names, texts)
-        return np.where(heavy, values[at], 0), heavy
+            at, found = _find(listed.fingerprints, code)
+            if listed.texts is not None:
+                at, found = _match_texts(at, found, listed.fingerprints, listed.texts, texts)
+            value[found & ~heavy] = listed.values[at[found & ~heavy]]
+            heavy |= found
+        if listed.cells is not None and self.plan.domain_bits is not None:
+            at, found = _find(listed.cells.fingerprints, FINGERPRINTS.place(prints, self.plan.domain_bits))
+            value[found & ~heavy] = listed.cells.values[at[found & ~heavy]]
+            heavy |= found
+        return value, heavy
 
     def _codes(self, prints: Fingerprints) -> list[Fingerprints]:
         """Return how keys are listed, if they are: in the top list first, where there is one."""
         bits, top = self.plan.domain_bits, self.plan.top
-        if top is None or bits is None:
+        if top is None or bits is None or top.domain_bits is None:
             return [self._place(prints)]
         places = (self.plan.selection.place(prints, each) for each in (top.domain_bits, bits))
         return [listed_code(place, bits, top, of_top=i == 0) for i, place in enumerate(places)]
@@ -545,7 +548,7 @@ class Sketch:
     def _cells(self) -> tuple[Fingerprints, Fingerprints]:
         """Return listed keys as their cells in the domain of the encoding, and as they are shown."""
         prints, top = self._storage.heavy.fingerprints, self.plan.top
-        if top is None or self.plan.domain_bits is None:
+        if top is None or self.plan.domain_bits is None or top.domain_bits is None:
             return prints, prints
         cells = prints >> np.uint64(top.domain_bits - self.plan.domain_bits + 1)
         return cells, np.where(prints & np.uint64(1), prints >> np.uint64(1), cells)
@@ -583,7 +586,10 @@ class Sketch:
 
     @cached_property
     def _withheld(self) -> NDArray[np.float64]:
-        return withheld(self.plan.scale) / float(1 << TOP_GRID)
+        plan = self.plan
+        assert plan.top is not None
+        assert isinstance(plan.noise, LaplaceNoise)
+        return withheld(plan.scale, plan.noise)[: plan.top.threshold - 1] / float(1 << TOP_GRID)
 
     def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
         half = self._noise.interval(level, max(len(values), 1))
@@ -610,7 +616,7 @@ class Sketch:
 
     def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probability that each listed key is in the data, from the list alone: 1 if it has its text."""
-        if self.plan.domain_bits is None or not len(values):
+        if self.plan.selection.texts or not len(values):
             return np.ones(len(values))
         above = len(values) - np.searchsorted(np.sort(values), values, side="left")
         false = 2.0**self.plan.domain_bits * self._noise.tail(values.astype(np.float64))
@@ -636,19 +642,23 @@ class Sketch:
     @cached_property
     def decoder(self) -> Decoder:
         """Return the decoder of the encoded counts; not for public keys."""
-        plan, sizes = self.plan, self.plan.sizes
+        plan, sizes, listed, top = self.plan, self.plan.sizes, self._storage.heavy, None
         assert plan.layout is not None
+        if plan.top is not None:
+            cells = 0.0 if plan.top.domain_bits is None else 2.0**plan.top.domain_bits
+            top = Top(plan.top.threshold, self._withheld, cells, self._noise)
+        values = [part.values for part in listed.lists] if self._joint else []
         released = ReleasedNumbers(
             threshold=plan.threshold,
-            noise=self._noise,
-            listed=self._storage.heavy.values if self._joint else np.zeros(0, np.int64),
+            noise=plan.cells_noise.law(float(plan.scale)),
+            listed=np.concatenate([np.zeros(0, np.int64), *values]),
             domain_size=2.0**plan.domain_bits if plan.domain_bits is not None else None,
             records=float(sizes.records),
             profile_at=np.array(PROFILE_GRID if sizes.profile else (), np.int64),
             profile=np.array(sizes.profile, np.float64),
             profile_noise=float(sizes.scale),
             keys=float(plan.keys),
-            top=None if plan.top is None else (plan.top.threshold, self._withheld, 2.0**plan.top.domain_bits),
+            top=top,
         )
         sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
         heavy = self._cells()[0] if self._joint else np.zeros(0, np.uint64)
@@ -657,6 +667,14 @@ class Sketch:
 
 def _added(one: tuple[float, float, float], other: tuple[float, float, float]) -> tuple[float, float, float]:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _find(held: Fingerprints, wanted: Fingerprints) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return where the wanted numbers are in a sorted list, and which are there."""
+    if not len(held):
+        return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), np.bool_)
+    at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    return at, held[at] == wanted
 
 
 def _match_texts(

@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -77,9 +77,14 @@ def write_sketch(
     """Write all files of a sketch into a temporary directory beside ``path``, then rename it."""
     target = check_free(path)
     with new_directory(target) as work:
-        lists = list_parts(heavy, plan, list_files(len(heavy)))
-        named = zip(list_names(len(lists), texts=heavy.texts is not None), lists.values(), strict=True)
-        files = [_put(work, name, heavy_bytes(part, two_lists=plan.top is not None)) for name, part in named]
+        parts = list_parts(heavy, plan, list_files(heavy.rows))
+        lists = list(zip(*(part.lists for part in parts.values()), strict=True))
+        named = [
+            (name, part)
+            for each in lists
+            for name, part in zip(list_names(len(parts), texts=each[0].texts is not None), each, strict=True)
+        ]
+        files = [_put(work, name, heavy_bytes(part, two_lists=plan.sub_cells)) for name, part in named]
         index: list[bytes] = []
         sums: list[tuple[int, ...]] = []
         for file in _block_files(blocks):
@@ -87,10 +92,17 @@ def write_sketch(
             index.append(file.index)
             sums.append(file.sums)
         if plan.layout is not None:
-            files.insert(len(lists), _put(work, INDEX_NAME, b"".join(index)))
-        numbers = tuple(map(len, lists.values()))
+            files.insert(len(named), _put(work, INDEX_NAME, b"".join(index)))
+        numbers, *of_cells = (tuple(map(len, each)) for each in lists)
         manifest = Manifest(
-            plan, seeds, added_up(sums), numbers, tuple(files), release, key_expression=key_expression
+            plan,
+            seeds,
+            added_up(sums),
+            numbers,
+            of_cells[0] if of_cells else (),
+            tuple(files),
+            release,
+            key_expression=key_expression,
         )
         _put(work, MANIFEST_NAME, manifest.to_bytes())
     return target
@@ -224,13 +236,20 @@ class Storage:
         manifest = self.manifest
         for number in numbers:
             if number not in self._lists:
-                name, rows = manifest.files[number].name, manifest.list_rows[number]
-                of = number, len(manifest.list_rows)
-                self._lists[number] = read_heavy(
-                    self._checked(name), manifest.plan, rows, self.path / name, *of
+                first, *cells = (
+                    self._read_list(i * len(manifest.list_rows), number, rows[number])
+                    for i, rows in enumerate((manifest.list_rows, manifest.cell_rows))
+                    if rows
                 )
+                self._lists[number] = replace(first, cells=cells[0]) if cells else first
         parts = [self._lists[number] for number in numbers]
         return parts[0] if len(parts) == 1 else Heavy.concat(parts)
+
+    def _read_list(self, first: int, number: int, rows: int) -> Heavy:
+        """Return a file of listed keys; those of its list begin with the file ``first``."""
+        manifest, name = self.manifest, self.manifest.files[first + number].name
+        of = number, len(manifest.list_rows)
+        return read_heavy(self._checked(name), manifest.plan, rows, self.path / name, *of)
 
     def block(self, index: int) -> NDArray[np.uint8]:
         """Return the released bytes of a block."""
@@ -286,7 +305,9 @@ class Storage:
     @property
     def _block_entries(self) -> list[FileEntry]:
         return [
-            entry for entry in self.manifest.files[len(self.manifest.list_rows) :] if entry.name != INDEX_NAME
+            entry
+            for entry in self.manifest.files[len(self.manifest.list_rows + self.manifest.cell_rows) :]
+            if entry.name != INDEX_NAME
         ]
 
     @cached_property

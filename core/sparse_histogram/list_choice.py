@@ -13,6 +13,7 @@ list fits the bits, and of all d the one with the least mean square error over t
 Large counts want a large domain: so a list over sub-cells may come first, and the other one leaves out what that
 shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', and
 what it lists takes bits. It is tried at two τ', and without it: the lower one has no false entry in 99 of 100 releases.
+At δ > 0 the list of texts is the top list, and τ' its threshold; texts are not counted as bits.
 
 The last sum is that of an ordinary release: it ends at the count q that a key meets in three releases of ten, and q² is
 added once. (Its expectation is the square of the largest count over d, which happens in one release of thousands.)
@@ -95,8 +96,9 @@ def choose_list(
     least_false: Fraction,
     domain_bits: int | None,
     most_cells: int,
+    names: TopList | None = None,
 ) -> ListChoice:
-    """Return the choice with the least predicted error.
+    """Return the choice with the least predicted error, which is infinite where none is below ``names``.
 
     Args:
         scale: b of the noise on listed counts, where there is one list.
@@ -111,6 +113,7 @@ def choose_list(
         least_false: so many false entries are allowed at least.
         domain_bits: the bits of the domain where they are stated.
         most_cells: else the largest domain has so many cells per key.
+        names: the list of texts that comes first, of the same noise scale, at δ > 0.
     """
     with localcontext() as context:
         context.prec = _DIGITS
@@ -121,14 +124,18 @@ def choose_list(
             first = last = domain_bits
         room, allowed = _decimal(bits), _decimal(least_false)
         law = _Law(scale)
-        found = [_at(d, law, counts, keys, room, allowed) for d in range(first, last + 1)]
+        if names is not None:
+            first, last = min(first, MAX_TOP_BITS), min(last, MAX_TOP_BITS)
+        found = [_at(d, law, counts, keys, room, allowed, names) for d in range(first, last + 1)]
+        if names is not None:
+            return min(found, key=lambda choice: choice.error)
         wider, laplace = scale / (1 - TOP_SHARE), noise_of("laplace")
         of_both = _Law(wider)
         for d in range(first, min(last + 1, first + _TOP_DOMAINS, MAX_TOP_BITS - _TOP_BITS + 1)):
             least = (_TOP_ODDS * (1 << (d + _TOP_BITS))).ln()  # noise scales
             for high in (int(times * least * of_both.scale) + 1 for times in _TOP_TIMES):
-                if top_holds(high, laplace, wider, epsilon, sensitivity):
-                    top = TopList(d + _TOP_BITS, high)
+                top = TopList(d + _TOP_BITS, high)
+                if top_holds(top, laplace, wider, epsilon, sensitivity):
                     found.append(_at(d, of_both, counts, keys, room, allowed, top))
         return min(found, key=lambda choice: choice.error)
 
@@ -184,7 +191,7 @@ def _at(
     cells, most = Decimal(1 << domain_bits), max(least_false, Decimal(MOST_FALSE))
     above = [Decimal(0)] * len(counts) if top is None else law.listed(counts, top.threshold)
     of_top = Decimal(0)
-    if top is not None:
+    if top is not None and top.domain_bits is not None:
         of_top = law.bits(of_top, counts, above, Decimal(1 << top.domain_bits))
 
     def fits(threshold: int) -> tuple[bool, Decimal]:
@@ -204,7 +211,8 @@ def _at(
     rest = counts
     if top is not None:
         rest = [(x, n - n_top) for (x, n), n_top in zip(counts, above, strict=True) if x < top.threshold]
-        if top.threshold < high + _TOP_ABOVE * law.scale:
+        apart = 2 if top.domain_bits is None else _TOP_ABOVE * law.scale
+        if top.threshold < high + apart:
             error = Decimal("Infinity")
     return ListChoice(domain_bits, high, law.exact, error + _shared(cells, rest, keys), took, top)
 

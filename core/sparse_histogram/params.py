@@ -435,8 +435,13 @@ class ReleaseParams:
 
     @property
     def fits_list(self) -> bool:
-        """Return whether the plan chooses domain and threshold of the list by predicted error."""
-        return self.delta == 0 and self.optimize == "keys"
+        """Return whether the plan chooses domain and threshold of a list of fingerprints by predicted error."""
+        return self.optimize == "keys" if self.delta == 0 else self.lists_cells
+
+    @property
+    def lists_cells(self) -> bool:
+        """Return whether keys that a threshold does not name are listed by fingerprint, where sizes allow it."""
+        return self.delta > 0 and self.list_first and self.encodes and self.noise != "gaussian"
 
     @property
     def list_bits(self) -> Fraction:

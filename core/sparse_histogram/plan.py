@@ -19,6 +19,7 @@ from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.key_selection.threshold import MAX_TOP_SCALE, TOP_SHARE, TopList
 from hushgram.key_selection.weighted import new_key_delta
 from hushgram.noise.gdp import OneOf
+from hushgram.noise.laplace import NOISE as LAPLACE
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PRIVACY_UNITS, PrivacyUnit, Sensitivity
@@ -99,6 +100,21 @@ class Plan:
         return self.selection.sensitivity(replace(self.sensitivity, classes=0))
 
     @property
+    def heavy_from(self) -> int:
+        """Return the noisy count from which on a key is named, or listed where keys have no texts."""
+        return self.threshold if self.top is None or self.sub_cells else self.top.threshold
+
+    @property
+    def sub_cells(self) -> bool:
+        """Return whether a list of sub-cells comes first, so that two lists are in one."""
+        return self.top is not None and self.top.domain_bits is not None
+
+    @property
+    def cells_noise(self) -> Noise:
+        """Return the noise on the counts of listed cells."""
+        return self.noise if self.domain_bits is None else LAPLACE
+
+    @property
     def layout_spec(self) -> LayoutSpec:
         """Return what the layout was planned for."""
         scale = self.layout.noise_scale if self.layout else None
@@ -161,7 +177,7 @@ class Plan:
         part = params.split.threshold if selection.selects else params.epsilon
         if "top" in text:
             part *= 1 - TOP_SHARE
-            if noise.name != "laplace" or scale > MAX_TOP_SCALE:
+            if noise.name == "gaussian" or scale > MAX_TOP_SCALE:
                 raise ParameterError(f"Plan: top is for Laplace noise of a scale up to {MAX_TOP_SCALE:,}")
         plausible = (
             noise.in_range(scale)
@@ -176,7 +192,9 @@ class Plan:
         if encoded != (text["encoding"] is not None):
             raise ParameterError("Plan: encoding must be that of the parameters")
         highest = int(_MAX_SCALES * scale) + params.max_contributions + 100
-        domain_bits = selection.checked_domain(text["domain_bits"])
+        # keys that are not named may be listed by fingerprint too
+        listed = FINGERPRINTS if "top" in text and selection is TEXTS else selection
+        domain_bits = listed.checked_domain(text["domain_bits"])
         if selection is WEIGHTS:
             highest = _MAX_CAP
         return cls(
@@ -200,16 +218,23 @@ class Plan:
             rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
             users=UserTotals.from_dict(text["keys_per_user"]) if "keys_per_user" in text else None,
             kept=KeptShare.from_dict(text["kept_share"]) if "kept_share" in text else None,
-            top=_read_top(text["top"], domain_bits, text["threshold"], highest) if "top" in text else None,
+            top=_read_top(text, selection, domain_bits, highest) if "top" in text else None,
         )
 
 
-def _read_top(text: Mapping[str, Any], domain_bits: int | None, threshold: int, highest: int) -> TopList:
-    if domain_bits is None:
-        raise ParameterError("Plan: top is for lists of fingerprints")
-    bits = integer(text["domain_bits"], "top.domain_bits", "Plan", low=domain_bits, high=MAX_TOP_BITS)
+def _read_top(
+    plan: Mapping[str, Any], selection: KeySelection, domain_bits: int | None, highest: int
+) -> TopList:
+    text, threshold = plan["top"], plan["threshold"]
+    named = selection is TEXTS and text["domain_bits"] is None
+    if domain_bits is None or selection not in (FINGERPRINTS, TEXTS) or named != (selection is TEXTS):
+        raise ParameterError(
+            "Plan: top is for lists of fingerprints, and has domain_bits unless it has texts"
+        )
+    within = domain_bits if named else text["domain_bits"]
+    bits = integer(within, "top.domain_bits", "Plan", low=domain_bits, high=MAX_TOP_BITS)
     high = integer(text["threshold"], "top.threshold", "Plan", low=threshold + 2, high=highest)
-    return TopList(bits, high)
+    return TopList(None if named else bits, high)
 
 
 def expected_sizes(params: ReleaseParams) -> Sizes | None:
@@ -241,9 +266,9 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     selection = _selection(params)
     scale, of_layout = _scales(params)
-    top, domain_bits = None, params.domain_bits
-    if params.fits_list:
-        choice = _fitted_list(params, sizes, keys, scale)
+    top = None
+    choice = _fitted_list(params, sizes, keys, scale) if params.fits_list else None
+    if choice is not None and choice.error.is_finite():
         domain_bits, heavy_from, top = choice.domain_bits, choice.threshold, choice.top
         scale = choice.scale
     else:
@@ -269,9 +294,20 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     )
 
 
-def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction) -> ListChoice:
-    """Return domains and thresholds with the least predicted error. Sizes are public: this is free."""
+def _fitted_list(params: ReleaseParams, sizes: Sizes, keys: int, scale: Fraction) -> ListChoice | None:
+    """Return domains and thresholds with the least predicted error; None where names leave none. Sizes are public:
+    this is free."""
+    names = None
+    if params.delta:
+        noise, part = noise_of(params.noise, params.delta), params.split.threshold
+        (scale,), high = threshold.calibrate(
+            noise, (part * (1 - TOP_SHARE),), params.delta, params.sensitivity
+        )
+        names = TopList(None, high)
+        if not threshold.top_holds(names, noise, scale, part, params.sensitivity):
+            return None
     return choose_list(
+        names=names,
         scale=scale,
         epsilon=params.split.threshold,
         sensitivity=FINGERPRINTS.sensitivity(params.sensitivity),
@@ -452,7 +488,7 @@ def _concentration(params: ReleaseParams, public: bool) -> tuple[Fraction, Fract
         of_weights = _rho(plan.selection.sensitivity, *(each.scale for each in rounds))
         of_counts = sum((_largest_rho(each) for each in plan.vectors), Fraction(0))
         return of_weights + of_counts + new / (1 - new), new
-    if not params.delta or params.choose_contributions or params.fit_split:
+    if not params.delta or params.choose_contributions or params.fit_split or params.lists_cells:
         return None
     scales, heavy_from = threshold.calibrate(noise, params.noisy_parts, params.delta, sensitivity)
     rho = _rho(sensitivity, *scales)
@@ -587,7 +623,7 @@ def _check_parts(plan: Plan) -> None:
             )
         return
     if plan.top is not None and not threshold.top_holds(
-        plan.top.threshold, plan.noise, plan.scale, split.threshold, plan.listed_sensitivity
+        plan.top, plan.noise, plan.scale, split.threshold, plan.listed_sensitivity
     ):
         raise ParameterError(
             "Plan: noise of the two lists is too small for their share of epsilon, or top.threshold"
@@ -595,15 +631,15 @@ def _check_parts(plan: Plan) -> None:
     scales = (plan.scale,) if of_cells is None else (plan.scale, of_cells)
     epsilon = sum(params.noisy_parts, Fraction(0))
     if plan.selection is TEXTS and threshold.joint_holds(
-        plan.threshold, plan.noise, scales, epsilon, params.delta, params.sensitivity
+        plan.heavy_from, plan.noise, scales, epsilon, params.delta, params.sensitivity
     ):
         return
     of_noise, of_threshold = plan.noise.split_delta(params.delta)
     if plan.selection is TEXTS:
-        found = threshold.privacy_map(plan.threshold, plan.noise, plan.scale, plan.listed_sensitivity)
+        found = threshold.privacy_map(plan.heavy_from, plan.noise, plan.scale, plan.listed_sensitivity)
         if found > of_threshold:
             raise ParameterError(
-                f"Plan: threshold {plan.threshold} is too low for delta {show(of_threshold)}"
+                f"Plan: threshold {plan.heavy_from} is too low for delta {show(of_threshold)}"
             )
     if plan.noise.privacy_map(scales, epsilon, params.sensitivity) > of_noise:
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")

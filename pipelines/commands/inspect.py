@@ -55,6 +55,10 @@ def command(sketch: str, style: str, output: str | None) -> None:
             high = f"{plan.top.threshold * opened.per_count:,}"
             domain += f"; 2^{plan.top.domain_bits} for those with a noisy {opened.measure} of at least {high}"
         lines.insert(5, ("domain", domain))
+    if plan.selection.texts and plan.top is not None:
+        listed = f"{sum(opened.manifest.cell_rows):,} of 2^{plan.domain_bits} fingerprints"
+        least = f"{plan.threshold * opened.per_count:,}"
+        lines.insert(5, ("other keys", f"{listed} listed, with a noisy {opened.measure} of at least {least}"))
     if not plan.selection.selects:
         noise = f"{plan.noise_name.capitalize()} noise of scale {scale}"
         lines[4:7] = [("keys", f"{opened.manifest.heavy_rows:,} of a public list, with {noise}")]
@@ -76,8 +80,8 @@ def _heavy_keys(sketch: Sketch) -> str:
     listed, plan = sketch.manifest.heavy_rows, sketch.plan
     if plan.rounds is not None:
         return f"{listed:,}, {_selected(plan.rounds)}"
-    text = f"{listed:,} with noisy {sketch.measure} of at least {plan.threshold * sketch.per_count:,}"
-    if plan.domain_bits is None:
+    text = f"{listed:,} with noisy {sketch.measure} of at least {plan.heavy_from * sketch.per_count:,}"
+    if plan.selection.texts:
         return text
     real, false = sketch.heavy().num_rows, sketch.expected_false(all=True)
     return f"{text}; {real:,} are real with probability of at least 95 %, about {false:,.0f} of all are false"

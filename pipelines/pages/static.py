@@ -133,7 +133,7 @@ def _others(sketch: Sketch, listed: pa.Table, whole: Whole | None) -> list[tuple
         mean = rounded(total.estimate / total.keys, *ends, 0.01 * sketch.per_count)
         facts.append((f"mean {sketch.measure} of one of them", f"{mean[0]} ({mean[1]} to {mean[2]})"))
     if sketch.plan.selection.by_count:
-        least = sketch.plan.threshold * sketch.per_count
+        least = sketch.plan.heavy_from * sketch.per_count
         what = f"keys whose noisy {sketch.measure} is below {least:,.10g}"
     else:
         what = "keys that were not selected"
@@ -157,7 +157,7 @@ def _distribution(sketch: Sketch) -> dict[str, Any] | None:
     noise = LaplaceLaw(float(sizes.scale)).radius(LEVEL)
     values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
     per = float(sketch.per_count)  # values are sums of a column, or records
-    reach, threshold = per * sketch.decoder.released.noise.radius(LEVEL), per * sketch.plan.threshold
+    reach, threshold = per * sketch.decoder.released.far_noise.radius(LEVEL), per * sketch.plan.heavy_from
 
     def band(t: float, n: float) -> tuple[float, float]:
         """Return the band by the noise of the sizes; that of the listed values says more well above the threshold.

@@ -73,6 +73,7 @@ VERSION_3 = {
 #: Format version 4: two lists, which data with some large counts have, and several files of listed keys.
 VERSION_4 = {
     "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
+    "names": hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1),
     "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
     "several-files": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
     "several-named": hg.ReleaseParams(

@@ -99,9 +99,11 @@ def test_both_lists_together_lose_at_most_epsilon(epsilon: str, most: int) -> No
     share, bounds = Fraction(epsilon), Sensitivity(most, most)
     scale = most / share / (1 - threshold.TOP_SHARE)
     high = len(threshold.withheld(scale)) + 2
-    assert threshold.top_holds(high, NOISE, scale, share, bounds)
-    assert not threshold.top_holds(high - 2, NOISE, scale, share, bounds)
-    assert not threshold.top_holds(high, NOISE, most / share, share, bounds)  # that is noise for one list
+    assert threshold.top_holds(TopList(12, high), NOISE, scale, share, bounds)
+    assert not threshold.top_holds(TopList(12, high - 2), NOISE, scale, share, bounds)
+    assert not threshold.top_holds(
+        TopList(12, high), NOISE, most / share, share, bounds
+    )  # that is noise for one list
     loss = worst_loss(most, 3, TopList(12, high), float(scale))
     assert loss <= float(share) + 1e-9
     assert loss >= float(share) * 0.999

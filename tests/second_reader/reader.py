@@ -71,6 +71,17 @@ class SecondReader:
             lists = [
                 f"heavy-{i:05d}.{'bin' if plan['kind'] == 'pure' else 'parquet'}" for i in range(len(number))
             ]
+        self.cells: dict[int, int] = {}
+        if plan["kind"] == "text" and "top" in plan:
+            lists = [name for name in self.files if name.endswith(".parquet")]
+            assert len(body["heavy"]["cells"]) == len(lists)
+            for i, rows in enumerate(body["heavy"]["cells"]):
+                name = lists[i].replace(".parquet", ".bin")
+                cells, end = _packed(self.files[name], 0, rows)
+                assert end == len(self.files[name])
+                assert all(f * len(lists) >> plan["domain_bits"] == i for f in cells["fingerprint"])
+                assert all(plan["threshold"] <= v < plan["top"]["threshold"] for v in cells["value"])
+                self.cells |= dict(zip(cells["fingerprint"], cells["value"], strict=True))
         assert [entry["name"] for entry in body["files"]][: len(number)] == lists
         assert sum(number) == body["heavy"]["rows"]
         self.heavy: dict[Any, int] = {}
@@ -89,7 +100,7 @@ class SecondReader:
     def _list(self, name: str, rows: int) -> tuple[dict[str, Any], list[int], int]:
         """The columns of a file of listed keys, the numbers that identify these, and the bits of such a number."""
         data, bits = self.files[name], self.plan["domain_bits"]
-        if "top" in self.plan:
+        if "top" in self.plan and self.plan["kind"] == "pure":
             heavy = self._two_lists(data, rows)
             whole = self.plan["top"]["domain_bits"]
             shown = heavy["fingerprint"]
@@ -101,7 +112,7 @@ class SecondReader:
         else:
             heavy = read_columns(data)
             heavy["value"] = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
-        return heavy, heavy["fingerprint"], bits or 64
+        return heavy, heavy["fingerprint"], bits if self.plan["kind"] == "pure" else 64
 
     def _two_lists(self, data: bytes, rows: int) -> dict[str, Any]:
         """Cells as numbers, sub-cells of the top list as pairs of its bits and a number."""
@@ -138,13 +149,15 @@ class SecondReader:
         """(noisy count if heavy, bits of the columns or [bucket, level])."""
         number = murmur(key)
         value = None
-        if "top" in self.plan:
+        if "top" in self.plan and self.plan["kind"] == "pure":
             bits = self.plan["top"]["domain_bits"]
             value = self.heavy.get((bits, number >> (64 - bits)))
         if self.plan["kind"] == "pure":
             number >>= 64 - self.plan["domain_bits"]
         if value is None:
             value = self.heavy.get(number if self.plan["kind"] == "pure" else key)
+        if value is None and self.cells:
+            value = self.cells.get(number >> (64 - self.plan["domain_bits"]))
         if self.encoding == "alp-1":
             return value, self._bits(number)
         return value, self._bucket(number) if self.encoding == "buckets-1" else []

@@ -258,11 +258,13 @@ class HeavyCoder(ArraysCoder):
 
     def to_arrays(self, value: Heavy) -> list[Array]:
         texts = [] if value.texts is None else _pack_texts(value.texts)
-        return [value.fingerprints, _narrow(value.values), *texts]
+        cells = [] if value.cells is None else self.to_arrays(value.cells)
+        return [value.fingerprints, _narrow(value.values), *texts, *cells]
 
     def from_arrays(self, arrays: list[Array]) -> Heavy:
         prints, values, *texts = arrays
-        return Heavy(prints, _widen(values, len(prints)), _unpack_texts(*texts) if texts else None)
+        cells = self.from_arrays(texts[2:]) if len(texts) > 2 else None
+        return Heavy(prints, _widen(values, len(prints)), _unpack_texts(*texts[:2]) if texts else None, cells)
 
 
 class SurveyCoder(ArraysCoder):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hushgram as hg
-from hushgram.decoding import ReleasedNumbers
+from hushgram.decoding import ReleasedNumbers, Top
 from hushgram.errors import FormatError, ParameterError
 from hushgram.key_selection.threshold import TOP_GRID, TOP_SHARE, withheld
 from hushgram.noise.laws import LaplaceLaw
@@ -20,7 +20,7 @@ from hushgram.sparse_histogram.plan import Plan
 RELEASED = ReleasedNumbers(
     threshold=20, noise=LaplaceLaw(3.0), listed=np.zeros(0, np.int64), domain_size=2.0**20, records=1e5,
     profile_at=np.zeros(0, np.int64), profile=np.zeros(0), profile_noise=0.0, keys=1e4,
-    top=(90, withheld(Fraction(3)) / 2.0**TOP_GRID, 2.0**32),
+    top=Top(90, withheld(Fraction(3)) / 2.0**TOP_GRID, 2.0**32, LaplaceLaw(3.0)),
 )  # fmt: skip
 
 
@@ -122,3 +122,80 @@ def test_intervals_hold_where_many_keys_share_a_cell() -> None:
     held = (low <= counts) & (counts <= high)
     assert 0.94 < held[large].mean() < 0.985
     assert 0.945 < held.mean() < 0.985
+
+
+def names(delta: str = "1e-6", **params: Any) -> tuple[hg.Sketch, Any]:
+    """Return a release that names keys from a noisy count of 15 on, and lists cells of others."""
+    few = np.repeat([4, 7, 9, 11, 12, 13, 14, 15, 16, 18, 40, 5000], 400)
+    counts = np.concatenate([few, np.random.default_rng(5).integers(1, 4, 20_000)])
+    chosen = hg.ReleaseParams(epsilon="1", delta=delta, max_contributions=1, **params)
+    key = hg.ReleaseKey(bytes([4] * 32))
+    return simulate(np.arange(len(counts)), counts, chosen, release_key=key), counts
+
+
+@pytest.mark.parametrize("noise", ["auto", "laplace"])
+def test_keys_that_are_not_named_are_listed_by_fingerprint(noise: str) -> None:
+    sketch, counts = names(noise=noise)
+    plan, heavy = sketch.plan, sketch._storage.heavy
+    assert plan.top is not None
+    assert (plan.top.domain_bits, plan.top.threshold, plan.heavy_from) == (None, 15, 15)
+    assert plan.threshold < 8
+    assert heavy.cells is not None
+    assert sketch.manifest_json["version"] == 4
+    assert sketch.manifest_json["heavy"] == {"rows": len(heavy), "cells": [len(heavy.cells)]}
+    shown = sketch.heavy()
+    assert shown.num_rows == sketch.heavy(all=True).num_rows == len(heavy)
+    assert shown["value"].to_numpy().min() >= 15
+    assert np.all(shown["real"].to_numpy() == 1)
+    assert sketch.expected_false(all=True) == 0
+    truth = counts[shown["key"].to_numpy(zero_copy_only=False).astype(np.int64)]
+    assert np.mean((shown["low"].to_numpy() <= truth) & (truth <= shown["high"].to_numpy())) > 0.99
+    found = sketch.estimate(np.arange(4800))
+    held = (found["low"].to_numpy() <= counts[:4800]) & (counts[:4800] <= found["high"].to_numpy())
+    assert held.reshape(12, 400).mean(axis=1).min() > 0.92  # 0.95 in theory; 400 keys each
+    absent = sketch.estimate(np.arange(10**6, 10**6 + 20_000))
+    assert np.mean(absent["low"].to_numpy() == 0) > 0.93
+    assert absent["high"].to_numpy().max() < 25  # the count of no other key
+    error = sketch.estimate(np.arange(len(counts)), estimator="posterior")["estimate"].to_numpy() - counts
+    assert np.sqrt(np.mean(error[:4800] ** 2)) < 2.2  # 3.3 where other keys are in the encoding alone
+    total = sketch.total(np.arange(2000))
+    assert total.low <= counts[:2000].sum() <= total.high
+    sketch.verify()
+
+
+def test_probabilities_beside_names_add_up_to_one() -> None:
+    released = names()[0].decoder.released
+    counts, values = np.array([0.0, 1, 2, 7, 13, 14, 15, 16, 30]), np.arange(float(released.threshold), 100)
+    table = released.value(values, counts)
+    np.testing.assert_allclose(table.sum(axis=0) + released.hidden(counts), 1.0, rtol=1e-9)
+    assert not table[values >= released.last, 0].any()  # a key that is not there is never named
+    cuts = np.array([float(released.threshold), 10, 15, 17])
+    for i, (low, high) in enumerate(zip(cuts, [*cuts[1:], 1e9], strict=True)):
+        inside = (values >= low) & (values < high)
+        ranges = released.ranges(cuts, counts)[:, i]
+        np.testing.assert_allclose(ranges, table[inside].sum(axis=0), rtol=1e-9, atol=1e-14)
+
+
+def test_plans_that_cells_beside_names_cannot_have_are_refused() -> None:
+    sketch, _ = names()
+    text = sketch.plan.to_dict()
+    assert Plan.from_dict(text) == sketch.plan
+    for wrong, reason in (
+        ({"top": {"domain_bits": None, "threshold": 14}}, "delta|threshold"),
+        ({"top": {"domain_bits": 40, "threshold": 15}}, "top is for"),
+        ({"kind": "pure"}, r"top\.domain_bits"),
+        ({"domain_bits": None}, "domain_bits"),
+        ({"domain_bits": 64}, r"top\.domain_bits"),
+        ({"threshold": 14}, r"top\.threshold"),
+        ({"noise": "gaussian"}, "top is for Laplace"),
+        ({"scale": "1"}, "scale"),
+    ):
+        with pytest.raises(ParameterError, match=reason):
+            Plan.from_dict({**text, **wrong}).guarantee()
+
+
+def test_where_cells_would_not_be_below_names_there_are_none() -> None:
+    sketch, _ = names("0.3", bits_per_key=1)
+    assert sketch.plan.top is None
+    assert sketch.manifest_json["version"] == 2
+    assert sketch.plan.params.lists_cells
