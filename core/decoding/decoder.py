@@ -162,7 +162,7 @@ class Decoder:
     def real(self, found: Any, values: ArrayLike, listed: ArrayLike) -> Floats:
         """Return the probability that each listed key is in the data, not a cell with large noise; 1 if named."""
         asked = self._lookups(found, values, listed)
-        if self.released.named:
+        if self.released.named or self.released.domain_size is None:
             return np.ones(len(asked.symbols))
         share = float(np.clip(self.prior.keys / self.released.domain_size, 1e-18, 1.0))
         outcomes, place = asked.distinct

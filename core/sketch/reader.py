@@ -374,7 +374,7 @@ class Sketch:
 
     def expected_false(self, all: bool = False) -> float:
         """Return how many of the keys that `heavy` shows are expected to be false: in all d·P[Z ≥ threshold]."""
-        if self.plan.selection.texts:
+        if self.plan.selection.texts or self.plan.domain_bits is None:
             return 0.0
         if all:
             chance = float(self._noise.tail(np.array([float(self.plan.threshold)]))[0])
@@ -616,7 +616,7 @@ class Sketch:
 
     def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probability that each listed key is in the data, from the list alone: 1 if it has its text."""
-        if self.plan.selection.texts or not len(values):
+        if self.plan.selection.texts or self.plan.domain_bits is None or not len(values):
             return np.ones(len(values))
         above = len(values) - np.searchsorted(np.sort(values), values, side="left")
         false = 2.0**self.plan.domain_bits * self._noise.tail(values.astype(np.float64))

@@ -266,7 +266,7 @@ def _planned(params: ReleaseParams, sizes: Sizes, unit: PrivacyUnit) -> Plan:
     keys = max(sizes.keys, -(-sizes.scale // 1), MIN_KEYS)
     selection = _selection(params)
     scale, of_layout = _scales(params)
-    top = None
+    top, domain_bits = None, params.domain_bits
     choice = _fitted_list(params, sizes, keys, scale) if params.fits_list else None
     if choice is not None and choice.error.is_finite():
         domain_bits, heavy_from, top = choice.domain_bits, choice.threshold, choice.top

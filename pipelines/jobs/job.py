@@ -351,7 +351,7 @@ def heavy_domain(path: str, field: str) -> tuple[KeyDomain, NDArray[np.int64]]:
         return KeyDomain.of([str(key) for key in heavy.column("key").to_pylist()]), values
     prints = np.array([int(text, 16) for text in heavy.column("fingerprint").to_pylist()], np.uint64)
     bits, top = sketch.plan.domain_bits or 64, sketch.plan.top
-    if top is not None:  # sub-cells count for their cells
+    if top is not None and top.domain_bits is not None:  # sub-cells count for their cells
         of_top = values >= top.threshold * sketch.per_count
         prints = np.where(of_top, prints >> np.uint64(top.domain_bits - bits), prints)
         prints, place = np.unique(prints, return_inverse=True)

@@ -169,8 +169,10 @@ def test_a_release_key_binds_to_its_parameters(tmp_path: Path) -> None:
         {"encoding": "buckets", "delta": "1e-6", "noise": "laplace"},
         {"encoding": "buckets", "delta": "1e-6", "noise": "gaussian", "max_contributions": 12},
         {"encoding": "alp", "delta": "1e-6", "noise": "gaussian", "max_per_key": 1},
+        {"delta": "1e-6", "max_contributions": 1, "max_per_key": 1},
+        {"delta": "1e-6", "noise": "laplace", "key_selection": "threshold"},
     ],
-    ids=["pure", "text", "gaussian", "gaussian-alp"],
+    ids=["pure", "text", "gaussian", "gaussian-alp", "names", "names-laplace"],
 )
 def test_every_encoding_and_noise_gives_the_librarys_bytes(choice: dict[str, Any], tmp_path: Path) -> None:
     chosen = params(**choice)
@@ -179,6 +181,7 @@ def test_every_encoding_and_noise_gives_the_librarys_bytes(choice: dict[str, Any
     with beam.Pipeline(runner="FnApiRunner") as p:
         p | beam.Create(pieces(TABLE, [7, 120])) | step
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
+    assert chosen.lists_cells == ({"heavy.parquet", "heavy.bin"} <= set(contents(tmp_path / "a")))
 
 
 @pytest.mark.parametrize("choice", [{}, {"delta": "1e-6", "encoding": "buckets", "max_per_key": 1}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,7 @@ def test_a_threshold_on_counts_states_rho(noise: str) -> None:
         max_contributions=8,
         key_selection="threshold",
         encoding="alp",
+        optimize="totals",
         noise=noise,
         **SIZES,
     )
@@ -79,9 +81,12 @@ def test_public_keys_with_laplace_noise_are_c_small_mechanisms() -> None:
     assert noisy(gaussian, public=True).cost == (1, gaussian.delta, 100 / (2 * scale**2), 0)
 
 
-def test_fingerprints_state_no_rho() -> None:
-    """All keys of a user may share a fingerprint."""
-    params = ReleaseParams(epsilon=1, max_contributions=8, **SIZES)
+@pytest.mark.parametrize(
+    "choice", [{}, {"delta": "1e-6", "key_selection": "threshold", "encoding": "alp", "noise": "laplace"}]
+)
+def test_fingerprints_state_no_rho(choice: dict[str, Any]) -> None:
+    """All keys of a user may share a fingerprint, also where others are named."""
+    params = ReleaseParams(epsilon=1, max_contributions=8, **choice, **SIZES)
     assert {event.version for event in release_events(params, "user", charged=True)} == {1}
 
 
