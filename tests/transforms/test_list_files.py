@@ -26,6 +26,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
     "list": {"max_contributions": 4, "bits_per_key": 20},
     "two lists": {"epsilon": "1"},
     "texts": {"epsilon": "8", "delta": "1e-2", "key_selection": "threshold"},
+    "names": {"epsilon": "1", "delta": "1e-6", "encoding": "alp"},
     "weighted": {"epsilon": "8", "delta": "1e-2", "max_keys_selection": 8, "selection_rounds": 1},
     "public": {},
 }
@@ -49,10 +50,13 @@ def test_one_worker_or_many_write_the_librarys_files(
     expected = contents(tmp_path / "library")
     sketch = hg.Sketch.open(tmp_path / "library")
     sketch.verify()
-    assert (sketch.plan.top is not None) == (name == "two lists")
-    assert (
-        len([file for file in expected if file.startswith("heavy-0")]) == len(sketch.manifest.list_rows) > 1
-    )
+    assert (sketch.plan.top is not None) == (name in ("two lists", "names"))
+    assert bool(sketch.manifest.cell_rows) == (name == "names")
+    files = len([file for file in expected if file.startswith("heavy-0")])
+    assert files == len(sketch.manifest.list_rows + sketch.manifest.cell_rows) > 1
+    keys = [*table["url"].to_pylist()[:200], "/never"]
+    one = hg.Sketch.open(tmp_path / "library")
+    assert one.estimate(keys[:1]).equals(sketch.estimate(keys).slice(0, 1))  # which reads all files
     for most in (0, 256):
         monkeypatch.setattr(write_sketch, "_MAX_GATHERED", most)
         columns: dict[str, Any] = {"user": "user", "key": "url", "release_key": KEY, "shards": Shards(3, 16)}
