@@ -32,7 +32,7 @@ from hushgram.inputs import Source
 from hushgram.pipelines.run import progress
 from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
 from hushgram.transforms.shuffle import coders
-from hushgram.transforms.shuffle.combining import LocalResources, shards_for
+from hushgram.transforms.shuffle.combining import LocalResources, Shards, shards_for
 from hushgram.transforms.read_records import ReadRecords, plan_records
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 
@@ -46,10 +46,11 @@ def count(cls):
         out = inner(self, value)
         if seen.get(id(value)) is not value:  # Beam encodes a piece more than once: to measure it, to send it
             seen[id(value)] = value
-            note(cls.__name__.strip("_"), len(out), len(value) if hasattr(value, "__len__") else 0)
+            note(names.get(cls, cls.__name__), len(out), len(value) if hasattr(value, "__len__") else 0)
         return out
     cls.encode = encode
-for cls in (coders.HeavyCoder, coders.BlockPartsCoder, coders.EncodedBlockCoder):
+names = {coders.HistogramCoder: "groups"}  # complete ones: the parts of which they are sums go to disk
+for cls in (coders.HistogramCoder, coders.HeavyCoder, coders.BlockPartsCoder, coders.EncodedBlockCoder):
     count(cls)
 inner = coders.Spilling.keep
 def keep(self, value, coder):  # the shuffles that go to disk
@@ -82,11 +83,13 @@ log.setLevel(logging.DEBUG)
 log.propagate = False
 log.addHandler(Stages(logging.DEBUG))
 
-files, path, spill, users = sys.argv[1:]
+files, path, spill, users, groups, selection = sys.argv[1:]
 plan = plan_records([files], Source(ids=("user_id", "url")))
 shards = shards_for(plan.bytes, int(users) or None)
+shards = Shards(shards.users, int(groups) or shards.groups)
 pipeline = new_pipeline(pipeline_options())
-params = ReleaseParams(epsilon="1", max_contributions=8)
+chosen = {"delta": "1e-8", "key_selection": selection} if selection else {}
+params = ReleaseParams(epsilon="1", max_contributions=8, **chosen)
 job = ReleaseSparseHistogram(params, user="user_id", key="url", path=path, release_key=ReleaseKey(bytes(32)),
                              shards=shards, local=LocalResources(spill=spill), counters=True)
 pipeline | ReadRecords(plan, tallies=True, counters=True) | job
@@ -101,14 +104,17 @@ print(json.dumps({
 """
 
 
-def run(rows: int, shards: int = 0) -> dict[str, Any]:
-    """One release of so many rows in a process of its own, with shards of users (0: as chosen by the size)."""
-    inputs = make_data(rows)
+def run(rows: int, shards: int = 0, groups: int = 0, selection: str = "") -> dict[str, Any]:
+    """One release of so many rows in a process of its own, with shards of users and groups (0: as chosen by the size).
+
+    With ``selection``, a way to select keys, δ is above 0.
+    """
+    inputs, spread = make_data(rows), (str(shards), str(groups), selection)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "spill").mkdir()
         out = f"{folder}/out.sketch"
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", RUN, f"{inputs}/*.parquet", out, f"{folder}/spill", str(shards)],
+            [sys.executable, "-W", "ignore", "-c", RUN, f"{inputs}/*.parquet", out, f"{folder}/spill", *spread],
             capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
         if done.returncode:

@@ -55,16 +55,24 @@ class Cost:
         return pieces + self.shards * used * math.ceil(self.rows / ranges / SPLIT_ROWS)
 
     @property
+    def group_pieces(self) -> float:
+        """Return the pieces of the shuffle to groups; the histogram of a shard of users is never cut before it."""
+        held = max(min(self.groups * ROWS_PER_PIECE, MERGE_ROWS), self.rows / self.shards)
+        return self.groups * math.ceil(self.rows / held)
+
+    @property
     def first_shuffle(self) -> float:
-        """Return the bytes of the first shuffle, or of the first two: 24 per row, and some per piece."""
+        """Return the bytes of the first shuffle, or of the first two, at δ = 0: 24 per row, and some per piece."""
         return 24 * self.rows * (1 + (self.shards > SHARDS_AT_ONCE)) + 100 * self.pieces
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the local runner, with its start."""
+        """Return the CPU seconds of the local runner at δ = 0, with its start."""
         sorting = 0.10 * max(0.0, math.log2(self.rows / self.shards / (1 << 19)))  # beyond the cache
         again = 0.10 * (self.shards > SHARDS_AT_ONCE)
-        return 2.1 + _MICRO * ((0.37 + sorting + again) * self.rows + 0.7 * self.keys + 33 * self.pieces)
+        per_row = (0.37 + sorting + again) * self.rows + 0.7 * self.keys
+        pieces = 33 * (self.pieces + self.group_pieces) + 1900 * max(0, self.groups - 256)
+        return 2.1 + _MICRO * (per_row + pieces)
 
     @property
     def memory(self) -> float:
@@ -77,11 +85,13 @@ class Cost:
 
     @property
     def _bounding(self) -> float:
-        return 50e6 + 130 * self.rows / self.shards
+        waiting = min(self.groups * ROWS_PER_PIECE, MERGE_ROWS, self.rows)
+        return 50e6 + 130 * self.rows / self.shards + 86 * waiting
 
     @property
     def _summing(self) -> float:
-        return 165 * self.keys / self.groups
+        each = 165 if self.text is None else 260 + 7.8 * self.text
+        return each * self.keys / self.groups
 
     @property
     def elements(self) -> dict[str, float]:
