@@ -13,6 +13,7 @@ released data, so a retry writes the same again.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 from hushgram.encodings import EncodedBlock
 from hushgram.errors import OutputError
 from hushgram.key_selection.threshold import Heavy
-from hushgram.publishing import check_free, publish, remove_dead_work, work_name
+from hushgram.publishing import check_free, output_errors, publish, remove_dead_work, work_name
 from hushgram.sketch.heavy import heavy_bytes, list_parts
 from hushgram.sketch.manifest import (
     BLOCKS_PER_FILE,
@@ -51,6 +52,8 @@ __all__ = ["Target", "WriteSketch", "discard_work"]
 
 # Up to so many groups, one worker writes all listed keys: a further shuffle costs engines some tenths of a second.
 _MAX_GATHERED = 256
+# The names of all files that a run writes before its manifest.
+_WRITTEN = re.compile(rf"(heavy|blocks)(-\d+)?\.(bin|parquet|index)|{re.escape(SharedKeys.NAME)}")
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ class _Publish(beam.DoFn):
             if plan.layout is not None:
                 _put(self._target.work, INDEX_NAME, index)
             self._check(entries)
-            _sweep(self._target.work)
+            _sweep(self._target.work, {entry.name for entry in entries})
             _put(self._target.work, MANIFEST_NAME, content)
             if self._target.tracked is not None:
                 self._target.tracked.publish(self._target.work)
@@ -240,15 +243,18 @@ class _Publish(beam.DoFn):
                 )
 
 
-def _sweep(directory: str) -> None:
-    """Remove the key list of the workers, and files that a worker was writing when it was killed."""
-    if FileSystems.get_scheme(directory) is not None:
-        if _exists(keys := f"{directory}/{SharedKeys.NAME}"):
-            FileSystems.delete([keys])
-        return
-    for name in os.listdir(directory):
-        if name.endswith(".part") or name == SharedKeys.NAME:
-            os.unlink(os.path.join(directory, name))
+def _sweep(directory: str, kept: set[str]) -> None:
+    """Remove what does not belong to the sketch: the key list of the workers, files that a worker was writing when it
+    was killed, and, in an object store, lists and blocks of an earlier run that failed: they have noise of their own.
+    """
+    remote = FileSystems.get_scheme(directory) is not None
+    with output_errors(directory):
+        found = FileSystems.match([f"{directory}/*"])[0].metadata_list if remote else os.scandir(directory)
+        names = {str(file.path): str(file.path).rpartition("/")[2] for file in found}
+        drafts = [path for path, name in names.items() if name.endswith(".part") and not remote]
+        others = [path for path, name in names.items() if name not in kept and _WRITTEN.fullmatch(name)]
+        if drafts or others:
+            FileSystems.delete(drafts + others)
 
 
 def discard_work(target: Target) -> None:

@@ -132,12 +132,19 @@ def test_in_an_object_store(tmp_path: Path, always: None, monkeypatch: pytest.Mo
     monkeypatch.setattr(StoreFileSystem, "root", str(tmp_path / "store"))
     monkeypatch.setattr(StoreFileSystem, "created", [])
     path = "store://bucket/urls.sketch"
+    for name in (
+        "heavy-00001.parquet",
+        "blocks-00007.bin",
+        "blocks.index",
+    ):  # of an earlier run, which failed
+        (tmp_path / "store" / f"bucket|urls.sketch|{name}").write_bytes(b"other noise")
+    (tmp_path / "store" / "bucket|urls.sketch.md").write_bytes(b"somebody's")
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
         release = ReleaseSparseHistogram(CHOSEN, **COLUMNS, path=path, public_keys=LISTED)
         _ = pipeline | beam.Create(pieces(VIEWS, [7])) | release
     assert StoreFileSystem.created[0] == f"{path}/{SharedKeys.NAME}"
     left = sorted(file.name.rpartition("|")[2] for file in (tmp_path / "store").iterdir())
-    assert left == ["heavy.parquet", "manifest.json"]
+    assert left == ["heavy.parquet", "manifest.json", "urls.sketch.md"]
 
 
 def test_the_list_travels_as_a_path_and_is_read_once(tmp_path: Path, always: None) -> None:
