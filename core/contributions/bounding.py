@@ -178,7 +178,7 @@ class Contributions:
         if texts:
             encoded = encode(keys, "keys")
             table, places = KeyTable.build(encoded.values)
-            found = places[encoded.codes]
+            found = places.take(encoded.codes)
         else:
             found = fingerprints(keys, "keys")
         rows = len(user_column)
@@ -222,7 +222,7 @@ class Contributions:
         table, keys = None, [part.keys for part in parts]
         if parts[0].table is not None:
             table, moved = KeyTable.union([part.table for part in parts if part.table is not None])
-            keys = [places[part._places] for places, part in zip(moved, parts, strict=True)]
+            keys = [places.take(part._places) for places, part in zip(moved, parts, strict=True)]
         return cls(
             np.concatenate([part.user_high for part in parts]),
             np.concatenate([part.user_low for part in parts]),
@@ -242,6 +242,12 @@ class Contributions:
         """
         whole, classes = self._distinct()[0], bounds[0].key_classes
         rows, first_of_user = whole._ordered(classes)
+        most_keys = int(np.diff(np.flatnonzero(first_of_user), append=len(rows)).max(initial=0))
+        if all(
+            most_keys * bound.max_per_key <= bound.max_contributions and most_keys <= bound.keys
+            for bound in bounds
+        ):  # nobody has more than can count
+            return rows if self.dropped is None else rows._remembering(whole)
         rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
         useful = np.zeros(len(rows.keys), np.bool_)
         for metric, bound in enumerate(bounds):
@@ -308,7 +314,7 @@ class Contributions:
         if bounds.weighted:
             taken[_before(np.ones_like(counts), first_of_user) >= bounds.keys] = 0
         kept = np.flatnonzero(taken)
-        return Histogram.of_keys(rows.keys[kept], taken[kept], rows.table, bounds.sensitivity)
+        return Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, bounds.sensitivity)
 
     def totals(self, bounds: Bounds) -> I64:
         """Return what each user would contribute without a bound on the total; users with 0 are left out."""
@@ -354,7 +360,7 @@ class Contributions:
 
     def of_keys(self, kept: NDArray[np.bool_]) -> Contributions:
         """Return the rows of the keys that ``kept`` marks in the table."""
-        return self._take(np.flatnonzero(kept[self._places]))
+        return self._take(np.flatnonzero(kept.take(self._places)))
 
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Return the rows by user shard (a function of the user alone); empty shards are left out."""
@@ -405,7 +411,7 @@ class Contributions:
         if used.all():
             return self
         table, places = self.table.keep(used)
-        return replace(self, keys=places[self._places], table=table)
+        return replace(self, keys=places.take(self._places), table=table)
 
     @property
     def _places(self) -> I64:
@@ -417,17 +423,18 @@ class Contributions:
 
     def hashes(self) -> U64:
         """Return a keyed hash of (user, key): the order in which a user's keys are kept, and how values are rounded."""
-        prints = self.keys if self.table is None else self.table.fingerprints[self._places]
+        prints = self.keys if self.table is None else self.table.fingerprints.take(self._places)
         return mix(prints ^ mix(self.user_low))
 
     def _take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> Contributions:
         """Return some of the rows, in the order that they have."""
+        at = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         return replace(
             self,
-            user_high=self.user_high[rows],
-            user_low=self.user_low[rows],
-            keys=self.keys[rows],
-            counts=self.counts[rows],
+            user_high=self.user_high.take(at),
+            user_low=self.user_low.take(at),
+            keys=self.keys.take(at),
+            counts=self.counts.take(at, axis=0),
         )
 
     def _ordered(self, key_classes: KeyClasses | None = None) -> tuple[Contributions, NDArray[np.bool_]]:
@@ -457,8 +464,9 @@ class Contributions:
         starts = np.flatnonzero(first_of_user | changes(keys))
         counts = sum_runs(self.counts, order, starts)
         counts = np.minimum(counts, _MAX_COUNT)  # parts of parts never overflow
-        rows = Contributions(high[starts], low[starts], keys[starts], counts, self.table, True, self.dropped)
-        return rows, first_of_user[starts]
+        high, low, keys = (column.take(starts) for column in (high, low, keys))
+        rows = Contributions(high, low, keys, counts, self.table, True, self.dropped)
+        return rows, first_of_user.take(starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -554,7 +562,7 @@ def _sort(high: U64, low: U64, priority: U64, keys: U64) -> tuple[NDArray[np.int
     """
     packed = (high & _HIGH32) | (priority >> _HALF)
     order = stable_order(packed)
-    packed, highs, lows, names = packed[order], high[order], low[order], keys[order]
+    packed, highs, lows, names = (column.take(order) for column in (packed, high, low, keys))
     differ = ~changes(packed >> _HALF) & (changes(highs) | changes(lows))
     unsettled = differ | (~changes(packed) & changes(names))
     if unsettled.any():

@@ -286,19 +286,19 @@ def stable_order(keys: U64) -> NDArray[np.intp]:
     """Return np.argsort(keys, kind="stable"), several times faster.
 
     By 16 bits numpy has a radix sort. Two of them settle the first 32 bits; few keys share those and differ behind,
-    and what is nearly sorted its stable sort finishes in one pass.
+    and what is nearly sorted its stable sort finishes in one pass. `take` gathers faster than an index does.
     """
     rest = max(int(keys.max(initial=0)).bit_length() - 32, 0)
     first = (keys >> np.uint64(rest)).astype("<u4").view("<u2").reshape(-1, 2)
     order = np.argsort(first[:, 0], kind="stable")
-    order = order[np.argsort(first[order, 1], kind="stable")]
-    return order[np.argsort(keys[order], kind="stable")]
+    order = order.take(np.argsort(first[:, 1].take(order), kind="stable"))
+    return order.take(np.argsort(keys.take(order), kind="stable"))
 
 
 def _sum_by(keys: U64, counts: I64) -> tuple[U64, I64]:
     """Return sorted distinct keys and the sum of counts of each."""
     order = stable_order(keys)
-    ordered = keys[order]
+    ordered = keys.take(order)
     starts = np.flatnonzero(changes(ordered))
     return ordered[starts], sum_runs(counts, order, starts)
 
@@ -307,4 +307,4 @@ def sum_runs(counts: I64, order: NDArray[np.intp], starts: NDArray[np.intp]) -> 
     """Return the sums of ``counts`` in this order, from each start to the next."""
     if counts.ndim == 1 and bool((counts == 1).all()):
         return np.diff(starts, append=len(counts))
-    return np.add.reduceat(counts[order], starts) if len(starts) else counts
+    return np.add.reduceat(counts.take(order, axis=0), starts) if len(starts) else counts
