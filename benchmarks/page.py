@@ -33,7 +33,7 @@ BENCHMARKS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "group_by": (
         (),
-        "CPU and memory of a release beside bounded group-bys in DuckDB and Polars.",
+        "CPU and memory of a release beside bounded group-bys in DuckDB, Polars and OpenDP.",
     ),
     "core": (
         (),
@@ -72,7 +72,7 @@ MAIN: dict[str, tuple[str, ...]] = {
         "the same by CPU",
         "peak memory",
     ),
-    "group_by": ("release, ", "DuckDB, ", "Polars"),
+    "group_by": ("release, ", "DuckDB, ", "Polars", "OpenDP"),
     "core": ("hushgram, all of its sketch", "OpenDP's ALP", "size of the sketch"),
     "error": (
         "buckets, C = 8: RMSE",

@@ -28,7 +28,7 @@ from benchmarks.bars import Report
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / ".build" / "bench"
-PEER = ROOT / ".build" / "peers" / "pipeline-dp"
+PEERS = ROOT / ".build" / "peers"
 URLS = 2_000_000
 PEER_ROWS = 200_000
 _CHUNK = 5_000_000
@@ -175,18 +175,19 @@ def against_beam(report: Report, rows: int, ours: dict[str, float]) -> None:
     report.more("rates", rates)
 
 
-def peer_python() -> Path | None:
-    """The interpreter of PipelineDP's environment."""
-    python = Path(os.environ.get("PIPELINE_DP_PYTHON", PEER / "bin" / "python"))
+def peer_python(name: str = "pipeline-dp", *wanted: str) -> Path | None:
+    """The interpreter of the environment of a peer, with PipelineDP or the packages that are ``wanted``."""
+    folder = PEERS / name
+    python = Path(os.environ.get(f"{name.upper().replace('-', '_')}_PYTHON", folder / "bin" / "python"))
     if python.exists():
         return python
-    print("installing pipeline-dp 0.3.1 into .build/peers (once) ...", flush=True)
-    made = subprocess.run([sys.executable, "-m", "venv", PEER], check=False).returncode == 0
-    wanted = ("pipeline-dp==0.3.1", "apache-beam", "pyarrow")
-    install = [PEER / "bin" / "python", "-m", "pip", "install", "--quiet", *wanted]
+    print(f"installing {name} into .build/peers (once) ...", flush=True)
+    made = subprocess.run([sys.executable, "-m", "venv", folder], check=False).returncode == 0
+    wanted = wanted or ("pipeline-dp==0.3.1", "apache-beam", "pyarrow")
+    install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *wanted]
     if made and subprocess.run(install, check=False).returncode == 0:
         return python
-    shutil.rmtree(PEER, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import show
-from hushgram.pipelines.terminal import EXACT, file_size
+from hushgram.pipelines.terminal import EXACT, Private, file_size
 from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict, settings
 from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
@@ -238,11 +238,20 @@ def expected_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of what to expect of a release of this config, for ``--check``.
 
+    Where the config states no sizes, all of it depends on the size of the input, and is `Private`.
+
     Args:
         config: The config of the release.
         params: Its parameters.
         rows: The number of rows of the input, where its files state it.
     """
+    lines = _expected_lines(config, params, rows)
+    yield from lines if config.sizes is not None else ((name, Private(text)) for name, text in lines)
+
+
+def _expected_lines(
+    config: ReleaseConfig, params: ReleaseParams, rows: int | None
+) -> Iterator[tuple[str, str]]:
     if config.sizes is not None:
         rows, how = None, "as stated"
     elif rows is not None:
@@ -282,6 +291,8 @@ def expected_lines(
 def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) -> str:
     """Return what to expect of one of several metrics; empty where a release would have to be simulated for that.
 
+    It is `Private`, as in `expected_lines`.
+
     Args:
         config: The config of all metrics.
         params: The parameters of this one.
@@ -295,7 +306,8 @@ def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) 
     named = predict(params.of_counts(), population, counts=(), set_sizes=()).named
     assert named is not None
     many = f"if there are {population.keys:,} keys and {named.assumed}" if named.assumed else ""
-    return ", ".join(filter(None, (expected_names(named, float(params.per_count)), many)))
+    text = ", ".join(filter(None, (expected_names(named, float(params.per_count)), many)))
+    return text if params.expected_records else Private(text)
 
 
 def _others(params: ReleaseParams) -> list[ReleaseParams]:

@@ -34,14 +34,22 @@ if TYPE_CHECKING:
     from hushgram.sketch.reader import Sketch, Total
 
 __all__ = [
-    "EXACT", "FORMATS", "EscapingFormatter", "csv_bytes", "file_size", "format_options", "json_text", "key_warnings",
-    "keys_options", "lines_for_file", "odd_keys", "print_line", "print_lines", "print_note", "print_records",
-    "print_result", "print_table", "read_keys", "refuse_existing", "replace_file", "resolved_sums", "round_columns",
-    "rounded", "status", "total_text", "warn_about_keys", "write_output",
+    "EXACT", "FORMATS", "EscapingFormatter", "Private", "csv_bytes", "file_size", "format_options", "json_text",
+    "key_warnings", "keys_options", "lines_for_file", "odd_keys", "print_line", "print_lines", "print_note",
+    "print_records", "print_result", "print_table", "read_keys", "refuse_existing", "replace_file", "resolved_sums",
+    "round_columns", "rounded", "status", "total_text", "warn_about_keys", "write_output",
 ]  # fmt: skip
 
 #: Marks numbers on the operator's terminal that are not differentially private.
 EXACT = "exact, not for publication"
+
+
+class Private(str):
+    """A text of a line that depends on exact data, such as the size of the input; no file contains it."""
+
+    __slots__ = ()
+
+
 FORMATS = ("table", "json", "csv", "parquet")
 _SAFE_CSV = "safe-csv"  # the style that `--format csv --safe-csv` stands for
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last four are full-width = + - @
@@ -315,12 +323,17 @@ def print_lines(
 
 
 def lines_for_file(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return (name, text) pairs without exact figures, which go to standard error: they are for the operator alone."""
-    rows = list(lines)
-    for name, text in rows:
-        if EXACT in text:
-            print_line(f"{name}: {text}", err=True)
-    return [row for row in rows if EXACT not in row[1]]
+    """Return (name, text) pairs without those that depend on exact data.
+
+    These go to standard error: they are for the operator alone.
+    """
+    told: list[tuple[str, str]] = []
+    private: list[tuple[str, str]] = []
+    for name, text in lines:
+        (private if EXACT in text or isinstance(text, Private) else told).append((name, text))
+    for name, text in private:
+        print_line(f"{name}: {text}" if name else f"  {text}", err=True)
+    return told
 
 
 def print_result(row: Mapping[str, Any], lines: Iterable[str], style: str, output: str | None) -> None:

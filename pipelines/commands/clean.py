@@ -22,7 +22,7 @@ _UNTRACKED = {label_of(f"{job} without a ledger") for job in JOBS} | {""}
 
 
 @click.command("clean")
-@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER... [-- BEAM_OPTIONS]")
 @click.option("--remove", is_flag=True, help="Remove them; without this they are only listed.")
 @click.option(
     "--older-than", "days", type=click.FloatRange(0), default=7.0, show_default=True, metavar="DAYS",
@@ -38,11 +38,19 @@ def command(
     """List hidden folders that killed runs left in FOLDER, the directory or bucket of the outputs.
 
     A folder is kept while its process lives, or while a release in the ledger is not finished. Folders of releases
-    with a ledger need that ledger.
+    with a ledger need that ledger. Buckets that need Beam options, such as --hdfs_host, get them after --, as in jobs.
     """
+    options = [each for each in folders if each.startswith("--")]
+    if any("://" in folder for folder in folders):
+        from hushgram.pipelines.run.job_runner import import_beam
+
+        import_beam()  # without its warnings
+        from hushgram.pipelines.run.beam_runners import pipeline_options
+
+        pipeline_options(options)
     names, unfinished = _releases(url)
     rows = []
-    for folder in folders:
+    for folder in (each for each in folders if each not in options):
         try:
             found = work_folders(folder)
         except OSError as problem:

@@ -1,11 +1,15 @@
 """Fingerprints of input files, by which the ledger tells whether a rerun reads the same data.
 
-Each file is compared by its path and an HMAC-SHA-256 of all of its bytes under a secret of the ledger, so that nobody
-who sees the ledger's backups, messages or logs can read off a size or test a guess about the data. Files of an object
-store are compared by the size and the time of change that its listing reports, without a request per file; by their
-checksum where it reports no time, and by all of their bytes where there is none. A change after this comparison is
-harmless: all noise of a release depends on all of its exact data, so different data get independent noise, and two
-outputs compose.
+Each local file is compared by its path and an HMAC-SHA-256 of all of its bytes under a secret of the ledger. Backups,
+messages and logs do not contain that secret, so whoever sees them can neither read off a size nor test a guess about
+the data; whoever reads the ledger's database can, unless a wrapping key protects its secrets. Files of an object store
+are compared by the size and the time of change that its listing reports, without a request per file: a file that was
+replaced by one of the same size and time counts as the same. Where the listing reports no time, they are compared by
+their checksum, and by all of their bytes where there is none.
+
+A change between this comparison and reading is not noticed. Since all noise of a release depends on all of its exact
+data, attempts with different data have independent noise; but if the outputs of both became known, their privacy losses
+would add up, and the ledger has charged one.
 """
 
 from __future__ import annotations

@@ -25,7 +25,15 @@ from hushgram.numbers import show
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.run.logs import JobLog, check_writable
-from hushgram.pipelines.terminal import EXACT, file_size, print_line, print_lines, print_table, status
+from hushgram.pipelines.terminal import (
+    EXACT,
+    Private,
+    file_size,
+    print_line,
+    print_lines,
+    print_table,
+    status,
+)
 from hushgram.publishing import temporary_files_of_a_run
 
 if TYPE_CHECKING:
@@ -354,7 +362,7 @@ def _input_lines(job: Job[Any]) -> Iterator[Line]:
     plan = job.source
     files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
     rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
-    yield "input", f"{files}, {file_size(plan.bytes)}{rows}"
+    yield "input", Private(f"{files}, {file_size(plan.bytes)}{rows}")
     yield "columns", ", ".join(f"{f.name} {getattr(f.type, 'value_type', f.type)}" for f in plan.schema)
 
 

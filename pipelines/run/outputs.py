@@ -195,8 +195,9 @@ class StoreOutput:
     def _delete(self, selected: Callable[[str], bool]) -> None:
         with contextlib.suppress(Exception):  # leftovers do not make a run fail; the next run tries again
             left: dict[str, list[str]] = {}
-            for path in _listed(f"{self._parent}/.*.hushgram-*/*"):
-                left.setdefault(path.removeprefix(f"{self._parent}/").partition("/")[0], []).append(path)
+            for file in _hidden_files(self._parent):
+                name = file.path.removeprefix(f"{self._parent}/").partition("/")[0]
+                left.setdefault(name, []).append(file.path)
             for folder, files in left.items():
                 if selected(folder):
                     _remove(f"{self._parent}/{folder}", files)
@@ -231,7 +232,7 @@ def work_folders(folder: str) -> list[WorkFolder]:
     top = folder.rstrip("/")
     if "://" in top:
         with _store_errors(top):
-            for file in _systems().match([f"{top}/.*.hushgram-*/*"])[0].metadata_list:
+            for file in _hidden_files(top):
                 name = file.path.removeprefix(f"{top}/").partition("/")[0]
                 found.setdefault(name, []).append(
                     (file.path, file.size_in_bytes, file.last_updated_in_seconds or 0)
@@ -273,6 +274,16 @@ def _systems() -> Any:
     from apache_beam.io.filesystems import FileSystems
 
     return FileSystems
+
+
+def _hidden_files(parent: str) -> list[Any]:
+    """Return the files in hidden folders of runs, with those folders where a file system has such (HDFS)."""
+    hidden = f"{parent}/.*.hushgram-*"
+    if not _has_folders(parent):
+        return list(_systems().match([f"{hidden}/*"])[0].metadata_list)
+    folders = _systems().match([hidden])[0].metadata_list  # Beam lists one level at a time here
+    inside = _systems().match([f"{folder.path}/*" for folder in folders]) if folders else []
+    return [*folders, *(file for match in inside for file in match.metadata_list)]
 
 
 def _remove(folder: str, files: list[str]) -> None:

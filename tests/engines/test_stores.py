@@ -17,6 +17,7 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
+from hushgram.publishing import work_name
 from tests.engines.conftest import REQUIRED
 from tests.engines.jobs import Bench, contents
 from tools.engines.hdfs import Hdfs
@@ -175,11 +176,23 @@ def test_a_release_from_and_to_hdfs(bench: Bench, work: Path) -> None:
             put(folder, "SETOWNER&owner=hushgram")
         for file in sorted((bench.root / "data").glob("*.parquet")):
             put(f"/logs/in/{file.name}", "CREATE", file)
-        more = {"PYTHONPATH": str(client), "HADOOP_USER_NAME": "hushgram"}
-        store = StoreBench(bench.engines, bench.root, tuple(more.items()))
+        found = {"PYTHONPATH": str(client), "HADOOP_USER_NAME": "hushgram"}
+        store = StoreBench(bench.engines, bench.root, tuple(found.items()))
         release_twice(bench, store, "hdfs", f"webhdfs://{cluster.address}/sketches", cluster.options)
         with urlopen(f"{web}/sketches?op=LISTSTATUS&{user}") as answer:
             left = json.load(answer)["FileStatuses"]["FileStatus"]
         assert sorted(entry["pathSuffix"] for entry in left) == ["again.sketch", "pages.sketch"]
+
+        hidden = "/sketches/" + work_name(
+            "pages.sketch", "", "0123-7-1-x"
+        )  # of a run elsewhere that was killed
+        put(hidden, "MKDIRS")
+        put(hidden, "SETOWNER&owner=hushgram")
+        put(f"{hidden}/bits-00000.bin", "CREATE", bench.root / "release.yaml")
+        for action, more in (("remove", ()), ("removed", ("--remove",))):
+            clean = ["clean", "hdfs://sketches", "--format", "json", "--older-than", "0", *more]
+            listed = json.loads(store.run(store.command(*clean, "--", *cluster.options)))
+            assert (listed["path"], listed["action"]) == (f"hdfs:/{hidden}", action)
+        assert not store.run(store.command(*clean, "--", *cluster.options))
     finally:
         cluster.stop()

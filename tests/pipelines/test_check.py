@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -174,3 +175,25 @@ def test_what_is_told(home: Path, job: str) -> None:
         "400 rows (exact, not for publication)", "ok: nothing was run and no budget was spent",
     ):  # fmt: skip
         assert expected in words
+
+
+def lines_of_a_file(home: Path, *options: str) -> list[list[tuple[str, str]]]:
+    """What ``--check -o`` writes with the data, and with many times as many records."""
+    found = []
+    for times in (1, 50):
+        pq.write_table(pa.concat_tables([table()] * times), home / "data.parquet")
+        done = call("release", "--check", "--format", "json", "--force", "-o", str(home / "lines"), *options)
+        assert exit_code(done) == 0, done.output
+        rows = map(json.loads, (home / "lines").read_text().splitlines())
+        found.append([(row["name"], row["text"]) for row in rows])
+    return found
+
+
+def test_a_file_does_not_depend_on_the_size_of_the_input(home: Path) -> None:
+    few, many = lines_of_a_file(home, "--set", "sizes=null")
+    assert few == many
+    assert "guarantee" in dict(few)
+    assert "detection limit" not in dict(few)
+    few, many = lines_of_a_file(home, "--set", "sizes.records=1000", "--set", "sizes.keys=100")
+    assert few == many
+    assert dict(few)["if"] == "1,000 records of 100 keys (as stated)"

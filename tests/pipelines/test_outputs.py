@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystem import FileMetadata
 
 from hushgram.errors import OutputError
 from hushgram.pipelines.run.budget import open_budget
@@ -78,7 +79,7 @@ def test_a_run_that_writes_here_for_a_store_leaves_nothing_here(
 
 @pytest.fixture
 def folders(store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The store as HDFS is: with folders, renames, and a create that replaces nothing."""
+    """The store as HDFS is: with folders, which list one level, renames, and a create that replaces nothing."""
     create = FakeStore.create
 
     def create_new(self: FakeStore, path: str, *args: str) -> Any:
@@ -94,7 +95,12 @@ def folders(store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for path in map(self._local, paths):
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
+    def listed(self: FakeStore, folder: str) -> list[FileMetadata]:
+        local = self._local(folder)  # one level
+        return [FileMetadata(f"{folder.rstrip('/')}/{name}", 1, 1) for name in sorted(os.listdir(local))]
+
     patches = {
+        "_list": listed,
         "has_dirs": lambda self: True,
         "exists": lambda self, path: os.path.exists(self._local(path)),
         "create": create_new,

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "BEAM_MODULE",
     "FLINK_VERSION",
     "JOB_SERVER_VERSION",
     "Engines",
@@ -35,6 +36,7 @@ __all__ = [
     "gcs",
     "hdfs",
     "java_sdk",
+    "locked",
     "manifest_schemas",
     "missing",
     "provision",
@@ -230,7 +232,7 @@ def hdfs() -> tuple[Path, Path]:
 def _prism() -> Path | None:
     if shutil.which("go") is None:
         return None
-    version = _locked("apache-beam")
+    version = locked("apache-beam")
     target = cache_dir() / f"prism-{version}-loopback"
     module = f"{BEAM_MODULE}@v{version}"
     return _built_by_go(target, module, PRISM_SERVER, PRISM_LISTENS, "./go/cmd/prism", "prism")
@@ -357,7 +359,8 @@ def build_wheel(scratch: Path) -> Path:
     return next((scratch / "wheel").glob("*.whl"))
 
 
-def _locked(package: str) -> str:
+def locked(package: str) -> str:
+    """The version of a package in requirements.lock."""
     for line in (ROOT / "requirements.lock").read_text().splitlines():
         if line.startswith(f"{package}=="):
             return line.split("==")[1].split()[0]
