@@ -71,10 +71,13 @@ class Seen:
     release_key: ReleaseKey
 
     def value(self, key: str) -> int | None:
-        """Return the noisy count of a key in the list."""
-        place = _print(key) if self.plan.domain_bits is None else _print(key) >> (64 - self.plan.domain_bits)
-        found = np.flatnonzero(self.heavy.fingerprints == np.uint64(place))
-        return int(self.heavy.values[found[0]]) if len(found) else None
+        """Return the noisy count of a key in the list, or of its cell in the list of cells beside it."""
+        for part in self.heavy.lists:
+            bits = 64 if part.texts is not None else self.plan.domain_bits or 64
+            found = np.flatnonzero(part.fingerprints == np.uint64(_print(key) >> (64 - bits)))
+            if len(found):
+                return int(part.values[found[0]])
+        return None
 
     def encoded(self, key: str) -> Any:
         """Return what the encoding shows of a key."""
