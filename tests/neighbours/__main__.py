@@ -31,11 +31,13 @@ def main() -> int:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(chosen.workers, context, max_tasks_per_child=_TASKS) as pool:
         numbers, tasks = count(chosen.first, _TRIES), set[Future[Ran]]()
-        while tasks or pairs.total() == 0:
+        while True:
             while (
                 len(tasks) < chosen.workers and _compared(pairs) < chosen.pairs and time.monotonic() < until
             ):
                 tasks.add(pool.submit(run_tries, (next(numbers), _TRIES, until)))
+            if not tasks:
+                break
             done, tasks = wait(tasks, return_when=FIRST_COMPLETED)
             for ran in (task.result() for task in done):
                 pairs, fields = pairs + ran.pairs, fields + ran.fields

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,9 +35,10 @@ from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.sensitivity import ONE_RECORD, Exact, ExactVector
 from hushgram.transforms.shuffle import records as shuffle_columns
 from hushgram.transforms.weigh_keys import StatedRows
+from tests.neighbours import __main__ as command
 from tests.neighbours.data import draw_data
 from tests.neighbours.draw import NEVER, draw_job, fields_of
-from tests.neighbours.machine import Breach, Machine, Observed, _exact_half, _joined
+from tests.neighbours.machine import Breach, Machine, Observed, Ran, _exact_half, _joined
 
 SECONDS = float(os.environ.get("HUSHGRAM_NEIGHBOUR_SECONDS", "4"))
 
@@ -283,3 +286,14 @@ def test_breaches_of_old_are_found(breach: str) -> None:
             assert _found(machine, _FIRST.get(breach, 0))
     finally:
         machine.close()
+
+
+def test_one_worker_runs_as_many_pairs_as_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It once ended after the first tasks wherever all workers had finished theirs at the same time."""
+    monkeypatch.setattr(sys, "argv", ["neighbours", "--pairs", "35", "--workers", "1"])
+    monkeypatch.setattr(command, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    monkeypatch.setattr(command, "run_tries", lambda _: Ran(Counter(release=10), Counter(), 50, {}))
+    assert command.main() == 0
+    assert "40 pairs of 200 jobs" in capsys.readouterr().out
