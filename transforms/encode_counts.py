@@ -40,11 +40,9 @@ class EncodeCounts(beam.PTransform):
         planned = beam.pvalue.AsSingleton(self._planned)
         project = beam.ParDo(_Project(self._release_key, self._groups), planned)
         release = beam.ParDo(_Release(self._release_key), planned)
-        every = self._planned | "EveryRange" >> beam.FlatMap(_empty_ranges).with_output_types(keyed)
-        some = shards | "PlaceInBlocks" >> project.with_output_types(keyed)
         return (
-            (some, every)
-            | "WithEmpty" >> beam.Flatten().with_output_types(keyed)
+            shards
+            | "PlaceInBlocks" >> project.with_output_types(keyed)
             | "GroupBlocks" >> beam.GroupByKey()  # (range of blocks, iterable of parts)
             | "ReleaseBlocks" >> release.with_output_types(EncodedBlock)
         )
@@ -59,13 +57,9 @@ def _blocks_per_range(planned: PlannedRelease) -> int:
     return -(-_layout(planned).blocks // BLOCK_RANGES)
 
 
-def _empty_ranges(planned: PlannedRelease) -> Iterator[tuple[int, BlockParts]]:
-    for number in range(-(-_layout(planned).blocks // _blocks_per_range(planned))):
-        yield number, BlockParts.of([], 0)
-
-
 class _Project(beam.DoFn):
-    """(group, Histogram) → (range of blocks, what the group adds to them)."""
+    """(group, Histogram) → (range of blocks, what the group adds to them), and nothing for its share of all ranges, so
+    that each range has a part."""
 
     def __init__(self, release_key: ReleaseKey, groups: int) -> None:
         self._release_key, self._groups = release_key, groups
@@ -73,8 +67,10 @@ class _Project(beam.DoFn):
     def process(
         self, shard: tuple[int, Histogram], planned: PlannedRelease
     ) -> Iterator[tuple[int, BlockParts]]:
-        each = _blocks_per_range(planned)
-        parts = noise_parts(shard[0], groups_at(self._groups, planned.plan), shard[1])
+        each, groups = _blocks_per_range(planned), groups_at(self._groups, planned.plan)
+        for number in range(shard[0], -(-_layout(planned).blocks // each), groups):
+            yield number, BlockParts.of([], 0)
+        parts = noise_parts(shard[0], groups, shard[1])
         placed = encode_counts(parts, planned, self._release_key)
         for number, found in groupby(placed, lambda part: part[0] // each):  # blocks come in order
             yield number, BlockParts.of([(block - number * each, part) for block, part in found], each)

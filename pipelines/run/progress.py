@@ -38,8 +38,8 @@ _DISK = re.compile(r"(?:\[Errno (?:13|23|24|28|30|122)\] )([^\[\n]{1,300}?)(?: \
 _PLAIN_SECONDS = 30.0
 _REFRESH_SECONDS = 0.2
 _POLL_SECONDS = 2.0
-# Flink is asked more often at first: a tenth of a second apart, then a fortieth of the time that the job has taken.
-_LEAST_POLL, _POLLS = 0.1, 40
+# Flink is asked more often at first: every fifth of a second, then after a fortieth of the time that the job has taken.
+_LEAST_POLL, _POLLS = 0.2, 40
 
 
 class Progress:
