@@ -203,7 +203,33 @@ def run_pipeline(
                 result = pipeline.run()
                 result.wait_until_finish()
             return result
-        return _run_on_engine(pipeline, options, title, quiet, on_job)
+        with _servers_stopped(pipeline):
+            result = _run_on_engine(pipeline, options, title, quiet, on_job)
+            with contextlib.suppress(Exception):
+                result.metrics()  # which Beam's result keeps
+        return result
+
+
+@contextlib.contextmanager
+def _servers_stopped(pipeline: Any) -> Iterator[None]:
+    """Stop the job servers that Beam starts for the pipeline.
+
+    Beam stops them at the exit of the process, if their temporary files still exist; by then, those of a run do not.
+    """
+    runner, servers = getattr(pipeline, "runner", None), []
+    make = getattr(runner, "default_job_server", None)
+
+    def start(options: Any) -> Any:
+        servers.append(make(options))  # type: ignore[misc]
+        return servers[-1]
+
+    if make is not None:
+        runner.default_job_server = start  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.stop()
 
 
 def _run_on_engine(

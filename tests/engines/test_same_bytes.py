@@ -126,6 +126,16 @@ def test_flink_as_a_user_starts_it(
         *pools.options,
     ]
     assert bench.release("user", options) == by_library
+    started = f"-jar\0{engines.job_server_jar}\0--flink-master\0http://{flink.address}".encode()
+    left = [path.parent.name for path in Path("/proc").glob("[0-9]*/cmdline") if started in _content(path)]
+    assert not left, "the job server is still running"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # a process that has just ended
 
 
 def test_no_log_holds_the_release_key(bench: Bench, work: Path, by_library: dict[str, bytes]) -> None:

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,6 +189,33 @@ def test_counters_that_cannot_be_read_are_left_to_beam(flink: Flink, monkeypatch
     flink.states, job = ["FINISHED"], SlowServer()
     threading.Timer(0.2, job.ended.set).start()
     assert run_pipeline(job, options(flink), title="urls", quiet=True).state == "DONE"
+
+
+class Server:
+    """A job server that Beam starts."""
+
+    def __init__(self, _: object) -> None:
+        self.running = True
+
+    def stop(self) -> None:
+        self.running = False
+
+
+def test_a_job_server_of_beam_ends_with_its_job(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hushgram.pipelines.run.progress.name_job", lambda *_: JOB.name)
+    flink.states, flink.accumulators = ["FINISHED"], [_accumulator("rows", 7)]
+    started: list[Server] = []
+
+    class Started(SlowServer):
+        runner = SimpleNamespace(default_job_server=Server)
+
+        def run(self) -> Started:
+            started.append(self.runner.default_job_server(None))
+            return self
+
+    result = run_pipeline(Started(), options(flink), title="urls", quiet=True)
+    assert read_counters(result) == {"rows": 7}
+    assert [server.running for server in started] == [False]
 
 
 def test_a_job_of_another_engine_is_asked_for_in_its_job_server() -> None:
