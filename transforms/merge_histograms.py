@@ -138,9 +138,9 @@ class WholeCells(beam.PTransform):
     cross one more shuffle. The plan is the same for every number of groups, so that no sketch shows it.
     """
 
-    def __init__(self, planned: Any, groups: int) -> None:
+    def __init__(self, planned: Any, groups: int, *, texts: bool) -> None:
         super().__init__()
-        self._planned, self._groups = planned, groups
+        self._planned, self._groups, self._texts = planned, groups, texts
 
     def expand(self, shards: Any) -> Any:
         if self._groups <= NOISE_SHARDS:  # no domain has fewer cells
@@ -150,7 +150,7 @@ class WholeCells(beam.PTransform):
             shards | label >> beam.FlatMap(_regrouped, self._groups, planned, few).with_output_types(grouped)
             for label, few in (("ManyCells", False), ("FewCells", True))
         )
-        few = few | "SumCells" >> CombineShards(SumHistograms(texts=False), Histogram)
+        few = few | "SumCells" >> CombineShards(SumHistograms(texts=self._texts), Histogram)
         return (many, few) | "Either" >> beam.Flatten().with_output_types(grouped)
 
 

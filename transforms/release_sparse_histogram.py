@@ -396,8 +396,9 @@ class _ReleaseBounded(beam.PTransform):
             }
         else:
             planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen, kept)  # one PlannedRelease
-            if not spec.texts:
-                merged = merged | "WholeCells" >> WholeCells(planned, groups)  # (group, Histogram)
+            merged = merged | "WholeCells" >> WholeCells(
+                planned, groups, texts=spec.texts
+            )  # (group, Histogram)
             released = {
                 "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
                 "heavy": merged
