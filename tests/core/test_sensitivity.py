@@ -486,7 +486,7 @@ ADMITTED_BY = {
     "core/mechanisms/selection.py:_exponential": "core/mechanisms/selection.py:top",
     "core/mechanisms/selection.py:_largest": "core/mechanisms/selection.py:top",
     "core/mechanisms/selection.py:_permute_and_flip": "core/mechanisms/selection.py:top",
-    "core/key_selection/threshold.py:release_shard": "core/sparse_histogram/steps.py:select_keys",
+    "core/key_selection/threshold.py:_named": "core/sparse_histogram/steps.py:select_keys",
     "core/key_selection/threshold.py:_ListedCells.release": "core/sparse_histogram/steps.py:select_keys",
 }
 #: Functions that draw and admit nothing, and why.
