@@ -193,8 +193,14 @@ class JobLog:
         }
         try:
             parts, line = shlex.split(self._notify), json_text(fields) + "\n"
+            told = {name: value for name, value in os.environ.items() if name != "HUSHGRAM_WRAP_KEY"}
             done = subprocess.run(
-                parts, input=line.encode(), timeout=_NOTIFY_SECONDS, stdout=subprocess.DEVNULL, check=False
+                parts,
+                input=line.encode(),
+                timeout=_NOTIFY_SECONDS,
+                stdout=subprocess.DEVNULL,
+                check=False,
+                env=told,
             )
             problem = f"exit code {done.returncode}" if done.returncode else None
         except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as failure:

@@ -105,6 +105,19 @@ def test_a_notification_has_no_exact_number(tmp_path: Path) -> None:
     assert "17" not in told.partition('"event"')[2]
 
 
+def test_a_notified_command_does_not_see_the_wrapping_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUSHGRAM_WRAP_KEY", "ab" * 32)
+    code = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(' '.join(os.environ))"
+    command = shlex.join([sys.executable, "-c", code, str(tmp_path / "told")])
+    with JobLog("release", "text", None, command) as log:
+        log.finish()
+    seen = (tmp_path / "told").read_text().split()
+    assert "PATH" in seen
+    assert "HUSHGRAM_WRAP_KEY" not in seen
+
+
 @pytest.mark.parametrize("command", ["false", "/nowhere/at-all", "'", ""])
 def test_a_command_that_fails_changes_nothing(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with JobLog("release", "text", None, command) as log:
