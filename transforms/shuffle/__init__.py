@@ -68,11 +68,11 @@ class Cost:
     @property
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the local runner at δ = 0, with its start."""
-        sorting = 0.10 * max(0.0, math.log2(self.rows / self.shards / (1 << 19)))  # beyond the cache
-        again = 0.10 * (self.shards > SHARDS_AT_ONCE)
-        per_row = (0.37 + sorting + again) * self.rows + 0.7 * self.keys
-        pieces = 33 * (self.pieces + self.group_pieces) + 1900 * max(0, self.groups - 256)
-        return 2.1 + _MICRO * (per_row + pieces)
+        sorting = 0.04 * max(0.0, math.log2(self.rows / self.shards / (1 << 19)))  # beyond the cache
+        again = 0.05 * (self.shards > SHARDS_AT_ONCE)
+        per_row = (0.31 + sorting + again) * self.rows + 0.7 * self.keys
+        pieces = 25 * (self.pieces + self.group_pieces) + 1900 * max(0, self.groups - 256)
+        return 2.3 + _MICRO * (per_row + pieces)
 
     @property
     def memory(self) -> float:
