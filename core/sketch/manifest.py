@@ -96,10 +96,9 @@ class Manifest:
     plan: Plan
     seeds: NDArray[np.uint64]
     sums: tuple[int, ...]
-    list_rows: tuple[int, ...]  # how many keys each file of listed keys has
-    cell_rows: tuple[
-        int, ...
-    ]  # how many each file of cells beside named keys has; empty where there are none
+    # how many keys each file of listed keys has, and each file of cells beside named keys (empty where there are none)
+    list_rows: tuple[int, ...]
+    cell_rows: tuple[int, ...]
     files: tuple[FileEntry, ...]  # those of listed keys first
     release: str = ""
     key_expression: str = ""  # how keys were made from columns; empty where a column was taken as it is
