@@ -427,9 +427,14 @@ def draw_seeds(release_key: ReleaseKey, columns: int) -> NDArray[np.uint64]:
 def column_positions(
     fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64], size: int
 ) -> NDArray[np.uint64]:
-    """Return the position in [0, size) of each fingerprint in the column with these three seeds; 1 ≤ size ≤ 2^32."""
+    """Return the position in [0, size) of each fingerprint in the column with these three seeds; 1 ≤ size ≤ 2^32.
+
+    A cell is a small number, its upper half 0: of such numbers the hash function alone would be a line, so that
+    consecutive cells would be spaced evenly. Hence numbers are mixed first.
+    """
     a1, a2, c = seeds
-    h = (a1 + (fingerprints & _LOW)) * (a2 + (fingerprints >> _HALF)) + c
+    mixed = mix(fingerprints)
+    h = (a1 + (mixed & _LOW)) * (a2 + (mixed >> _HALF)) + c
     out: NDArray[np.uint64] = ((h >> _HALF) * np.uint64(size)) >> _HALF
     return out
 

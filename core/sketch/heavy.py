@@ -190,9 +190,8 @@ def read_heavy(
     ``number`` is that of the file among all ``files`` of listed keys.
     """
     try:
-        packed = str(where).endswith(".bin")
-        cells = packed or not plan.selection.texts
-        heavy = _unpacked(content, rows, two_lists=plan.sub_cells) if packed else _read(content, plan, rows)
+        cells = str(where).endswith(".bin")
+        heavy = _unpacked(content, rows, two_lists=plan.sub_cells) if cells else _read(content, rows)
         _check(heavy, plan, cells=cells)
         if np.any(file_of(heavy.fingerprints, plan, files, cells=cells) != number):
             raise FormatError("a fingerprint is one of another file")
@@ -204,12 +203,11 @@ def read_heavy(
         raise FormatError(f"{where}: cannot be read ({reason}); copy the sketch again") from None
 
 
-def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
+def _read(content: bytes, rows: int) -> Heavy:
     import pyarrow.parquet as pq
 
     columns = [Column(name, INT64, DELTA_BINARY_PACKED) for name in ("fingerprint", "value")]
-    if plan.selection.texts:
-        columns.append(Column("key", BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY))
+    columns.append(Column("key", BYTE_ARRAY, DELTA_LENGTH_BYTE_ARRAY))
     room = _room(len(content))
     found_rows, uncompressed = contents_of(content, columns, min(rows, room // 16))
     if found_rows != rows:
@@ -224,8 +222,6 @@ def _read(content: bytes, plan: Plan, rows: int) -> Heavy:
         if found.type != wanted[column.name] or found.null_count:
             raise FormatError(f"column {column.name!r} must be there as {wanted[column.name]}, without nulls")
     prints, values = (_numbers(table[name]) for name in ("fingerprint", "value"))
-    if not plan.selection.texts:
-        return Heavy(prints, values)
     texts = table["key"].cast(pa.large_binary()).combine_chunks()
     return Heavy(prints, values, texts if isinstance(texts, pa.LargeBinaryArray) else texts.chunk(0))
 

@@ -22,13 +22,11 @@ from hushgram.sparse_histogram.plan import Plan
 
 __all__ = [
     "BLOCKS_PER_FILE", "FORMAT", "INDEX_ENTRY", "INDEX_NAME", "KEYS_PER_FILE", "LARGEST_MANIFEST", "MANIFEST_NAME",
-    "VERSIONS", "FileEntry", "Manifest", "blocks_name", "list_files", "list_names", "listed_bits",
+    "VERSION", "FileEntry", "Manifest", "blocks_name", "list_files", "list_names", "listed_bits",
 ]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
-#: The versions that are read: of sketches with two lists or with several files of listed keys (4), with listed keys in
-#: heavy.bin (3), and all others (2).
-VERSIONS = (2, 3, 4)
+VERSION = 5
 MANIFEST_NAME = "manifest.json"
 INDEX_NAME = "blocks.index"
 #: Blocks in one file: 128 MiB of ALP's.
@@ -111,13 +109,6 @@ class Manifest:
         """Return the number of listed keys."""
         return sum(self.list_rows)
 
-    @property
-    def version(self) -> int:
-        """Of the format: by a top list, and by the files of listed keys."""
-        if self.plan.top is not None or len(self.list_rows) > 1:
-            return 4
-        return 3 if self.files and self.files[0].name.endswith(".bin") else 2
-
     def to_bytes(self) -> bytes:
         """Return the file's content: canonical JSON with a checksum of itself."""
         body = self._body()
@@ -128,7 +119,7 @@ class Manifest:
         guarantee = self.plan.guarantee()
         return {
             "format": FORMAT,
-            "version": self.version,
+            "version": VERSION,
             "release": self.release,
             "hashing": {"canonical": KEY_CANON, "hash": KEY_HASH}
             | ({"key_expression": self.key_expression} if self.key_expression else {}),
@@ -161,10 +152,10 @@ class Manifest:
         if not isinstance(body, dict) or body.get("format") != FORMAT:
             raise FormatError(f"{where}: this is not a hushgram sketch (field 'format')")
         version = body.get("version")
-        if version not in VERSIONS or type(version) is not int:
+        if version != VERSION or type(version) is not int:
             raise FormatError(
-                f"{where}: format version {str(version)[:40]!r} is not known here"
-                f" ({', '.join(map(str, VERSIONS))} are); update hushgram to read it"
+                f"{where}: format version {str(version)[:40]!r} is not known here ({VERSION} is); use the"
+                " hushgram that wrote it, or update this one"
             )
         try:
             stated, found = body.pop("checksum", None), _checksum(body)
@@ -217,14 +208,10 @@ class Manifest:
         )
         if layout is not None:
             layout.check_sums(manifest.sums)
-        manifest._check_files(where, body["version"])
+        manifest._check_files(where)
         return manifest
 
-    def _check_files(self, where: str, version: int) -> None:
-        if version != self.version or (version == 3 and self.plan.selection.texts):
-            raise FormatError(
-                f"{where}: manifest field 'files' does not begin as format version {version} does"
-            )
+    def _check_files(self, where: str) -> None:
         if len(self.list_rows) > 1 << listed_bits(self.plan, cells=True):
             raise FormatError(f"{where}: manifest field 'heavy' states more files than the domain has cells")
         expected = self.expected_files()
@@ -239,8 +226,8 @@ class Manifest:
 
     def expected_files(self) -> dict[str, int | None]:
         """Return names, and sizes where the encoding fixes them, of all files but the manifest."""
-        texts = self.version == 2 or self.plan.selection.texts
-        out: dict[str, int | None] = dict.fromkeys(list_names(len(self.list_rows), texts=texts))
+        names = list_names(len(self.list_rows), texts=self.plan.selection.texts)
+        out: dict[str, int | None] = dict.fromkeys(names)
         if self.cell_rows:
             out |= dict.fromkeys(list_names(len(self.cell_rows), texts=False))
         layout = self.plan.layout

@@ -101,7 +101,7 @@ def test_a_release_loads_neither_multiplicative_weights_nor_selection() -> None:
 
 
 BASE = {"click", "cryptography", "mmh3", "mpmath", "numpy", "pyarrow"}
-GOLDEN = Path(__file__).parents[1] / "golden/v2/text.sketch"
+GOLDEN = Path(__file__).parents[1] / "golden/sketches/text.sketch"
 WITHOUT_EXTRAS = """
 import sys
 import tomllib

@@ -216,7 +216,7 @@ def _pages(full: bool) -> Any:
     import hushgram as hg
     from hushgram.pipelines.pages.explore import make_app
 
-    golden = Path(__file__).parents[1] / "golden" / "v2" / "text.sketch"
+    golden = Path(__file__).parents[1] / "golden" / "sketches" / "text.sketch"
     return make_app([("s", hg.Sketch.open(golden))] if full else [], "token", 7)
 
 

@@ -1,12 +1,11 @@
-"""Writes the golden sketches: `python -m tests.golden.make tests/golden/vN`. Existing ones are never written again.
+"""Writes the golden sketches: `python -m tests.golden.make`. Existing ones are not written again: delete them first.
 
-A golden sketch pins the format: every later version must read it and give the answers recorded beside it.
+A golden sketch pins the format: the code must write it to the byte, read it and give the answers recorded beside it.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -57,21 +56,13 @@ SETTINGS = {
     "pure-list": hg.ReleaseParams(
         epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
     ),
-}
-#: Format version 3: listed keys without texts are packed. Those of version 2 are read, and not written any more.
-VERSION_3 = {
-    "keys": hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2),
-    "list": hg.ReleaseParams(
-        epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
-    ),
-    "sized": SETTINGS["sized"],
-    "kept": hg.ReleaseParams(epsilon="8", max_contributions=4, max_per_key=2, kept_share="0.25"),
     "paper": hg.ReleaseParams.paper(
         epsilon="12", max_contributions=4, expected_keys=60, expected_records=320
     ),
+    "kept": hg.ReleaseParams(epsilon="8", max_contributions=4, max_per_key=2, kept_share="0.25"),
 }
-#: Format version 4: two lists, which data with some large counts have, and several files of listed keys.
-VERSION_4 = {
+#: Of data with some large counts, which have two lists, and several files of listed keys.
+OF_MANY = {
     "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
     "names": hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1),
     "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
@@ -87,17 +78,14 @@ VERSION_4 = {
 }
 MANY_KEYS = [f"/page/{rank}" for rank in range(3_000) for _ in range(max(3_000 // (rank + 1), 1))]
 MANY_USERS = [f"user{i}" for i in range(len(MANY_KEYS))]
-#: Every golden sketch: its folder, its name, and its parameters where it is still written as it is.
-EVERY = [
-    *(("v2", name, None if params.delta == 0 else params) for name, params in SETTINGS.items()),
-    *(("v3", name, None if params.fits_list else params) for name, params in VERSION_3.items()),
-    *(("v4", name, params) for name, params in VERSION_4.items()),
-]
+#: Every golden sketch by its name.
+EVERY = SETTINGS | OF_MANY
+HOME = Path(__file__).parent / "sketches"
 
 
-def rows_of(folder: str) -> tuple[list[str], list[str]]:
-    """Users and keys of the golden sketches of a version."""
-    return (MANY_USERS, MANY_KEYS) if folder == "v4" else (USERS, KEYS)
+def rows_of(name: str) -> tuple[list[str], list[str]]:
+    """Users and keys of a golden sketch."""
+    return (MANY_USERS, MANY_KEYS) if name in OF_MANY else (USERS, KEYS)
 
 
 def keys_per_file(name: str) -> AbstractContextManager[Any]:
@@ -106,17 +94,17 @@ def keys_per_file(name: str) -> AbstractContextManager[Any]:
     return mock.patch.object(manifest, "KEYS_PER_FILE", few)
 
 
-def main(root: Path) -> None:
+def main() -> None:
     """Write those that are not there yet."""
-    for folder, name, params in EVERY:
-        if folder != root.name or params is None or (root / f"{name}.json").exists():
+    for name, params in EVERY.items():
+        if (HOME / f"{name}.json").exists():
             continue
-        users, keys = rows_of(folder)
+        users, keys = rows_of(name)
         with keys_per_file(name):
             sketch = hg.release(
-                users, keys, params, root / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
+                users, keys, params, HOME / f"{name}.sketch", release_key=KEY, name=f"golden-{name}"
             )
-        (root / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
+        (HOME / f"{name}.json").write_text(json.dumps(answers(sketch), indent=1) + "\n")
 
 
 def answers(sketch: hg.Sketch) -> dict[str, object]:
@@ -134,4 +122,4 @@ def answers(sketch: hg.Sketch) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

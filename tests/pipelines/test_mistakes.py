@@ -19,7 +19,7 @@ import hushgram as hg
 from hushgram import errors
 from hushgram.pipelines.cli import main
 
-GOLDEN = Path(__file__).parents[1] / "golden/v2/text.sketch"
+GOLDEN = Path(__file__).parents[1] / "golden/sketches/text.sketch"
 CONFIG = """\
 release: urls
 input: {path: in.csv, user: user, key: url}

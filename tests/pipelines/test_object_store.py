@@ -173,7 +173,7 @@ def test_carried_keys_are_read_from_a_store(store: str, monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     s3 = client(store)
     s3.create_bucket(Bucket="kept")
-    sketch = Path(__file__).parents[1] / "golden/v2/text.sketch"
+    sketch = Path(__file__).parents[1] / "golden/sketches/text.sketch"
     for file in sketch.iterdir():
         s3.upload_file(str(file), "kept", f"day/text.sketch/{file.name}")
     s3.put_object(Bucket="kept", Key="keys.txt", Body=b"/a\n/b\n")

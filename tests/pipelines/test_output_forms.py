@@ -18,7 +18,7 @@ from hushgram.pipelines.run.outputs import digest_of
 from hushgram.sketch.reader import Sketch
 from tests.docs.test_commands import every_command
 
-GOLDEN = Path(__file__).parents[1] / "golden/v2"
+GOLDEN = Path(__file__).parents[1] / "golden/sketches"
 TEXT = str(GOLDEN / "text.sketch")
 PAGES = {"report", "explore"}  # they write or serve HTML
 

@@ -16,7 +16,7 @@ from hushgram.pipelines.cli import main
 from hushgram.pipelines.pages.static import make_report
 from tests.golden import make as golden
 
-GOLDEN = Path(golden.__file__).parent / "v2"
+GOLDEN = Path(golden.__file__).parent / "sketches"
 PURE, TEXT = str(GOLDEN / "pure.sketch"), str(GOLDEN / "text.sketch")
 
 
@@ -141,7 +141,7 @@ def test_total_heavy_inspect_verify(run):
     assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == columns
     shown = run("inspect", PURE)[1]
     assert "4-differentially private" in shown
-    assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 2
+    assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 5
     assert "complete and unaltered" in run("verify", TEXT)[2]
 
 

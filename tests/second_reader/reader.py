@@ -48,7 +48,7 @@ def murmur(key: bytes) -> int:
 
 
 class SecondReader:
-    """A sketch of version 2, 3 or 4, every byte of it checked when it is opened."""
+    """A sketch, every byte of it checked when it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class SecondReader:
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert hashlib.sha256(text.encode()).hexdigest() == stated
         assert body["format"] == "hushgram-sketch"
-        assert body["version"] in (2, 3, 4)
+        assert body["version"] == 5
         self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
@@ -66,7 +66,6 @@ class SecondReader:
         number = [body["heavy"]["rows"]]
         lists = [name for name in ("heavy.bin", "heavy.parquet") if name in self.files]
         if "files" in body["heavy"]:
-            assert body["version"] == 4
             number = body["heavy"]["files"]
             lists = [
                 f"heavy-{i:05d}.{'bin' if plan['kind'] == 'pure' else 'parquet'}" for i in range(len(number))
@@ -164,6 +163,7 @@ class SecondReader:
 
     def _position(self, number: int, function: int, size: int) -> int:
         a1, a2, c = self.seeds[function]
+        number = _mix(number)
         h = ((a1 + (number & 0xFFFFFFFF)) * (a2 + (number >> 32)) + c) & _MASK
         return (h >> 32) * size >> 32
 

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.contributions.keys import encode, fingerprints, hash_bytes, one_array
+from hushgram.contributions.keys import (
+    column_positions,
+    draw_seeds,
+    encode,
+    fingerprints,
+    hash_bytes,
+    one_array,
+)
 from hushgram.contributions.users import user_tokens
 from hushgram.errors import InputError
+from hushgram.noise.entropy import ReleaseKey
 
 SECRET = bytes(range(32))
 
@@ -166,3 +174,17 @@ def test_a_number_of_any_size_is_its_digits():
 def test_a_part_of_a_day_is_no_error():
     days = pa.array([0, 1, 86_400_001, 2**62], pa.int64()).view(pa.date64())
     assert encode(days).values.to_pylist()[:2] == [b"1970-01-01", b"1970-01-02"]
+
+
+@pytest.mark.parametrize("first", [0, 12_345, 1 << 31, (1 << 40) - 7])
+def test_consecutive_cells_are_spread_as_by_chance(first: int) -> None:
+    """The hash function alone is a line on numbers below 2^32: pairs of cells met never, or thousands of times."""
+    size, cells = 64_000, np.arange(first, first + 2_000, dtype=np.uint64)
+    seeds = draw_seeds(ReleaseKey(bytes([7]) * 32), 1_000)
+    expected = len(cells) * (len(cells) - 1) / 2 / size
+    scores = []
+    for each in seeds:
+        often = np.bincount(column_positions(cells, each, size).astype(np.int64))
+        scores.append((int((often * (often - 1) // 2).sum()) - expected) / expected**0.5)
+    assert np.abs(scores).max() < 7
+    assert 0.8 < np.square(scores).mean() < 1.25

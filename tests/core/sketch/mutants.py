@@ -50,16 +50,16 @@ HOSTILE: list[Any] = [
 def make(root: Path) -> list[Path]:
     """The sketches that are changed: every kind."""
     out = []
-    for folder, name, _ in golden.EVERY:
-        out.append(root / f"{folder}-{name}")
-        shutil.copytree(Path(golden.__file__).parent / folder / f"{name}.sketch", out[-1])
+    for name in golden.EVERY:
+        out.append(root / name)
+        shutil.copytree(golden.HOME / f"{name}.sketch", out[-1])
     for name, changes in {"buckets": {}, "gaussian": {"delta": "1e-3", "noise": "gaussian"}}.items():
         asked = {"epsilon": "4", "max_contributions": 8, "encoding": "buckets", **changes}
         params = hg.ReleaseParams(**asked, expected_keys=60, expected_records=320)
-        out.append(root / f"v2-{name}")
+        out.append(root / name)
         hg.release(golden.USERS, golden.KEYS, params, out[-1], release_key=golden.KEY)
     params = hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2)
-    out.append(root / "v2-public")
+    out.append(root / "public")
     hg.release_public(golden.USERS, golden.KEYS, golden.WORDS[:7], params, out[-1], release_key=golden.KEY)
     return out
 

@@ -22,7 +22,7 @@ from hushgram.sketch.manifest import list_files
 from hushgram.sketch.storage import Storage, write_sketch
 from tests.golden import make as golden
 
-HOME = Path(golden.__file__).parent / "v4"
+HOME = Path(golden.__file__).parent / "sketches"
 SEVERAL = ["several-files", "several-named"]
 
 
@@ -43,7 +43,7 @@ def test_the_number_of_files_is_the_least_power_of_two() -> None:
 def test_several_files_answer_as_one(name: str, tmp_path: Path) -> None:
     opened = hg.Sketch.open(HOME / f"{name}.sketch")
     stated = opened.manifest
-    assert (stated.version, len(stated.list_rows)) == (4, list_files_of(stated.heavy_rows, 512))
+    assert len(stated.list_rows) == list_files_of(stated.heavy_rows, 512)
     assert len(stated.list_rows) >= 4
     written = write_sketch(
         tmp_path / "one", opened.plan, stated.seeds, opened._storage.heavy, iter(()), stated.release
@@ -138,11 +138,6 @@ def halved(body: dict[str, Any], sketch: Path) -> None:
     body["files"] = body["files"][:half]
 
 
-def earlier(body: dict[str, Any], sketch: Path) -> None:
-    """A reader of versions 2 and 3 never sees several files."""
-    body["version"] = 3
-
-
 def unstated(body: dict[str, Any], sketch: Path) -> None:
     del body["heavy"]["files"]
 
@@ -164,7 +159,6 @@ CHANGES = {
     miscounted: "'heavy.files': a power of two",
     alone: "'heavy.files': a power of two",
     unstated: "'files' must name heavy.bin",
-    earlier: "does not begin as format version 3",
 }
 
 
