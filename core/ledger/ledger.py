@@ -16,7 +16,8 @@ ledger that is behind its rollback anchor.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -43,13 +44,29 @@ from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.numbers import show
 from hushgram.processes import Owner
 
-__all__ = ["LEASE_SECONDS", "Ledger"]
+__all__ = ["LEASE_SECONDS", "Ledger", "RunRefused", "renew_until"]
 
 
 LEASE_SECONDS = 120.0
 """How long a run on another machine is believed to be alive without renewing its lease."""
 
 _OPEN = ("reserved", "running", "prepared")
+
+
+class RunRefused(LedgerError):
+    """A run may not publish: another one has taken its release over, or has made other bytes before."""
+
+
+def renew_until(stop: threading.Event, renew: Callable[[], None]) -> RunRefused | None:
+    """Renew a lease four times in its length, until `stop` is set; return why it cannot be renewed any more."""
+    while not stop.wait(LEASE_SECONDS / 4):
+        try:
+            renew()
+        except RunRefused as problem:
+            return problem
+        except LedgerError:
+            pass  # may pass before the lease runs out
+    return None
 
 
 class Ledger:
@@ -211,7 +228,7 @@ class Ledger:
         with self.store.write() as connection:
             row = self._mine(connection, reservation, ("running", "prepared"))
             if row["digest"] is not None and row["digest"] != digest:
-                raise LedgerError(
+                raise RunRefused(
                     f"{_label(row)}: this run made other bytes ({digest[:16]}…) than the one before it "
                     f"({row['digest'][:16]}…): its input or the program has changed; nothing was published. "
                     "`hushgram ledger abandon` it and release under another id"
@@ -398,7 +415,7 @@ class Ledger:
         holder = Owner.read(row["owner"]).token if row is not None and row["owner"] else ""
         if row is None or row["status"] not in allowed or holder != reservation.token:
             state = "gone" if row is None else row["status"]
-            raise LedgerError(
+            raise RunRefused(
                 f"{reservation.release.label} was taken over by another run while this one was "
                 f"silent (it is {state} now); this run stops and publishes nothing"
             )

@@ -57,7 +57,6 @@ NO_LEDGER = (
     "no ledger: nothing tracks the privacy budget of this release. Name a dataset in the config "
     "(hushgram ledger init --help) to have it counted."
 )
-_HEARTBEAT_SECONDS = 30.0
 
 
 def open_budget(
@@ -387,13 +386,9 @@ class _TrackedRun(Run):
         )
 
     def _renew(self, ledger: Ledger, reservation: Reservation) -> None:
-        while not self._stop.wait(_HEARTBEAT_SECONDS):
-            try:
-                ledger.renew(reservation)
-            except LedgerError as problem:
-                if "taken over" in str(problem):
-                    self._lost = problem
-                    return  # any other problem may pass before the lease runs out
+        from hushgram.ledger.ledger import renew_until
+
+        self._lost = renew_until(self._stop, lambda: ledger.renew(reservation))
 
     def _live(self) -> tuple[Ledger, Reservation]:
         if self._lost is not None:
