@@ -331,8 +331,9 @@ class _TrackedRun(Run):
         return False
 
     def _remove_leftovers(self) -> None:
-        for output in self._leftovers:
-            output.remove_leftovers(held=True)  # nobody else holds this id: dead runs left all of it
+        _, reservation = self._live()
+        for output in self._leftovers:  # nobody else holds this id: of earlier runs, dead ones left all of it
+            output.remove_leftovers(held=reservation.status != "new")
 
     def keep_job(self, job: str | None) -> None:
         super().keep_job(job)
