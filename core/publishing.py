@@ -32,9 +32,8 @@ from hushgram.processes import Owner
 
 __all__ = [
     "PREFIX", "PrivateDirectory", "active_directory", "check_free", "digest_files", "digest_of", "is_dead_work",
-    "make_private",
-    "nearest_directory", "new_directory", "output_errors", "process_is_one_run", "publish", "put_file",
-    "remove_dead_work", "rename_new", "run_directory", "temporary_files_of_a_run", "work_name",
+    "label_of", "make_private", "nearest_directory", "new_directory", "output_errors", "process_is_one_run", "publish",
+    "put_file", "remove_dead_work", "rename_new", "run_directory", "temporary_files_of_a_run", "work_name",
 ]  # fmt: skip
 
 PREFIX = "hushgram-run-"
@@ -62,6 +61,11 @@ def make_private(path: str | Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
     return path
+
+
+def label_of(text: str) -> str:
+    """Return the part of a hidden name that stands for a data set and a release."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def work_name(name: str, label: str = "", mark: str | None = None) -> str:

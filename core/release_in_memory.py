@@ -36,7 +36,7 @@ from hushgram.key_selection.rounds import (
 )
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.publishing import PrivateDirectory, check_free, remove_dead_work, work_name
+from hushgram.publishing import PrivateDirectory, check_free
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
@@ -249,15 +249,14 @@ def _release_tracked(
     target = Path(tracked.target)
     if tracked.done:
         return Sketch.open(target)
-    remove_dead_work(target.parent)
-    work = target.with_name(work_name(target.name))
-    try:
-        with tracked.undone_on_error():
-            check_free(target)
+    with tracked.held():
+        check_free(target)
+        work = Path(tracked.work())
+        try:
             _release_spec(spec.with_key(tracked.key()), taken, work)
             tracked.publish(work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
     return Sketch.open(target)
 
 

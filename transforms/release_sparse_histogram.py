@@ -103,7 +103,9 @@ class ReleaseSparseHistogram(beam.PTransform):
         dataset: the data set of the ledger whose budget is spent, under the id ``name``. Applying the transform
             reserves the budget; the stage that publishes the sketch commits it, so the worker that runs it must reach
             the ledger. A pipeline that failed is run again with the same arguments and resumes; one whose release was
-            committed before reads nothing and yields its path. ``path`` must be local.
+            committed before reads nothing and yields its path. The launching process holds the release until it is
+            published or the process ends; applying the transform in it again gives the earlier pipeline up. ``path``
+            must be local.
         ledger: the URL of the ledger; by default HUSHGRAM_LEDGER, else a file in the working directory.
         carry: keys that an earlier release named, as for ``hushgram.release``.
         output: "path", or "rows" for `EstimateRow` elements: of the keys in ``lookup``, else of all keys that the
@@ -199,9 +201,11 @@ class ReleaseSparseHistogram(beam.PTransform):
         assert tracked is not None
         if tracked.done:
             return spec, Target(tracked.target, tracked.target), True
-        with tracked.undone_on_error():
+        with tracked.held():
             target = Target.under_ledger(tracked)
-            return spec.with_key(tracked.key()), target, False
+            spec = spec.with_key(tracked.key())
+        tracked.hold_for_pipeline()
+        return spec, target, False
 
     def expand(self, records: Any) -> Any:
         spec, target, released = self._open()

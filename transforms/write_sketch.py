@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registe
 if TYPE_CHECKING:
     from hushgram.ledger.tracking import TrackedRelease
 
-__all__ = ["Target", "WriteSketch", "discard_work"]
+__all__ = ["Target", "WriteSketch", "discard_work", "sweep"]
 
 # Up to so many groups, one worker writes all listed keys: a further shuffle costs engines some tenths of a second.
 _MAX_GATHERED = 256
@@ -68,9 +68,7 @@ class Target:
     @classmethod
     def under_ledger(cls, tracked: TrackedRelease) -> Target:
         """Return the target of a reservation."""
-        free = check_free(tracked.target)
-        remove_dead_work(free.parent)
-        return cls(str(free), str(free.with_name(work_name(free.name))), tracked)
+        return cls(str(check_free(tracked.target)), tracked.work(), tracked)
 
     @classmethod
     def of(cls, path: str) -> Target:
@@ -224,7 +222,7 @@ class _Publish(beam.DoFn):
             if plan.layout is not None:
                 _put(self._target.work, INDEX_NAME, index)
             self._check(entries)
-            _sweep(self._target.work, {entry.name for entry in entries})
+            sweep(self._target.work, {entry.name for entry in entries})
             _put(self._target.work, MANIFEST_NAME, content)
             if self._target.tracked is not None:
                 self._target.tracked.publish(self._target.work)
@@ -243,7 +241,7 @@ class _Publish(beam.DoFn):
                 )
 
 
-def _sweep(directory: str, kept: set[str]) -> None:
+def sweep(directory: str, kept: Set[str] = frozenset()) -> None:
     """Remove what does not belong to the sketch: the key list of the workers, files that a worker was writing when it
     was killed, and, in an object store, lists and blocks of an earlier run that failed: they have noise of their own.
     """

@@ -5,20 +5,21 @@ Each data set has a chain over its releases, in order:
     link_0 = mac(name, ε, δ, rule, created)                            the data set itself
     link_n = mac(link_(n-1), the request of release n, its events)     never changes once written
     seal_n = mac(link_n, status, charged, key, digest, …)              written anew with each change of the row
-    head   = n, link_n, mac(n, link_n)                                 so that no row is missing at the end
+    head   = n, link_n, mac(n, link_n, charge_1, …, charge_n)          so that no row is missing at the end
 
-and one MAC covers the list of all data sets. A changed, missing, added or moved row, amount or event breaks a MAC. An
-old version of one row in place of a newer one (which needs a valid MAC of that very row) cannot lower the sum: a
-release is charged from its first state on, and "not charged" is a final state. `HashChain` is the only way rows are
-read and written. Reading a data set reads all of its rows, because a sum that leaves out a row is as wrong as one
-over wrong amounts; this takes about 20 µs per release.
+where charge_i is whether release i may still be refunded, is charged for good, or was refunded. One MAC covers the list
+of all data sets. A changed, missing, added or moved row, amount or event breaks a MAC. An old version of one row in
+place of a newer one has a valid MAC of that very row, but where the two differ in their charge it does not fit the
+head: a release whose key was handed out cannot look like one that may be refunded, or that was. `HashChain` is the only
+way rows are read and written. Reading a data set reads all of its rows, because a sum that leaves out a row is as wrong
+as one over wrong amounts; this takes about 20 µs per release.
 
 MACs cannot distinguish an old copy of a whole ledger from the current one, and budget spent after a restore would be
 spent twice. So each reservation appends a line to the rollback anchor, a file that a restore does not bring back:
 
     ledger.db.anchor next to an SQLite ledger, or the file that HUSHGRAM_LEDGER_ANCHOR names
 
-with the number of releases of the data set, the last link of its chain and the sums of ε, δ and ρ per relation. A
+with the number of releases of the data set, the last link of its chain, its relation and its sums of ε, δ and ρ. A
 ledger that is behind its anchor, or has another history, releases nothing until `hushgram ledger recover` has charged
 the difference. Each key that is handed out appends a line too: an old copy in which that release is only reserved must
 not refund it. The anchor is best effort: restoring the whole folder restores the old anchor as well (keep it on
@@ -28,6 +29,7 @@ another disk), and a PostgreSQL ledger has one only if HUSHGRAM_LEDGER_ANCHOR is
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import stat
@@ -41,10 +43,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import RELATIONS, Cost, Event
+from hushgram.accounting import Cost, Event
 from hushgram.errors import LedgerError
-from hushgram.ledger.keys import PEPPER, Macs, Row, new_secret, wrap
-from hushgram.ledger.records import Dataset, ReleaseRecord, Spent, event_of, spent_by_relation
+from hushgram.ledger.keys import PEPPER, Macs, Row, charge_of, new_secret, wrap
+from hushgram.ledger.records import Dataset, ReleaseRecord, Spent, event_of, spent_on
 from hushgram.ledger.store import Store, datasets, events, heads, releases, settings
 
 __all__ = ["Account", "AnchorEntry", "HashChain", "RollbackAnchor", "write_macs"]
@@ -82,9 +84,14 @@ class Account:
             (row for row in self.releases if row["name"] == name), key=itemgetter("attempt"), default=None
         )
 
-    def spent(self) -> dict[str, Spent]:
-        """Return the charged spending per relation."""
-        return spent_by_relation(self._charges())
+    @property
+    def relations(self) -> list[str]:
+        """The relations of the charged events: at most one, but for what was recovered from another history."""
+        return sorted({relation for _, relation, _ in self._charges()})
+
+    def spent(self) -> Spent:
+        """Return the charged spending."""
+        return spent_on((users, cost) for users, _, cost in self._charges())
 
     def entry(self, link: str, more: Sequence[Event] = (), lasting: bool = False) -> AnchorEntry:
         """Return what the rollback anchor records about this data set.
@@ -94,14 +101,14 @@ class Account:
             more: events of one release that was added after the rows were read.
             lasting: leave out what could be refunded: reservations whose key was not handed out.
         """
-        spent = {name: (Fraction(0), Fraction(0)) for one in RELATIONS for name in (one, _rho_of(one))}
-        charges = Counter((relation, cost) for _, relation, cost in self._charges(lasting))
-        charges.update((one.relation, one.cost) for one in more)
-        for (relation, cost), times in charges.items():
-            for name, loss in ((relation, cost.epsilon), (_rho_of(relation), cost.rho)):
-                before = spent[name]
-                spent[name] = before[0] + times * loss, before[1] + times * cost.delta
-        return AnchorEntry(self.dataset.name, len(self.releases) + bool(more), link, spent)
+        charges = Counter(cost for _, _, cost in self._charges(lasting))
+        charges.update(one.cost for one in more)
+        sums = [
+            sum((times * getattr(cost, name) for cost, times in charges.items()), Fraction(0))
+            for name in ("epsilon", "delta", "rho")
+        ]
+        relation = next(iter([*(one.relation for one in more), *self.relations]), "user")
+        return AnchorEntry(self.dataset.name, len(self.releases) + bool(more), link, relation, *sums)
 
     def is_behind(self) -> bool:
         """Return whether the ledger is older than its rollback anchor, or has another history."""
@@ -168,10 +175,11 @@ class HashChain:
             links.append(macs.next_link(links[-1], row, spends.get(row["id"], ())))
             if links[-1] != row["link"] or macs.state(links[-1], row) != row["seal"]:
                 raise self._store.damaged(f"release {row['name']!s:.80} of {name} is not as it was written")
-        if _rows(connection, sa.select(heads).where(heads.c.dataset == name)) != [
-            _head(macs, name, len(mine), links[-1])
-        ]:
-            raise self._store.damaged(f"releases of {name} are missing at the end")
+        found = _rows(connection, sa.select(heads).where(heads.c.dataset == name))
+        if found != [_head(macs, name, mine, links[-1])]:
+            raise self._store.damaged(
+                f"releases of {name} are missing at the end, or one has the state of an earlier time"
+            )
         return Account(Dataset.from_row(rows[name]), mine, spends, links, seen)
 
     def locked(self, connection: sa.Connection, key: int) -> Row | None:
@@ -186,7 +194,7 @@ class HashChain:
         """Add a data set. The caller has locked the table of data sets."""
         self.datasets(connection)
         connection.execute(datasets.insert().values(**dataset))
-        _write_head(connection, self._macs, dataset["name"], 0, self._macs.first_link(dataset))
+        _write_head(connection, self._macs, dataset["name"], [], self._macs.first_link(dataset))
         _write_settings(connection, self._macs)
 
     def append(
@@ -199,11 +207,26 @@ class HashChain:
         insert = releases.insert().values(**full).returning(releases.c.id)
         full["id"] = connection.execute(insert).scalar_one()
         connection.execute(events.insert(), [{**event, "release_id": full["id"]} for event in spends])
-        _write_head(connection, self._macs, full["dataset"], len(account.releases) + 1, full["link"])
+        _write_head(connection, self._macs, full["dataset"], [*account.releases, full], full["link"])
         return full
 
+    def settle(self, connection: sa.Connection, account: Account, row: Row, **values: Any) -> dict[str, Any]:
+        """Change the state of a release, and with it whether it may be refunded.
+
+        The caller has locked the data set, read `account` since, and read the release by `locked`.
+        """
+        after = self._write(connection, row, values)
+        rows = [after if one["id"] == row["id"] else one for one in account.releases]
+        _write_head(connection, self._macs, row["dataset"], rows, account.links[-1])
+        return after
+
     def update(self, connection: sa.Connection, row: Row, **values: Any) -> dict[str, Any]:
-        """Change the state of a release that was read by `locked` in this transaction."""
+        """Change the state of a release that was read by `locked` in this transaction, but not its charge."""
+        after = self._write(connection, row, values)
+        assert charge_of(after) == charge_of(row), "what the head covers is changed by `settle`"
+        return after
+
+    def _write(self, connection: sa.Connection, row: Row, values: dict[str, Any]) -> dict[str, Any]:
         after = {**row, **values}
         values["seal"] = after["seal"] = self._macs.state(row["link"], after)
         connection.execute(releases.update().where(releases.c.id == row["id"]).values(**values))
@@ -230,61 +253,47 @@ def write_macs(connection: sa.Connection, macs: Macs, pepper: bytes | None) -> N
             link = macs.next_link(link, row, spends.get(row["id"], ()))
             values = {"link": link, "seal": macs.state(link, row)}
             connection.execute(releases.update().where(releases.c.id == row["id"]).values(**values))
-        _write_head(connection, macs, name, len(rows), link)
+        _write_head(connection, macs, name, rows, link)
     _write_settings(connection, macs)
 
 
 @dataclass(frozen=True)
 class AnchorEntry:
-    """How far a data set had come; `spent` has the sums of ε and δ per relation, and those of ρ and δ."""
+    """How far a data set had come: the number of its releases, the last link, and the sums of what was charged."""
 
     dataset: str
     count: int
     link: str
-    spent: Mapping[str, tuple[Fraction, Fraction]]
+    relation: str
+    epsilon: Fraction
+    delta: Fraction
+    rho: Fraction
 
     @classmethod
     def from_fields(cls, fields: Sequence[str]) -> AnchorEntry:
-        """Read what `fields` wrote; a sum that names no relation may belong to any, and is charged to each."""
-        named = list(fields[5:])
-        if len(fields) == 5:
-            named = [text for relation in RELATIONS for text in (relation, *fields[3:5])]
-        triples = zip(named[::3], named[1::3], named[2::3], strict=True)
-        spent = {relation: (Fraction(epsilon), Fraction(delta)) for relation, epsilon, delta in triples}
-        return cls(fields[0], int(fields[1]), fields[2], spent)
+        """Read what `fields` wrote."""
+        dataset, count, link, relation, epsilon, delta, rho = fields
+        return cls(dataset, int(count), link, relation, Fraction(epsilon), Fraction(delta), Fraction(rho))
 
     def fields(self) -> list[str]:
         """Return the fields of a line."""
-        sums = [text for name, (e, d) in self.spent.items() for text in (name, str(e), str(d))]
-        named = [self.spent[name] for name in RELATIONS if name in self.spent]
-        total = [str(sum(each)) for each in zip(*named, strict=True)]
-        return [self.dataset, str(self.count), self.link, *total, *sums]
+        return [str(getattr(self, field.name)) for field in dataclasses.fields(self)]
 
-    def beyond(self, known: AnchorEntry | None, relation: str) -> tuple[Fraction, Fraction]:
-        """Return the ε and δ of a relation that `known` lacks."""
-        nothing = Fraction(0), Fraction(0)
-        mine = self.spent.get(relation, nothing)
-        theirs = nothing if known is None else known.spent.get(relation, nothing)
-        return max(Fraction(0), mine[0] - theirs[0]), max(Fraction(0), mine[1] - theirs[1])
-
-    def lost(self, known: AnchorEntry | None, relation: str) -> Event:
-        """Return the event of a relation's spending that `known` lacks; with ρ where the anchor recorded it.
+    def lost(self, known: AnchorEntry | None) -> Event:
+        """Return the event of the spending that `known` lacks.
 
         Of ρ all δ is charged: which events it belonged to is lost.
         """
-        epsilon, delta = self.beyond(known, relation)
-        about = {"releases": str(self.count)}
-        if _rho_of(relation) not in self.spent:
-            return Event("restored", epsilon, delta, about, relation=relation)
-        rho = self.beyond(known, _rho_of(relation))[0]
-        return Event.concentrated(
-            "restored", epsilon, delta, rho=rho, rho_delta=delta, relation=relation, details=about
+        if known is not None and known.relation != self.relation:
+            known = None
+        epsilon, delta, rho = (
+            max(Fraction(0), getattr(self, name) - (0 if known is None else getattr(known, name)))
+            for name in ("epsilon", "delta", "rho")
         )
-
-
-def _rho_of(relation: str) -> str:
-    """Return the name of a relation's sums of ρ and δ in the rollback anchor."""
-    return f"rho: {relation}"
+        about = {"releases": str(self.count)}
+        return Event.concentrated(
+            "restored", epsilon, delta, rho=rho, rho_delta=delta, relation=self.relation, details=about
+        )
 
 
 class RollbackAnchor:
@@ -293,11 +302,6 @@ class RollbackAnchor:
     def __init__(self, ledger: Path | None, macs: Macs) -> None:
         self._macs, named = macs, os.environ.get(_ANCHOR)
         self.path = Path(named) if named else None if ledger is None else Path(f"{ledger}.anchor")
-        old = Path(f"{ledger}.witness")
-        if os.environ.get("HUSHGRAM_LEDGER_WITNESS"):
-            raise LedgerError(f"HUSHGRAM_LEDGER_WITNESS is now called {_ANCHOR}; set that instead")
-        if ledger is not None and self.path is not None and old.exists() and not self.path.exists():
-            raise LedgerError(f"{old} is now called {self.path.name}; rename it: mv {old} {self.path}")
 
     def last(self, dataset: str) -> AnchorEntry | None:
         """Return the furthest state that was recorded for a data set."""
@@ -350,13 +354,13 @@ class RollbackAnchor:
             return []
 
 
-def _head(macs: Macs, name: str, count: int, link: str) -> dict[str, Any]:
-    return {"dataset": name, "count": count, "link": link, "seal": macs.head(name, count, link)}
+def _head(macs: Macs, name: str, rows: Sequence[Row], link: str) -> dict[str, Any]:
+    return {"dataset": name, "count": len(rows), "link": link, "seal": macs.head(name, link, rows)}
 
 
-def _write_head(connection: sa.Connection, macs: Macs, name: str, count: int, link: str) -> None:
+def _write_head(connection: sa.Connection, macs: Macs, name: str, rows: Sequence[Row], link: str) -> None:
     connection.execute(heads.delete().where(heads.c.dataset == name))
-    connection.execute(heads.insert().values(**_head(macs, name, count, link)))
+    connection.execute(heads.insert().values(**_head(macs, name, rows, link)))
 
 
 def _write_settings(connection: sa.Connection, macs: Macs) -> None:

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hushgram.errors import LedgerError
 from hushgram.noise.entropy import os_entropy
 
-__all__ = ["PEPPER", "Macs", "Row", "new_secret", "unwrap", "wrap"]
+__all__ = ["PEPPER", "Macs", "Row", "charge_of", "new_secret", "unwrap", "wrap"]
 
 PEPPER = "fingerprints of inputs"
 """The context of the secret under which inputs are fingerprinted."""
@@ -85,13 +85,20 @@ class Macs:
         """Return the MAC of a release's current state."""
         return self.mac("state", link, _state(release))
 
-    def head(self, dataset: str, count: int, link: str) -> str:
-        """Return the MAC of a data set's head."""
-        return self.mac("head", dataset, count, link)
+    def head(self, dataset: str, link: str, releases: Sequence[Row]) -> str:
+        """Return the MAC of a data set's head: the last link, and what became of the charge of each release."""
+        return self.mac("head", dataset, link, [charge_of(row) for row in releases])
 
     def settings(self, scheme: str, pepper: str | None, datasets: Sequence[Row]) -> str:
         """Return the MAC of the ledger's own settings and the list of all data sets, sorted by name."""
         return self.mac("ledger", scheme, pepper, [_of_dataset(row) for row in datasets])
+
+
+def charge_of(release: Row) -> str:
+    """Return whether a release may still be refunded ("open"), is charged for good, or was refunded."""
+    if release["status"] == "reserved":
+        return "open"
+    return "charged" if release["charged"] else "refunded"
 
 
 def new_secret() -> bytes:

@@ -16,7 +16,8 @@ ledger that is behind its rollback anchor.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -43,13 +44,29 @@ from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from hushgram.numbers import show
 from hushgram.processes import Owner
 
-__all__ = ["LEASE_SECONDS", "Ledger"]
+__all__ = ["LEASE_SECONDS", "Ledger", "RunRefused", "renew_until"]
 
 
 LEASE_SECONDS = 120.0
 """How long a run on another machine is believed to be alive without renewing its lease."""
 
 _OPEN = ("reserved", "running", "prepared")
+
+
+class RunRefused(LedgerError):
+    """A run may not publish: another one has taken its release over, or has made other bytes before."""
+
+
+def renew_until(stop: threading.Event, renew: Callable[[], None]) -> RunRefused | None:
+    """Renew a lease four times in its length, until `stop` is set; return why it cannot be renewed any more."""
+    while not stop.wait(LEASE_SECONDS / 4):
+        try:
+            renew()
+        except RunRefused as problem:
+            return problem
+        except LedgerError:
+            pass  # may pass before the lease runs out
+    return None
 
 
 class Ledger:
@@ -184,13 +201,14 @@ class Ledger:
     def start(self, reservation: Reservation) -> ReleaseKey | InteractiveKey:
         """Hand out the key. From here on noise may exist, and the charge stays whatever happens."""
         with self.store.write() as connection:
+            account = self.locked_account(connection, reservation.release.dataset)
             row = self._mine(connection, reservation, _OPEN)
             _refuse_without_key(row)
             if row["status"] != "reserved":
                 _refuse_interactive(row)
             secret = unwrap(row["secret"], _context(row["dataset"], row["name"], row["attempt"]))
             if row["status"] == "reserved":
-                self.chain.update(connection, row, status="running")
+                self.chain.settle(connection, account, row, status="running")
         self.anchor.append_start(row["link"])
         return ReleaseKey(secret) if row["resumable"] else InteractiveKey(secret)
 
@@ -210,7 +228,7 @@ class Ledger:
         with self.store.write() as connection:
             row = self._mine(connection, reservation, ("running", "prepared"))
             if row["digest"] is not None and row["digest"] != digest:
-                raise LedgerError(
+                raise RunRefused(
                     f"{_label(row)}: this run made other bytes ({digest[:16]}…) than the one before it "
                     f"({row['digest'][:16]}…): its input or the program has changed; nothing was published. "
                     "`hushgram ledger abandon` it and release under another id"
@@ -226,11 +244,11 @@ class Ledger:
     def cancel(self, reservation: Reservation) -> bool:
         """Refund a reservation whose key was never handed out; return False if it was."""
         with self.store.write() as connection:
-            self.locked_account(connection, reservation.release.dataset)
+            account = self.locked_account(connection, reservation.release.dataset)
             row = self._mine(connection, reservation, _OPEN)
             if not self._refundable(row):
                 return False
-            self.chain.update(connection, row, status="abandoned", charged=0, **_closed())
+            self.chain.settle(connection, account, row, status="abandoned", charged=0, **_closed())
         return True
 
     def release_lease(self, reservation: Reservation) -> None:
@@ -261,7 +279,8 @@ class Ledger:
                 )
             self._refuse_if_alive(connection, row)
             charged = int(not self._refundable(row))
-            after = self.chain.update(connection, row, status="abandoned", charged=charged, **_closed())
+            ended = {"status": "abandoned", "charged": charged, **_closed()}
+            after = self.chain.settle(connection, account, row, **ended)
             return account.record(after)
 
     # Reading
@@ -278,10 +297,10 @@ class Ledger:
         with self.store.read() as connection:
             return self.chain.read(connection, dataset).history()
 
-    def spent(self, dataset: str, relation: str = "user") -> Spent:
-        """Return all charged spending for one relation."""
+    def spent(self, dataset: str) -> Spent:
+        """Return all charged spending."""
         with self.store.read() as connection:
-            return self.chain.read(connection, dataset).spent()[relation]
+            return self.chain.read(connection, dataset).spent()
 
     def rollback_warning(self, account: Account) -> str | None:
         """Return what is wrong if this ledger is older than its rollback anchor, else None."""
@@ -335,6 +354,7 @@ class Ledger:
             raise LedgerError(problem)
         found = None if row is None or not row["charged"] else account.record(row)
         if found is None:
+            _check_relation(account, request)
             _check_part(account, request)
         self._refuse_taken_target(connection, request)
         if found is None or row is None:
@@ -382,8 +402,9 @@ class Ledger:
     def _refundable(self, row: Row) -> bool:
         """Return whether the key of this release was certainly never handed out.
 
-        An old copy of the ledger does not know what became of a reservation: a backup has no keys, and any other copy
-        is older than the rollback anchor, which records every key before it is handed out.
+        An old version of this row alone does not fit the head. An old copy of the ledger does not know what became of
+        a reservation: a backup has no keys, and any other copy is older than the rollback anchor (if there is one),
+        which records every key before it is handed out.
         """
         unused = row["status"] == "reserved" and row["secret"] is not None
         return unused and not self.anchor.has_start(row["link"])
@@ -394,7 +415,7 @@ class Ledger:
         holder = Owner.read(row["owner"]).token if row is not None and row["owner"] else ""
         if row is None or row["status"] not in allowed or holder != reservation.token:
             state = "gone" if row is None else row["status"]
-            raise LedgerError(
+            raise RunRefused(
                 f"{reservation.release.label} was taken over by another run while this one was "
                 f"silent (it is {state} now); this run stops and publishes nothing"
             )
@@ -457,28 +478,34 @@ def _check_part(account: Account, request: Request) -> None:
             )
 
 
-def _allowed(budget: Budget, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None) -> bool:
-    """Return whether every user whom the events affect stays within the budget, for each relation separately."""
-    return all(
-        fits(total, budget)
-        for relation, events in _by_relation(wanted)
-        for total in spent[relation].with_events(spending(events), users).affected(users).values()
-    )
+def _check_relation(account: Account, request: Request) -> None:
+    """Raise for another privacy unit than that of the data set's releases: their losses have no common sum."""
+    wanted = request.events[0].relation
+    for before in account.relations:
+        if before != wanted:
+            raise LedgerError(
+                f"data set {request.dataset} has releases whose privacy unit is one {before}, and that of this release "
+                f"is one {wanted}; a budget covers one privacy unit, so keep it, or name another data set (whoever is "
+                "in both loses both budgets); nothing was charged"
+            )
 
 
-def _exceeded(
-    dataset: Dataset, spent: Mapping[str, Spent], wanted: Sequence[Event], users: str | None
-) -> BudgetExceeded:
+def _allowed(budget: Budget, spent: Spent, wanted: Sequence[Event], users: str | None) -> bool:
+    """Return whether every user whom the events affect stays within the budget."""
+    totals = spent.with_events(spending(wanted), users).affected(users)
+    return all(fits(total, budget) for total in totals.values())
+
+
+def _exceeded(dataset: Dataset, spent: Spent, wanted: Sequence[Event], users: str | None) -> BudgetExceeded:
     """Return the error for a request that does not fit, with what would fit instead."""
-    budget = dataset.budget
-    relation, events = next(one for one in _by_relation(wanted) if not _allowed(budget, spent, one[1], users))
-    epsilon, delta = basic(spending(events))
+    budget, relation = dataset.budget, wanted[0].relation
+    epsilon, delta = basic(spending(wanted))
     need = f"ε = {show(epsilon)}" + (f", δ = {show(delta)}" if delta else "")
     about = "" if relation == "user" else f" (for {RELATIONS[relation]})"
-    totals = list(spent[relation].affected(users).values())
+    totals = list(spent.affected(users).values())
     return BudgetExceeded(
         f"data set {dataset.name}: the release needs {need}{about}, and with what is spent that exceeds the budget "
-        f"of ε = {show(budget.epsilon)}, δ = {show(budget.delta)}; {_remedy(budget, totals, events)}. No data was "
+        f"of ε = {show(budget.epsilon)}, δ = {show(budget.delta)}; {_remedy(budget, totals, wanted)}. No data was "
         "read, nothing was charged. See `hushgram ledger show`"
     )
 
@@ -492,9 +519,3 @@ def _remedy(budget: Budget, totals: Sequence[Spending], events: Sequence[Event])
         more = kept if budget.composition_delta else ""
         return f"its δ is too large for what is left; a release with δ = 0 may fit{more}"
     return "nothing of this kind fits any more"
-
-
-def _by_relation(wanted: Sequence[Event]) -> Iterator[tuple[str, list[Event]]]:
-    for relation in RELATIONS:
-        if events := [event for event in wanted if event.relation == relation]:
-            yield relation, events

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from hushgram.accounting import RELATIONS, Budget, Cost, Event, Spending
+from hushgram.accounting import Budget, Cost, Event, Spending
 from hushgram.contributions.users import UserPart
 from hushgram.errors import LedgerError, ParameterError
 from hushgram.ledger.store import now
 
 __all__ = [
     "PART_BY", "Dataset", "ReleaseRecord", "Request", "Reservation", "Spent", "check_name", "event_of",
-    "refuse_if_changed", "spent_by_relation",
+    "refuse_if_changed", "spent_on",
 ]  # fmt: skip
 
 _NAME_LIMIT = 200
@@ -35,7 +35,7 @@ class Request:
     Args:
         dataset: the data set whose budget is spent.
         release: the id of the release.
-        events: what the release spends.
+        events: what the release spends, all for one relation.
         job: the kind of job.
         parameters: the public choices that can change the output, as texts; the same in a rerun under the same id.
         inputs: the fingerprint of each input file; None if the files are gone, which only a committed release allows.
@@ -59,6 +59,8 @@ class Request:
             check_name(f"Request: {name}", getattr(self, name))
         if not self.events:
             raise ParameterError("Request: events must name what the release spends, got none")
+        if len(relations := sorted({event.relation for event in self.events})) > 1:
+            raise ParameterError(f"Request: events must have one relation, got {' and '.join(relations)}")
         if self.users is not None:
             UserPart.parse(self.dataset, self.users)
             if PART_BY not in self.parameters:
@@ -194,7 +196,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Spent:
-    """All charged spending of a data set for one relation: on all users, and on each part of them.
+    """All charged spending of a data set: on all users, and on each part of them.
 
     A user is in at most one part. So the loss of a user is that of `shared` and at most one part (parallel composition;
     McSherry 2009, Theorem 4), and the loss of the data set is the largest of these.
@@ -228,14 +230,14 @@ def event_of(row: Mapping[str, Any]) -> Event:
     return Event(row["kind"], row["epsilon"], row["delta"], details, row["version"], row["relation"])
 
 
-def spent_by_relation(charges: Iterable[tuple[str | None, str, Cost]]) -> dict[str, Spent]:
-    """Add up charged events (part of the users, relation, cost) for each relation separately."""
-    shared: dict[str, Spending] = {relation: Counter() for relation in RELATIONS}
-    parts: dict[str, dict[str, Spending]] = {relation: {} for relation in RELATIONS}
-    for (users, relation, cost), times in Counter(charges).items():
-        into = shared[relation] if users is None else parts[relation].setdefault(users, Counter())
+def spent_on(charges: Iterable[tuple[str | None, Cost]]) -> Spent:
+    """Add up the costs of charged events on each part of the users."""
+    shared: Spending = Counter()
+    parts: dict[str, Spending] = {}
+    for (users, cost), times in Counter(charges).items():
+        into = shared if users is None else parts.setdefault(users, Counter())
         into[cost] += times
-    return {relation: Spent(shared[relation], parts[relation]) for relation in RELATIONS}
+    return Spent(shared, parts)
 
 
 def check_name(what: str, text: object) -> None:

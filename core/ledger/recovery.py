@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushgram.accounting import RELATIONS
 from hushgram.errors import LedgerError
 from hushgram.ledger.hash_chain import write_macs
 from hushgram.ledger.keys import PEPPER, Macs, unwrap
@@ -24,7 +23,7 @@ _BATCH = 1000
 def recover(ledger: Ledger, dataset: str) -> ReleaseRecord | None:
     """Charge what the rollback anchor recorded and a restored ledger lacks.
 
-    The charge is one event per relation: its missing sums of ε, δ and ρ on all users.
+    The charge is one event: the missing sums of ε, δ and ρ on all users.
     Reservations in the copy do not count as known: they may have been refunded since, and stay charged.
 
     Returns:
@@ -37,8 +36,7 @@ def recover(ledger: Ledger, dataset: str) -> ReleaseRecord | None:
             return None
         known = account.entry("", lasting=True)
         shared = known if known.count < seen.count else None  # else the histories differ
-        lost = [seen.lost(shared, relation) for relation in RELATIONS]
-        missing = [event for event in lost if event.epsilon or event.delta] or lost[:1]
+        missing = [seen.lost(shared)]
         name = f"restored after {known.count} of {seen.count} at {now()}"
         request = Request(dataset, name, missing, "recover")
         ended = {"status": "committed", "digest": "", "secret": None, "owner": None, "lease": None}

@@ -33,13 +33,8 @@ __all__ = ["FORECAST_LIMIT", "Forecast", "Summary", "brief", "forecast", "more_r
 FORECAST_LIMIT = 100_000
 """Daily releases for 270 years: a forecast counts no further."""
 
-_CACHE_VERSION = 7
+_CACHE_VERSION = 8
 """Changes with the cached fields, so that an old cache is not read."""
-
-_SEPARATE = {
-    "secret bit": "it protects one bit of one record, not who took part, and is not added to the above; a person with "
-    "several records loses this ε once per record"
-}
 
 
 @dataclass(frozen=True)
@@ -50,6 +45,7 @@ class Summary:
     """
 
     dataset: str
+    relation: str
     budget_epsilon: str
     budget_delta: str
     composition: str
@@ -67,7 +63,6 @@ class Summary:
     parts: dict[str, str]
     statuses: dict[str, int]
     kinds: dict[str, dict[str, Any]]
-    other_relations: dict[str, dict[str, Any]]
     last_release: str | None
     last_epsilon: str | None
     more: int | None
@@ -88,10 +83,9 @@ class Summary:
                 f"of the budget's δ, {brief(self.composition_delta)} is for composition and "
                 f"{brief(self.event_delta_left, up=False)} is left for the δ of releases"
             )
-        for name, one in self.other_relations.items():
-            cost = f"ε = {brief(one['spent_epsilon'])}, δ = {brief(one['spent_delta'])}"
-            why = _SEPARATE.get(name, "it is not added to the above")
-            lines.append(f"separately, for one {name}: {cost}; {why}")
+        if self.relation != "user":
+            several = "a person with several records loses this once per record"
+            lines.append(f"privacy unit: {RELATIONS[self.relation]}; {several}")
         lines.append(f"composition {self.composition}: {CONDITIONS[self.composition]}")
         if self.parts:
             lines.append(
@@ -128,12 +122,13 @@ def summarise(ledger: Ledger, dataset: str) -> Summary:
 def _compute(account: Account) -> Summary:
     budget, history, spends = account.dataset.budget, account.history(), account.spent()
     last = next((release for release in reversed(history) if release.charged), None)
-    counted = {name: total(one, budget) for name, one in spends["user"].by_part().items()}
+    counted = {name: total(one, budget) for name, one in spends.by_part().items()}
     worst = max(counted, key=lambda name: _size(counted[name]))
     bound = counted[worst]
     sums_only = Budget(budget.epsilon, budget.delta, "basic")
     return Summary(
         dataset=account.dataset.name,
+        relation=next(iter(account.relations), "user"),
         budget_epsilon=show(budget.epsilon),
         budget_delta=show(budget.delta),
         composition=budget.rule,
@@ -150,8 +145,7 @@ def _compute(account: Account) -> Summary:
         worst_part=worst,
         parts={str(name): show(one.epsilon) for name, one in counted.items() if name is not None},
         statuses=dict(Counter(release.status for release in history)),
-        kinds=_by_kind(history, "user"),
-        other_relations=_other_relations(spends, history, budget),
+        kinds=_by_kind(history),
         last_release=None if last is None else last.name,
         last_epsilon=None if last is None else show(last.epsilon),
         more=None if last is None else _more(spends, last.events, last.users, budget),
@@ -213,37 +207,17 @@ def more_releases(
 
 
 def _more(
-    spends: dict[str, Spent], release: Sequence[Event], users: str | None, budget: Budget, limit: int = 1000
+    spent: Spent, release: Sequence[Event], users: str | None, budget: Budget, limit: int = 1000
 ) -> int:
-    """Return how many more such releases fit, for the users and the relation with the least left."""
-    return min(
-        further(one, events, budget, limit)
-        for relation, spent in spends.items()
-        if (events := [event for event in release if event.relation == relation])
-        for one in spent.affected(users).values()
-    )
+    """Return how many more such releases fit, for the users with the least left."""
+    return min(further(one, release, budget, limit) for one in spent.affected(users).values())
 
 
-def _other_relations(
-    spends: dict[str, Spent], history: list[ReleaseRecord], budget: Budget
-) -> dict[str, dict[str, Any]]:
-    """Return what was spent for other relations than one user added or removed, which is never added to it."""
-    found: dict[str, dict[str, Any]] = {}
-    for relation, spent in spends.items():
-        kinds = _by_kind(history, relation)
-        if relation != "user" and kinds:
-            worst = max((total(one, budget) for one in spent.by_part().values()), key=_size)
-            numbers = {"spent_epsilon": show(worst.epsilon), "spent_delta": show(worst.delta)}
-            found[relation] = {"meaning": RELATIONS[relation], **numbers, "kinds": kinds}
-    return found
-
-
-def _by_kind(history: list[ReleaseRecord], relation: str) -> dict[str, dict[str, Any]]:
+def _by_kind(history: list[ReleaseRecord]) -> dict[str, dict[str, Any]]:
     found: defaultdict[str, Spending] = defaultdict(Counter)
     for release in history:
         for event in release.events if release.charged else ():
-            if event.relation == relation:
-                found[event.kind] += spending([event])
+            found[event.kind] += spending([event])
     table: dict[str, dict[str, Any]] = {}
     for kind, one in sorted(found.items()):
         epsilon, delta = basic(one)

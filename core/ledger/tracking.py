@@ -2,13 +2,17 @@
 
     tracked = TrackedRelease.reserve("sqlite:///ledger.db", request)
     if not tracked.done:
-        with tracked.undone_on_error():
+        with tracked.held():
+            work = tracked.work()
             write_sketch(work, key=tracked.key())
             tracked.publish(work)
 
 `hushgram.release(…, ledger=…)` and `ReleaseSparseHistogram(…, ledger=…)` use it; commands have
-`hushgram.pipelines.run.budget`, which also compares inputs, renews its lease and publishes to object stores. It may be
-pickled, and be published by a worker that can reach the ledger: it holds no key.
+`hushgram.pipelines.run.budget`, which also compares inputs and publishes to object stores. It may be pickled, and be
+published by a worker that can reach the ledger: it holds no key.
+
+The process that made the reservation renews its lease: for a library call until it returns (`held`), for a pipeline
+while the process lives (`hold_for_pipeline`). If that process dies, the lease runs out.
 """
 
 from __future__ import annotations
@@ -16,20 +20,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hushgram.accounting import Event
-from hushgram.errors import HushgramError, OutputError, ParameterError
-from hushgram.ledger.ledger import Ledger
+from hushgram.errors import HushgramError, LedgerError, OutputError, ParameterError
+from hushgram.ledger.ledger import Ledger, RunRefused, renew_until
 from hushgram.ledger.records import Request, Reservation
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.processes import Owner
-from hushgram.publishing import digest_of, publish
+from hushgram.publishing import digest_of, label_of, publish, remove_dead_work, work_name
 
 __all__ = ["TrackedRelease"]
+
+_launched: dict[tuple[str | None, str, str], tuple[TrackedRelease, threading.Event]] = {}
+"""The releases of pipelines that this process launched, by ledger, data set and id, and what ends their renewal."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,11 @@ class TrackedRelease:
         request = Request(
             dataset, release, tuple(events), caller, texts, {}, os.path.abspath(os.fspath(path))
         )
+        earlier, renewing = _launched.pop((ledger, dataset, release), (None, None))
+        if earlier is not None and renewing is not None:  # its pipeline failed, or may no longer publish
+            renewing.set()
+            with contextlib.suppress(LedgerError), Ledger(ledger) as opened:
+                opened.release_lease(earlier.reservation)
         return cls.reserve(ledger, request)
 
     @classmethod
@@ -105,7 +119,16 @@ class TrackedRelease:
                 raise OutputError(
                     f"output {target} exists already and is not of this release; choose another path"
                 )
-            return cls(url, taken, str(target), taken.done or known)
+            tracked = cls(url, taken, str(target), taken.done or known)
+        if tracked.done:
+            tracked._remove_leftovers()
+        return tracked
+
+    def work(self) -> str:
+        """Return the path of a new hidden directory beside the target; remove what earlier runs of this id left."""
+        self._remove_leftovers()
+        target = Path(self.target)
+        return str(target.with_name(work_name(target.name, self._label)))
 
     def key(self) -> ReleaseKey:
         """Hand out the release key: from here on the charge stays whatever happens."""
@@ -117,9 +140,14 @@ class TrackedRelease:
     def publish(self, work: str | Path) -> None:
         """Record the digest of the complete directory `work`, make it visible by one rename, and commit."""
         with Ledger(self.url) as ledger:
-            ledger.prepare(self.reservation, digest_of(str(work)))
+            try:
+                ledger.prepare(self.reservation, digest_of(str(work)))
+            except RunRefused:
+                shutil.rmtree(work, ignore_errors=True)  # complete, and with the noise of the same key
+                raise
             publish(work, self.target)
             ledger.commit(self.reservation)
+        self._remove_leftovers()
 
     def commit(self) -> None:
         """Commit what an earlier try made visible, if it could not; nothing to do if it did."""
@@ -128,10 +156,15 @@ class TrackedRelease:
             found = ledger.find(release.dataset, release.name)
             if found is not None and found.status == "prepared":
                 ledger.commit(self.reservation)
+        self._remove_leftovers()
 
     @contextlib.contextmanager
-    def undone_on_error(self) -> Iterator[None]:
-        """On an error refund the charge if the key was never handed out, else let the next run of this id resume."""
+    def held(self) -> Iterator[None]:
+        """Renew the lease meanwhile.
+
+        On an error refund the charge if the key was never handed out, else let the next run of this id resume.
+        """
+        renewing = self._hold()
         try:
             yield
         except BaseException:
@@ -139,3 +172,33 @@ class TrackedRelease:
                 if not ledger.cancel(self.reservation):
                     ledger.release_lease(self.reservation)
             raise
+        finally:
+            renewing.set()
+
+    def hold_for_pipeline(self) -> None:
+        """Renew the lease while this process lives, as nothing tells it when the pipeline that it launches has ended.
+
+        If this process opens the same release again, that ends the hold of the first.
+        """
+        release = self.reservation.release
+        _launched[self.url, release.dataset, release.name] = self, self._hold()
+
+    def _hold(self) -> threading.Event:
+        """Renew the lease until the returned event is set, or the release has ended or was taken over."""
+        stop = threading.Event()
+        threading.Thread(target=renew_until, args=(stop, self._renew), daemon=True).start()
+        return stop
+
+    def _renew(self) -> None:
+        with Ledger(self.url) as ledger:
+            ledger.renew(self.reservation)
+
+    @property
+    def _label(self) -> str:
+        release = self.reservation.release
+        return label_of(f"{release.dataset}\n{release.name}")
+
+    def _remove_leftovers(self) -> None:
+        """Remove what other runs of this id have written: they ended, or may no longer publish."""
+        for target in {Path(self.target), Path(self.reservation.release.target)}:
+            remove_dead_work(target.parent, work_name(target.name, self._label, ""))

@@ -241,13 +241,6 @@ def protect_with_key(url: str | None, style: str, output: str | None) -> None:
     print_result({"added": done}, lines, style, output)
 
 
-@command.command(name="seal", hidden=True)
-@_LEDGER
-def old_seal(url: str | None) -> None:
-    """Raise an error that names the new command."""
-    raise click.UsageError("`hushgram ledger seal` is now called `hushgram ledger add-key`")
-
-
 _MONTHS = {"month": 1, "year": 12}
 _DAYS = {"day": 1, "week": 7}
 
@@ -331,7 +324,8 @@ def _print_summary(one: Summary) -> None:
             printable(f"  {count} more releases like {like} fit this budget; by sums only {one.more_basic}")
         )
     states = ", ".join(f"{count} {status}" for status, count in sorted(one.statuses.items()))
-    console.print(printable(f"  releases: {states or 'none yet'}\n"))
+    console.print(printable(f"  releases: {states or 'none yet'}"))
+    console.print()
 
 
 def _record(release: ReleaseRecord) -> dict[str, Any]:

@@ -57,7 +57,6 @@ NO_LEDGER = (
     "no ledger: nothing tracks the privacy budget of this release. Name a dataset in the config "
     "(hushgram ledger init --help) to have it counted."
 )
-_HEARTBEAT_SECONDS = 30.0
 
 
 def open_budget(
@@ -332,8 +331,9 @@ class _TrackedRun(Run):
         return False
 
     def _remove_leftovers(self) -> None:
-        for output in self._leftovers:
-            output.remove_leftovers(held=True)  # nobody else holds this id: dead runs left all of it
+        _, reservation = self._live()
+        for output in self._leftovers:  # nobody else holds this id: of earlier runs, dead ones left all of it
+            output.remove_leftovers(held=reservation.status != "new")
 
     def keep_job(self, job: str | None) -> None:
         super().keep_job(job)
@@ -387,13 +387,9 @@ class _TrackedRun(Run):
         )
 
     def _renew(self, ledger: Ledger, reservation: Reservation) -> None:
-        while not self._stop.wait(_HEARTBEAT_SECONDS):
-            try:
-                ledger.renew(reservation)
-            except LedgerError as problem:
-                if "taken over" in str(problem):
-                    self._lost = problem
-                    return  # any other problem may pass before the lease runs out
+        from hushgram.ledger.ledger import renew_until
+
+        self._lost = renew_until(self._stop, lambda: ledger.renew(reservation))
 
     def _live(self) -> tuple[Ledger, Reservation]:
         if self._lost is not None:

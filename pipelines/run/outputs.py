@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,6 +26,7 @@ from hushgram.errors import OutputError
 from hushgram.publishing import (
     PrivateDirectory,
     is_dead_work,
+    label_of,
     make_private,
     nearest_directory,
     output_errors,
@@ -44,11 +44,6 @@ Shape: TypeAlias = Literal["directory", "file"]
 
 _LAST = "manifest.json"
 _CHUNK = 1 << 20
-
-
-def label_of(text: str) -> str:
-    """Return the part of a hidden name that stands for a data set and a release."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def output_at(target: str, label: str, shape: Shape) -> Output:
@@ -166,14 +161,30 @@ class StoreOutput:
                 self._rename(work)
                 return
             names = _listed(f"{work}/*") if "://" in work else sorted(map(str, Path(work).iterdir()))
-            for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
-                to = self.target if self._shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
-                if "://" in work:
-                    _systems().copy([name], [to])
-                else:
-                    with open(name, "rb") as source, create_file(to, **_uncompressed()) as sink:
-                        shutil.copyfileobj(source, sink, _CHUNK)
+            self._remove_partial({name.rpartition("/")[2] for name in names})
+            copied = []
+            try:
+                for name in sorted(names, key=lambda name: name.endswith(f"/{_LAST}")):
+                    to = self.target if self._shape == "file" else f"{self.target}/{name.rpartition('/')[2]}"
+                    copied.append(to)
+                    if "://" in work:
+                        _systems().copy([name], [to])
+                    else:
+                        with open(name, "rb") as source, create_file(to, **_uncompressed()) as sink:
+                            shutil.copyfileobj(source, sink, _CHUNK)
+            except BaseException:
+                with contextlib.suppress(Exception):  # the next run of this release removes what is left
+                    if not self.exists():
+                        _systems().delete([to for to in copied if _systems().exists(to)])
+                raise
         self.discard(work)
+
+    def _remove_partial(self, kept: Set[str] = frozenset()) -> None:
+        """Remove files of a sketch that a killed run has copied to the target: without a manifest they are none."""
+        from hushgram.transforms.write_sketch import sweep
+
+        if self._shape == "directory" and not _has_folders(self.target) and not self.exists():
+            sweep(self.target, kept)
 
     def _rename(self, work: str) -> None:
         if _systems().exists(self.target):  # into which a folder would be moved
@@ -190,6 +201,9 @@ class StoreOutput:
 
     def remove_leftovers(self, *, held: bool) -> None:
         stem = work_name(self._name, self._label, "")
+        if held:
+            with contextlib.suppress(Exception):
+                self._remove_partial()
         self._delete(lambda folder: is_dead_work(folder) or (held and folder.startswith(stem)))
 
     def _delete(self, selected: Callable[[str], bool]) -> None:

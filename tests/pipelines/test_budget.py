@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import stat
+import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +33,7 @@ from hushgram.errors import (
     ParameterError,
 )
 from hushgram.ledger import Ledger, backup
+from hushgram.ledger import ledger as ledger_module
 from hushgram.mechanisms.laplace import LaplaceAnswers
 from hushgram.mechanisms.pmw import OnlinePMW, PmwParams
 from hushgram.mechanisms.svt import SvtParams
@@ -39,6 +41,7 @@ from hushgram.mechanisms.svt.online import begin
 from hushgram.noise.entropy import take_key
 from hushgram.pipelines.run.budget import NO_LEDGER, Run, open_budget
 from hushgram.pipelines.run.outputs import digest_of
+from hushgram.processes import Owner
 from tests.exact_counts import exact_counts
 
 FORK = multiprocessing.get_context("fork")
@@ -486,9 +489,21 @@ def test_two_runs_of_one_id_at_once(job: Job) -> None:
     assert job.history() == [("monday", "committed", True)]
 
 
-def test_a_run_that_was_taken_over_publishes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hushgram.processes import Owner
+def test_a_run_renews_its_lease(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on another machine, where nobody can see whether its process lives."""
+    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(Owner, "is_dead", lambda self: False)
+    with job.open() as run:
+        run.key
+        (run.path / "manifest.json").write_text("{}")
+        time.sleep(3)
+        with pytest.raises(LedgerError, match="is being run by process"):
+            job.run()
+        run.publish()
+    assert job.history() == [("monday", "committed", True)]
 
+
+def test_a_run_that_was_taken_over_publishes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LedgerError, match="taken over"), job.open() as slow:  # noqa: PT012
         slow.key
         (slow.path / "manifest.json").write_text("{}")

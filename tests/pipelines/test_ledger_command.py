@@ -69,6 +69,7 @@ def test_init_show_history(tmp_path: Path) -> None:
     assert re.search(r"spent\s+1\s+0", shown)
     assert re.search(r"left\s+9\s", shown)
     assert "more releases like urls-2026-11-15" in shown
+    assert shown.endswith("  releases: 1 committed\n\n")  # a literal \\n was printed before
     assert "sums: ε = 1 at δ = 0" in shown
     assert "composition filter: the budget holds also where each release and its ε are chosen after" in shown
     listed = call("history", "pageviews").output
@@ -255,7 +256,7 @@ def test_metrics_that_cannot_be_written_are_an_error() -> None:
     assert isinstance(result.exception, OutputError)
 
 
-def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None:
+def test_recover_says_what_was_charged_and_for_which_privacy_unit(tmp_path: Path) -> None:
     call("init", "--dataset", "pageviews", "--epsilon", "10")
     call("backup", "copy.db")
     release("survey", Event("rr", "2", relation="secret bit"))
@@ -263,8 +264,8 @@ def test_recover_says_what_was_charged_for_each_relation(tmp_path: Path) -> None
     said = call("recover", "pageviews").output
     assert "was charged ε = 2 (for one secret bit) for" in said
     shown = call("show", "pageviews").output
-    assert re.search(r"spent\s+0\s+0\s", shown)
-    assert "separately, for one secret bit: ε = 2" in shown
+    assert re.search(r"spent\s+2\s+0\s", shown)
+    assert "privacy unit: one secret bit of one record changed" in shown
     row = json.loads(call("history", "pageviews", "--format", "json").output)
     assert [(event["relation"], event["epsilon"]) for event in row["events"]] == [
         ("secret bit", "2"),

@@ -78,20 +78,28 @@ def _call(*arguments: str) -> int:
 
 
 def test_all_jobs_share_one_budget(folder: Path) -> None:
-    for command, config in JOBS.values():
-        (folder / "job.yaml").write_text(COMMON + config)
+    assert _call("ledger", "init", "--dataset", "survey", "--epsilon", "1", "--ledger", URL) == 0
+    for name, (command, config) in JOBS.items():
+        bits = name == "randomized-response"  # another privacy unit, with a budget of its own
+        if bits:
+            (folder / "job.yaml").write_text(COMMON + config.replace("{epsilon: 1}", "{epsilon: 0.1}"))
+            for more in ((), ("--check",)):
+                with pytest.raises(
+                    LedgerError, match="privacy unit is one user, and that of this release is one secret"
+                ):
+                    _call(*command, *more)
+        (folder / "job.yaml").write_text((COMMON.replace("people", "survey") if bits else COMMON) + config)
         assert _call(*command) == 0
         before = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
         assert _call(*command) == 0  # verified, not made again
         assert before == {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
     with Ledger(URL) as ledger:
-        history, summary = ledger.history("people"), summarise(ledger, "people")
+        history = [*ledger.history("people"), *ledger.history("survey")]
+        summary, survey = summarise(ledger, "people"), summarise(ledger, "survey")
     assert [(row.job, row.status, row.epsilon) for row in history] == [(job, "committed", 1) for job in JOBS]
     assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw"}
     assert (summary.spent_epsilon, summary.left_epsilon) == ("4", "0")
-    assert (
-        summary.other_relations["secret bit"]["spent_epsilon"] == "1"
-    )  # another relation, never added to the others
+    assert (survey.relation, survey.spent_epsilon) == ("secret bit", "1")
     assert [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")] == []
     for command, config in list(JOBS.values())[:4]:
         other = config.replace("out/", "more/").replace("privacy: {epsilon: 1", "privacy: {epsilon: 0.5")

@@ -64,6 +64,69 @@ def test_what_a_killed_run_left_in_a_store_goes_with_the_next(store: Path) -> No
     assert objects(store) == ["bucket/day/c/manifest.json"]
 
 
+FILES = ("blocks-0000.bin", "heavy.parquet", "manifest.json")
+
+
+def publish(target: str, names: tuple[str, ...] = FILES) -> None:
+    with open_budget(job="release", events=[], target=target) as run:
+        for name in names:
+            write(f"{run.output}/{name}")
+        run.publish()
+
+
+@pytest.mark.parametrize("reached", range(len(FILES)))
+def test_a_publish_that_fails_leaves_nothing_in_the_target(
+    reached: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks and lists of a sketch that was never published stayed there, complete up to the manifest."""
+    write("gs://bucket/day/urls.sketch/notes.txt")
+    copy = FakeStore.copy
+
+    def fails(self: FakeStore, sources: list[str], targets: list[str]) -> None:
+        if targets[0].endswith(FILES[reached]):
+            raise OSError("quota exceeded")
+        copy(self, sources, targets)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeStore, "copy", fails)
+        with pytest.raises(OutputError, match="quota exceeded"):
+            publish("gs://bucket/day/urls.sketch")
+    assert objects(store) == ["bucket/day/urls.sketch/notes.txt"]
+    publish("gs://bucket/day/urls.sketch")
+    assert objects(store) == sorted(f"bucket/day/urls.sketch/{name}" for name in ("notes.txt", *FILES))
+
+
+def test_a_publish_that_fails_after_its_manifest_removes_nothing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store did what it reported as failed: the sketch is visible."""
+    copy = FakeStore.copy
+
+    def fails(self: FakeStore, sources: list[str], targets: list[str]) -> None:
+        copy(self, sources, targets)
+        if targets[0].endswith("manifest.json"):
+            raise OSError("timed out")
+
+    monkeypatch.setattr(FakeStore, "copy", fails)
+    with pytest.raises(OutputError, match="timed out"):
+        publish("gs://bucket/a")
+    assert objects(store) == sorted(f"bucket/a/{name}" for name in FILES)
+
+
+def test_what_a_killed_publish_left_in_the_target_goes(store: Path) -> None:
+    """With the next run, whose sketch may have fewer files, and with `hushgram ledger abandon`."""
+    left = ("blocks-0007.bin", "heavy-00002.bin", "notes.txt")
+    for name in left:
+        write(f"gs://bucket/a/{name}")
+        write(f"gs://bucket/b/{name}")
+    publish("gs://bucket/a")
+    assert objects(store / "bucket" / "a") == sorted(("notes.txt", *FILES))
+    output_at("gs://bucket/b", "views\nmonday", "directory").remove_leftovers(held=True)
+    assert objects(store / "bucket" / "b") == ["notes.txt"]
+    output_at("gs://bucket/a", "views\nmonday", "directory").remove_leftovers(held=True)
+    assert objects(store / "bucket" / "a") == sorted(("notes.txt", *FILES))  # published
+
+
 def test_a_run_that_writes_here_for_a_store_leaves_nothing_here(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

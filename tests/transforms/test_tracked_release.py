@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
+import time
 from pathlib import Path
 
 import apache_beam as beam
@@ -10,7 +14,7 @@ import pytest
 import hushgram as hg
 from hushgram.accounting import Budget
 from hushgram.errors import BudgetExceeded, LedgerError, OutputError, ParameterError
-from hushgram.ledger import Ledger
+from hushgram.ledger import Ledger, Owner, Reservation
 from hushgram.ledger import ledger as module
 from hushgram.ledger.tracking import TrackedRelease
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
@@ -73,17 +77,14 @@ def test_pipeline_and_library_write_the_same_bytes(
     assert one == two
 
 
-def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, real = tmp_path / "monday.sketch", TrackedRelease.key
-    opened: list[TrackedRelease] = []
+def elsewhere(url: str) -> None:
+    """What another process can do about the release of this one: nothing while its lease is renewed."""
+    with Ledger(url) as ledger:
+        ledger.abandon("monday")
 
-    def key(self: TrackedRelease) -> hg.ReleaseKey:
-        opened.append(self)
-        return real(self)
 
-    monkeypatch.setattr(TrackedRelease, "key", key)
+def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "monday.sketch"
 
     def broken(row: tuple[str, str]) -> tuple[str, str]:
         raise ValueError("a worker failed")
@@ -96,17 +97,125 @@ def test_a_pipeline_that_failed_is_resumed_without_a_second_charge(
     with pytest.raises(Exception, match="a worker failed"):
         pipeline.run().wait_until_finish()
     assert statuses(url) == [("monday", "running", True)]
-    with pytest.raises(
-        LedgerError, match="is being run by"
-    ):  # by this process, for all that the ledger knows
-        in_pipeline(url, path)
-    (tracked,) = opened
-    with Ledger(url) as ledger:
-        ledger.release_lease(tracked.reservation)
+    with pytest.raises(LedgerError, match="is being run by"):  # for another process this one is still at work
+        elsewhere(url)
     in_pipeline(url, path)
     assert statuses(url) == [("monday", "committed", True)]
     in_pipeline(url, path)  # reads nothing
     assert hg.Sketch.open(path).verify()
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The seconds of a lease; and as on another machine, nobody can see whether its process lives."""
+    monkeypatch.setattr(module, "LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(Owner, "is_dead", lambda self: False)
+    return 2.0
+
+
+def applied(url: str, path: Path) -> beam.Pipeline:
+    """Return a pipeline that holds the release and does not run yet."""
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = (
+        pipeline
+        | beam.Create(list(zip(USERS, KEYS, strict=True)))
+        | ReleaseSparseHistogram(
+            PARAMS, user="user", key="url", path=path, name="monday", dataset="views", ledger=url
+        )
+    )
+    return pipeline
+
+
+def test_the_lease_of_a_pipeline_is_renewed_while_its_process_lives(
+    url: str, tmp_path: Path, short_lease: float
+) -> None:
+    pipeline = applied(url, tmp_path / "monday.sketch")
+    time.sleep(1.5 * short_lease)
+    with pytest.raises(LedgerError, match="is being run by"):
+        elsewhere(url)
+    pipeline.run().wait_until_finish()
+    assert statuses(url) == [("monday", "committed", True)]
+
+
+def test_the_lease_of_a_call_is_renewed_until_it_returns(
+    url: str, tmp_path: Path, short_lease: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TrackedRelease.publish
+
+    def slow(self: TrackedRelease, work: Path) -> None:
+        time.sleep(1.5 * short_lease)
+        with pytest.raises(LedgerError, match="is being run by"):
+            elsewhere(url)
+        real(self, work)
+
+    monkeypatch.setattr(TrackedRelease, "publish", slow)
+    before = threading.active_count()
+    in_memory(url, tmp_path / "monday.sketch")
+    assert statuses(url) == [("monday", "committed", True)]
+    time.sleep(short_lease / 4)
+    assert threading.active_count() <= before
+
+
+def test_the_lease_of_a_pipeline_runs_out_when_its_process_dies(
+    url: str, tmp_path: Path, short_lease: float
+) -> None:
+    path = tmp_path / "monday.sketch"
+    child = multiprocessing.get_context("fork").Process(target=lambda: (applied(url, path), os._exit(0)))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert statuses(url) == [("monday", "running", True)]
+    with pytest.raises(LedgerError, match="is being run by"):
+        in_pipeline(url, path)
+    time.sleep(1.1 * short_lease)
+    in_pipeline(url, path)
+    assert statuses(url) == [("monday", "committed", True)]
+
+
+def own(ledger: Ledger) -> Reservation:
+    """Return the reservation that this process holds."""
+    (row,) = ledger.history("views")
+    return Reservation(row, row.status, Owner.read(row.owner or "").token)
+
+
+def hidden(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if ".hushgram-" in file.name]
+
+
+def test_a_failed_attempt_leaves_no_sketch_once_the_release_goes_on(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt had a hidden directory of its own, with a complete sketch under the key of the release."""
+    path = tmp_path / "out" / "monday.sketch"
+
+    def fails(*_: object) -> None:
+        raise LedgerError("not reached")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "prepare", fails)
+            with pytest.raises(Exception, match="not reached"):
+                in_pipeline(url, path)
+    assert len(hidden(path.parent)) == 1
+    in_pipeline(url, path)
+    assert [file.name for file in path.parent.iterdir()] == ["monday.sketch"]
+
+
+def test_an_attempt_that_may_not_publish_removes_what_it_wrote(url: str, tmp_path: Path) -> None:
+    """Taken over by another process, or other bytes under the same key: both directories would compose."""
+    path = tmp_path / "out" / "monday.sketch"
+    pipeline = applied(url, path)
+    with Ledger(url) as ledger:
+        ledger.release_lease(own(ledger))  # as if another process had taken it over
+    with pytest.raises(Exception, match="taken over"):
+        pipeline.run().wait_until_finish()
+    assert hidden(path.parent) == []
+    pipeline = applied(url, path)
+    with Ledger(url) as ledger:
+        ledger.prepare(own(ledger), "d" * 64)
+    with pytest.raises(Exception, match="other bytes"):
+        pipeline.run().wait_until_finish()
+    assert hidden(path.parent) == []
 
 
 def test_what_was_renamed_and_not_committed_is_committed(

@@ -307,21 +307,34 @@ def test_names_that_cannot_be_printed_are_refused_where_they_are_made(ledger: Le
     assert str(unknown.value).isprintable()
 
 
-def test_secret_bits_are_counted_apart(ledger: Ledger) -> None:
-    """ε of a changed bit is never added to ε of an added user, and has the same limit by itself."""
-    bits = [Event("rr", "0.8", relation="secret bit", details={"secret": "smokes"})]
-    release(ledger, "survey", events=bits)
-    release(ledger, "urls", events=[Event("alp", "0.9")])
-    with pytest.raises(BudgetExceeded, match="one secret bit of one record changed"):
-        reserve(ledger, "another survey", events=bits)
-    summary = summarise(ledger, "views")
-    assert (summary.spent_epsilon, summary.left_epsilon, set(summary.kinds)) == ("0.9", "0.1", {"alp"})
-    assert summary.other_relations["secret bit"]["spent_epsilon"] == "0.8"
-    [line] = [line for line in summary.explain() if "secret bit" in line]
-    assert "several records" in line
-    assert ledger.spent("views", "secret bit").shared == {Event("rr", "0.8").cost: 1}
-    with pytest.raises(LedgerError, match="secret bit, is epsilon 4/5"):
-        reserve(ledger, "survey", events=[Event("rr", "0.8", details={"secret": "smokes"})])
+@pytest.mark.parametrize("relation", ["record", "secret bit"])
+def test_a_second_privacy_unit_is_refused(ledger: Ledger, relation: str) -> None:
+    """A person with one record lost ε = 2 under a budget of 1: all of it for users, and all of it for records."""
+    other = [Event("laplace", "0.4", relation=relation)]
+    ledger.cancel(reserve(ledger, "given back", events=other))  # binds nobody
+    release(ledger, "users", events=[Event("alp", "0.4")])
+    said = rf"privacy unit is one user, and that of this release is one {relation}; .*nothing was charged"
+    for ask in (ledger.preflight, lambda request: ledger.reserve(request, Owner.this())):
+        with pytest.raises(LedgerError, match=said) as refused:
+            ask(Request("views", "other", other))
+        assert "\n" not in str(refused.value)
+    with pytest.raises(ParameterError, match=rf"one relation, got {relation} and user"):
+        Request("views", "both", [*HALF, *other])
+    assert [row.name for row in ledger.history("views") if row.charged] == ["users"]
+    assert summarise(ledger, "views").left_epsilon == "0.6"
+
+    ledger.add_dataset("rows", Budget(1))
+    release(ledger, "first", events=other, dataset="rows")
+    with pytest.raises(
+        LedgerError, match=rf"privacy unit is one {relation}, and that of this release is one user"
+    ):
+        reserve(ledger, "second", dataset="rows")
+    with pytest.raises(BudgetExceeded, match=r"changed|removed"):
+        reserve(ledger, "second", events=[Event("laplace", "0.7", relation=relation)], dataset="rows")
+    release(ledger, "second", events=other, dataset="rows")
+    summary = summarise(ledger, "rows")
+    assert (summary.relation, summary.spent_epsilon) == (relation, "0.8")
+    assert any("several records" in line for line in summary.explain())
 
 
 def test_a_key_for_questions_as_they_come_is_handed_out_once(ledger: Ledger) -> None:
