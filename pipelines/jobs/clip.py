@@ -1,6 +1,6 @@
 """``hushgram clip``: a clipping bound for a numeric column, found privately, then sum, count and average.
 
-read ─► keep numbers ─► bound by (user, value) ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
+read ─► keep numbers ─► bound records per user ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
 """
 
 from __future__ import annotations
@@ -164,8 +164,7 @@ class ClipJob(Job[ClipConfig]):
         from hushgram.transforms.sparse_vector import RECORD, PackRecords
 
         source, config, params = self.records(pipeline), self.config.input, self.params
-        # equal values are as good as others: a user's records count up to C, however often one value occurs
-        bound = self.bounding(RECORD, release_key, local, texts=True, max_per_key=params.max_contributions)
+        bound = self.bounding(RECORD, release_key, local, texts=True, records=True)
         _ = (
             source
             | "KeepNumbers" >> KeepNumbers(config.column)

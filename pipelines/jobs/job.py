@@ -180,15 +180,20 @@ class Job(ABC, Generic[C]):
         local: LocalResources,
         *,
         texts: bool,
-        max_per_key: int | None = None,
+        records: bool = False,
     ) -> PTransform:
-        """Return the stage from batches to parts of the bounded histogram of ``column``."""
+        """Return the stage from batches to parts of the bounded histogram of ``column``.
+
+        With ``records`` a user counts with C records, drawn at random, whatever their keys; else with up to
+        ``max_per_key`` of one key, and where that is above 1, every record up to it has the same chance.
+        """
         from hushgram.contributions.bounding import BoundingSpec, Bounds
         from hushgram.transforms.bound_contributions import BoundContributions
         from hushgram.transforms.shuffle.combining import shards_for
 
         privacy, user = self.config.privacy, self.config.input.user
-        bounds = Bounds(privacy.contributions, max_per_key or privacy.max_per_key)
+        most, per_key = privacy.contributions, privacy.max_per_key
+        bounds = Bounds.of_records(most) if records else Bounds(most, per_key, evenly=per_key > 1)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
         return BoundContributions(spec, shards.users, local, counters=True)
@@ -203,7 +208,7 @@ class Job(ABC, Generic[C]):
         return (
             self.records(pipeline)
             | "KeepDomain" >> KeepDomain(cells, key)
-            | "Bound" >> self.bounding(key, release_key, local, texts=cells.texts)
+            | "Bound" >> self.bounding(key, release_key, local, texts=cells.texts, records=cells.numeric)
         )
 
     # What follows from the config
