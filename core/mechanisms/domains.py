@@ -36,7 +36,7 @@ class FiniteDomain(ABC):
 
     #: whether counting needs the text of keys, not only their fingerprints
     texts = False
-    #: whether keys are numbers: then records are bounded, whatever their key, since equal numbers are as good as others
+    #: whether keys are numbers, of which equal ones are as good as others: then users are bounded by records
     numeric = False
 
     def __init__(self, labels: Sequence[str]) -> None:

@@ -72,6 +72,8 @@ class Job(ABC, Generic[C]):
     Config: ClassVar[type[JobConfig]]
     subject: ClassVar[str]
     shape: ClassVar[Shape] = "file"
+    #: whether a user counts with C records, whatever their keys are; then ``max_per_key`` has no effect
+    by_record = False
 
     def __init__(self, config: C) -> None:
         self.config = config
@@ -180,12 +182,10 @@ class Job(ABC, Generic[C]):
         local: LocalResources,
         *,
         texts: bool,
-        records: bool = False,
     ) -> PTransform:
         """Return the stage from batches to parts of the bounded histogram of ``column``.
 
-        With ``records`` a user counts with C records, drawn at random, whatever their keys; else with up to
-        ``max_per_key`` of one key, and where that is above 1, every record up to it has the same chance.
+        Where a user may count more than once for one key, every record up to that bound has the same chance to count.
         """
         from hushgram.contributions.bounding import BoundingSpec, Bounds
         from hushgram.transforms.bound_contributions import BoundContributions
@@ -193,7 +193,7 @@ class Job(ABC, Generic[C]):
 
         privacy, user = self.config.privacy, self.config.input.user
         most, per_key = privacy.contributions, privacy.max_per_key
-        bounds = Bounds.of_records(most) if records else Bounds(most, per_key, evenly=per_key > 1)
+        bounds = Bounds.of_records(most) if self.by_record else Bounds(most, per_key, evenly=per_key > 1)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
         return BoundContributions(spec, shards.users, local, counters=True)
@@ -208,7 +208,7 @@ class Job(ABC, Generic[C]):
         return (
             self.records(pipeline)
             | "KeepDomain" >> KeepDomain(cells, key)
-            | "Bound" >> self.bounding(key, release_key, local, texts=cells.texts, records=cells.numeric)
+            | "Bound" >> self.bounding(key, release_key, local, texts=cells.texts)
         )
 
     # What follows from the config
@@ -274,7 +274,7 @@ class Job(ABC, Generic[C]):
         return Guarantee.of(
             self.events(),
             max_contributions=privacy.contributions,
-            max_per_key=privacy.per_key,
+            max_per_key=None if self.by_record else privacy.per_key,
             subject=self.subject,
         )
 
