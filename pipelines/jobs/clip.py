@@ -200,10 +200,10 @@ class ClipJob(Job[ClipConfig]):
             f"probability 95 % that is right within {own:,} records (by the textbook's theorem: {theorem:,})",
         )
         of_sum, of_count = (tail * p.max_contributions / float(epsilon) for epsilon in (total, count))
-        bound, above = ("(bound - lower)", " of values above lower") if p.lower else ("bound", "")
+        times, above = ("(bound - lower)", " of values above lower") if p.lower else ("bound", "")
         yield (
             "noise",
-            f"with probability 95 %: sum{above} within {of_sum:,.1f} x {bound}, count within {of_count:,.1f}",
+            f"with probability 95 %: sum{above} within {of_sum:,.1f} x {times}, count within {of_count:,.1f}",
         )
 
     def closing_lines(self, path: str) -> Iterator[Line]:

@@ -182,8 +182,9 @@ class Job(ABC, Generic[C]):
         local: LocalResources,
         *,
         texts: bool,
+        by_record: bool | None = None,
     ) -> PTransform:
-        """Return the stage from batches to parts of the bounded histogram of ``column``.
+        """Return the stage from batches to parts of the bounded histogram of ``column``; ``by_record`` as of the job.
 
         Where a user may count more than once for one key, every record up to that bound has the same chance to count.
         """
@@ -193,7 +194,8 @@ class Job(ABC, Generic[C]):
 
         privacy, user = self.config.privacy, self.config.input.user
         most, per_key = privacy.contributions, privacy.max_per_key
-        bounds = Bounds.of_records(most) if self.by_record else Bounds(most, per_key, evenly=per_key > 1)
+        drawn = self.by_record if by_record is None else by_record
+        bounds = Bounds.of_records(most) if drawn else Bounds(most, per_key, evenly=per_key > 1)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
         return BoundContributions(spec, shards.users, local, counters=True)

@@ -391,7 +391,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
         if plan.reads_records:
             packed = source | "PackRecords" >> PackRecords(plan.record_schema, config.user)
             parts["records"] = packed | "BoundRecords" >> self.bounding(
-                RECORD, release_key, local, texts=True
+                RECORD, release_key, local, texts=True, by_record=True
             )
         numbers = [
             (stream.name, compact([query.sequence for query in queries]))

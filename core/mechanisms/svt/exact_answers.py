@@ -16,7 +16,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -38,7 +38,7 @@ from hushgram.mechanisms.svt.queries import (
     QueryKind,
     storage_type,
 )
-from hushgram.sensitivity import ExactVector, Sensitivity
+from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 
 __all__ = ["QueryPlan", "pack_records", "queryable", "unpack_records"]
 
@@ -156,6 +156,17 @@ class QueryPlan:
 
     def _parts(self, vector: I64) -> list[I64]:
         return [vector[low:high] for low, high in zip(self._ends[:-1], self._ends[1:], strict=True)]
+
+
+def counted(keys: Iterable[Exact], records: Iterable[Exact]) -> Sensitivity:
+    """Return the sensitivity of contributions by key and by record together; they are bounded to one C.
+
+    Only by key is less than C in one place, so that of keys says more.
+    """
+    by_key, by_record = Exact.shared(keys), Exact.shared(records)
+    if len({each.added_up() for each in (by_key, by_record) if each != CONSTANT}) > 1:
+        raise AssertionError(f"keys and records of different bounds: {by_key}, {by_record}")
+    return by_record if by_key == CONSTANT else by_key
 
 
 # --- records as bytes -------------------------------------------------------------------------------------
