@@ -1,7 +1,7 @@
 """``hushgram sparse-vector``: which queries of a stream are above a threshold?
 
     read ─┬─► bound by (user, key) ────► count keys and prefixes ──┐
-          └─► bound by (user, record) ─► count ranges and wheres ──┴─► sum ─► SparseVector ─► answers.jsonl
+          └─► draw records of users ──► count ranges and wheres ──┴─► sum ─► SparseVector ─► answers.jsonl
 
 For one release key and one input the file has the same bytes on every runner.
 """

@@ -9,9 +9,8 @@ data are read:
 
 How a kind of query is counted is part of the kind (`hushgram.mechanisms.svt.queries`).
 
-Which records of a user count is decided by the bounding rule on (user, record), where a record is the tuple
-of key and queried columns. `pack_records` writes that tuple as bytes, `unpack_records` reads the columns
-back.
+Of the records of a user C are drawn, each with the same chance (`Bounds.of_records`). They travel as tuples of key and
+queried columns: `pack_records` writes such a tuple as bytes, `unpack_records` reads the columns back.
 """
 
 from __future__ import annotations
