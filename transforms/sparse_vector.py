@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
 from hushgram.mechanisms.laplace import whole_numbers
-from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
+from hushgram.mechanisms.svt.exact_answers import QueryPlan, counted, pack_records, unpack_records
 from hushgram.mechanisms.svt.histogram import HistogramParams
 from hushgram.mechanisms.svt.mechanism import Answer, run_batch
 from hushgram.mechanisms.svt.online import StreamState, advance, begin, recall
@@ -48,7 +48,7 @@ from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.mechanisms.svt.queries import Query, check_stream, parse_query
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey, StreamKey, digest, take_key
 from hushgram.numbers import show
-from hushgram.sensitivity import Exact, ExactVector, PrivacyUnit, Sensitivity
+from hushgram.sensitivity import ExactVector, PrivacyUnit, Sensitivity
 from hushgram.transforms.shuffle.combining import DigestAll, OneWindow, SumParts
 
 __all__ = ["RECORD", "AnswerQueries", "AskQueries", "PackRecords", "SparseVector", "StreamAnswers"]
@@ -99,36 +99,41 @@ class AnswerQueries(beam.PTransform):
         self._plan, self._streams = plan, list(streams)
 
     def expand(self, parts: Mapping[str, Any]) -> Any:
-        vectors = [
-            collection | f"Count{name.title()}" >> beam.Map(_count_part, self._plan.counting(), name)
+        sums = {
+            name: collection
+            | f"Count{name.title()}" >> beam.Map(_count_part, self._plan.counting(), name)
+            | f"Sum{name.title()}" >> SumParts(len(self._plan.zeros()))
             for name, collection in parts.items()
-        ]
-        return (
-            vectors
-            | "Together" >> beam.Flatten()
-            | "Sum" >> SumParts(len(self._plan.zeros()))
-            | "ReadAnswers" >> beam.FlatMap(_read_answers, self._plan.reading(), self._streams)
-        )
+        }
+        records = beam.pvalue.AsSingleton(sums["records"]) if len(sums) == 2 else None
+        total = sums["keys"] if "keys" in sums else sums["records"]
+        read = beam.FlatMap(_read_answers, self._plan.reading(), self._streams, records)
+        return total | "ReadAnswers" >> read
 
     def display_data(self) -> dict[str, Any]:
         return {"queries": self._plan.size, "streams": len(self._streams)}
 
 
 def _read_answers(
-    total: ExactVector, plan: QueryPlan, streams: list[tuple[str, I64 | range]]
+    total: ExactVector,
+    plan: QueryPlan,
+    streams: list[tuple[str, I64 | range]],
+    records: ExactVector | None = None,
 ) -> Iterator[tuple[str, tuple[I64, ExactVector]]]:
+    if records is not None:
+        total = ExactVector(total.values + records.values, counted([total], [records]))
     answers = plan.answers(total, [len(numbers) for _, numbers in streams])
     for (name, numbers), own in zip(streams, answers, strict=True):
         yield name, (np.asarray(numbers, dtype=np.int64), own)
 
 
 def _count_part(part: Histogram, plan: QueryPlan, form: str) -> ExactVector:
-    counted = plan.zeros()
+    vector = plan.zeros()
     if form == "keys":
-        plan.add_keys(counted, part)
+        plan.add_keys(vector, part)
     elif len(part):
-        plan.add_records(counted, unpack_records(part.texts, plan.record_schema), part.counts)
-    return ExactVector(counted, part.sensitivity)
+        plan.add_records(vector, unpack_records(part.texts, plan.record_schema), part.counts)
+    return ExactVector(vector, part.sensitivity)
 
 
 class AskQueries(beam.PTransform):
@@ -183,15 +188,15 @@ class _CountQueries(beam.DoFn):
         ):
             if needed and parts is None:
                 raise ParameterError(f"AskQueries: stream {stream} asks for {name}, and no {name} were given")
-        counted = plan.zeros()
+        vector = plan.zeros()
         for part in keys or ():
-            plan.add_keys(counted, part)
+            plan.add_keys(vector, part)
         if plan.reads_records and records:
             if self._rows is None:
                 self._rows = [unpack_records(part.texts, self._schema) for part in records]
             for rows, part in zip(self._rows, records, strict=True):
-                plan.add_records(counted, rows, part.counts)
-        total = ExactVector(counted, Exact.shared([*(keys or ()), *(records or ())]))
+                plan.add_records(vector, rows, part.counts)
+        total = ExactVector(vector, counted(keys or (), records or ()))
         numbers = np.array([query.sequence for query in queries], dtype=np.int64)
         yield stream, (numbers, plan.answers(total, [len(queries)])[0])
 

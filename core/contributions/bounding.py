@@ -11,6 +11,12 @@ a fixed hash are monotone), so those keys use up C in the whole too, and the row
 difference which parts are pruned, and a user of any size passes in bounded memory: of keys that round to nothing a user
 keeps the first `_MAX_KEYS`, by priority, in parts and in the whole alike.
 
+Keys in that order favour what few of a user's records say: a user with nine records of 1 and one of 10 who counts once
+would count 10 in half of all cases. Where records are what is counted (`Bounds.evenly`), every record, up to L∞ of one
+key, has the same chance: of a user's N records, put in order by key, those are kept at which the rank times C/N, plus a
+keyed hash of the user, passes a whole number (systematic sampling). So C of N are kept, and n records of one key keep
+n·C/N on average, rounded up or down. That needs N: no key is dropped before, except beyond the first `_MAX_KEYS`.
+
 Where noise depends on the L2 norm of hashed counts, a user's keys must not meet in a bucket: with `KeyClasses`, of a
 user's keys in one class only that of lowest priority stays, before anything else is dropped. That merges too: the first
 of a class is first in every part that has it. But another part may have an earlier key of a class that counts less than
@@ -56,8 +62,11 @@ _HALF = np.uint64(32)
 _CROWD_BITS = 18
 # No bound on a user is above 2^20, so more of one key makes no difference; and 2^31 times as much is below 2^63.
 _MAX_COUNT = GRAINS * MAX_MULTIPLE
-# At most this many keys of a user are considered, or C if that is more; only values that round to 0 need so many.
+# At most this many keys of a user are considered, or C if that is more; values that round to 0 and bounding by record
+# need so many.
 _MAX_KEYS = 1 << 16
+# for another hash of a user than that which orders its keys
+_SALT = np.uint64(0xD1B54A32D192ED03)
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -80,12 +89,19 @@ class Bounds:
     """The most that one user contributes: C in all and L∞ to one key; with ``key_classes`` one key per class.
 
     ``weighted`` says that rows hold grains of values in place of counts; the bounds are multiples of the granularity.
+    With ``evenly`` every record of a user, up to L∞ of one key, has the same chance of being one of C.
     """
 
     max_contributions: int
     max_per_key: int
     key_classes: KeyClasses | None = None
     weighted: bool = False
+    evenly: bool = False
+
+    @classmethod
+    def of_records(cls, max_contributions: int) -> Bounds:
+        """Return the bounds for C records of each user, drawn at random, whatever their keys are."""
+        return cls(max_contributions, _MAX_COUNT, evenly=True)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -244,13 +260,17 @@ class Contributions:
         rows, first_of_user = whole._ordered(classes)
         most_keys = int(np.diff(np.flatnonzero(first_of_user), append=len(rows)).max(initial=0))
         if all(
-            most_keys * bound.max_per_key <= bound.max_contributions and most_keys <= bound.keys
+            (bound.evenly or most_keys * bound.max_per_key <= bound.max_contributions)
+            and most_keys <= bound.keys
             for bound in bounds
         ):  # nobody has more than can count
             return rows if self.dropped is None else rows._remembering(whole)
         rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
         useful = np.zeros(len(rows.keys), np.bool_)
         for metric, bound in enumerate(bounds):
+            if bound.evenly:
+                useful |= rank < bound.keys
+                continue
             least = np.full(len(rows.keys), 0 if bound.weighted else 1, np.int64)  # of any key of a class
             counts = bound.whole(rows.metric(metric)) if classes is None else least
             used = _before(counts, first_of_user)
@@ -301,7 +321,7 @@ class Contributions:
         Both bound to the same histogram. The estimate is a count by the first bits of the user.
         """
         crowd = np.bincount((self.user_high >> np.uint64(64 - _CROWD_BITS)).astype(np.int64))
-        most = max(bound.max_contributions for bound in bounds)
+        most = max(bound.keys if bound.evenly else bound.max_contributions for bound in bounds)
         kept = int(np.minimum(crowd, most).sum())
         return self.prune(*bounds) if 4 * kept <= 3 * len(self.keys) else self
 
@@ -309,10 +329,12 @@ class Contributions:
         """Return the bounded histogram: each user adds at most C in all, and L∞ to one key."""
         rows, first_of_user = self._ordered(bounds.key_classes)
         counts = bounds.whole(rows)
+        if bounds.weighted or bounds.evenly:
+            counts[_before(np.ones_like(counts), first_of_user) >= bounds.keys] = 0
+        if bounds.evenly:
+            counts = _drawn(counts, first_of_user, mix(rows.user_low ^ _SALT), bounds.max_contributions)
         used = _before(counts, first_of_user)
         taken = np.minimum(counts, np.maximum(bounds.max_contributions - used, 0))
-        if bounds.weighted:
-            taken[_before(np.ones_like(counts), first_of_user) >= bounds.keys] = 0
         kept = np.flatnonzero(taken)
         return Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, bounds.sensitivity)
 
@@ -580,3 +602,19 @@ def _before(counts: I64, first: NDArray[np.bool_]) -> I64:
     before = np.cumsum(counts) - counts
     starts = np.flatnonzero(first)
     return before - np.repeat(before[starts], np.diff(np.append(starts, len(counts))))
+
+
+def _drawn(counts: I64, first: NDArray[np.bool_], hashes: U64, most: int) -> I64:
+    """Return how many records of each row are among ``most`` of its user's, drawn systematically; users with fewer
+    keep all. ``hashes`` are those of the users, for each row."""
+    starts = np.flatnonzero(first)
+    if not len(starts):
+        return counts
+    limit = (1 << 62) // most  # no user has so many records; products stay below 2^63
+    records = np.minimum(np.add.reduceat(counts, starts), limit)
+    step = np.repeat(np.maximum(records, most), np.diff(np.append(starts, len(counts))))
+    before = np.minimum(_before(counts, first), limit)
+    after = np.minimum(before + counts, limit)
+    shift = (hashes % step.astype(np.uint64)).astype(np.int64)
+    drawn: I64 = (after * most + shift) // step - (before * most + shift) // step
+    return np.where(step == most, counts, drawn)

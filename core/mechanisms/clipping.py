@@ -16,6 +16,14 @@ tests' data). Any public threshold is private.
 
     ε = ε_bound + ε_sum + ε_count;    sum: discrete Laplace of scale C·(b − lower)/ε_sum;    count: C/ε_count
 
+The interval of the average, free. Let m be the mean of the counted records, each clamped to [lower, b] and measured
+from ``lower``. Then (noisy sum) − m·(noisy count) is a sum of two independent noises of known scales, whatever b the
+search found: the interval holds every m in [0, b] for which their law explains that difference (Fieller 1954). It is
+about the records that count, clamped: what lies above b, and the records of a user beyond C, are not in it. For tails,
+discrete Laplace noise of scale s plus a uniform number in ±½ is replaced by Laplace noise of scale 1/(2·tanh(1/(2s))):
+it exceeds every number with a larger probability, and both are symmetric and unimodal, so the same holds of sums
+(Birnbaum 1948).
+
 Values are whole multiples of ``granularity`` (cents, for example), measured from ``lower``. They are
 rounded and clamped to [lower, stop] before anything is added up, so no record can decide whether a run fails.
 
@@ -29,6 +37,7 @@ rounded and clamped to [lower, stop] before anything is added up, so no record c
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -42,6 +51,7 @@ from hushgram.mechanisms.laplace import calibrated, check_scale
 from hushgram.mechanisms.svt.mechanism import run_batch
 from hushgram.mechanisms.svt.params import SvtParams
 from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.laws import LaplaceLaw
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import Number, integer, rational, show, stated_text
 from hushgram.sensitivity import UNBOUNDED, Exact, ExactVector, PrivacyUnit, Sensitivity
@@ -304,29 +314,90 @@ def count_cells(multiples: I64, counts: I64, params: ClipParams, sensitivity: Se
 
 @dataclass(frozen=True)
 class Clipped:
-    """The release, in the column's own numbers; ``halted`` says whether the search found its bound."""
+    """The release, in the column's own numbers; ``halted`` says whether the search found its bound.
+
+    ``sum_scale`` is the noise scale of the sum of values measured from ``lower``.
+    """
 
     bound: Fraction
     sum: Fraction
     count: int
-    average: Fraction | None
     halted: bool
     sum_scale: Fraction
     count_scale: Fraction
+    lower: Fraction
+    granularity: Fraction
+
+    @property
+    def average(self) -> Fraction | None:
+        """The quotient of sum and count, where it can be the mean of values from ``lower`` to the bound."""
+        return None if self.count <= 0 else min(max(self.sum / self.count, self.lower), self.bound)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return an interval that holds the mean of the counted records, each clamped to [lower, bound], with
+        probability ``level`` or more (see the module)."""
+        lower, top = float(self.lower), float(self.bound - self.lower)
+        total = float(self.sum - self.lower * self.count)  # of values measured from lower
+
+        def explained(mean: float) -> bool:
+            return self._exceeds(abs(total - mean * self.count), mean) > 1 - level
+
+        middle = 0.0 if self.average is None else float(self.average) - lower
+        if self.count <= 0 or not explained(middle):
+            return lower, lower + top
+        low, high = (end if explained(end) else _last(explained, middle, end) for end in (0.0, top))
+        return lower + low, lower + high
+
+    def _exceeds(self, error: float, mean: float) -> float:
+        """Return at most how likely the noise of (sum − mean · count) is to exceed this error.
+
+        Of Laplace noises of scales a > b it is (a²·e^(−t/a) − b²·e^(−t/b))/(a² − b²).
+        """
+        step = float(self.granularity)
+        of_sum = step * _smooth(float(self.sum_scale / self.granularity))
+        narrow, wide = sorted((of_sum, mean * _smooth(float(self.count_scale))))
+        at = max(error - (step + mean) / 2, 0.0)
+        if narrow > 0.999 * wide:  # as if they were equal: a little more
+            return (1 + at / (2 * wide)) * math.exp(-at / wide)
+        rest = narrow**2 * math.exp(-at / narrow) if narrow else 0.0
+        return (wide**2 * math.exp(-at / wide) - rest) / (wide**2 - narrow**2)
 
     def as_json(self, level: float = 0.95) -> dict[str, Any]:
-        """Return figures with the half-width of their noise at ``level``; the bias of clipping is not in it."""
-        tail = math.log(1 / (1 - level))
+        """Return figures with their noise at ``level``: half-widths, and the interval of the average.
+
+        The bias of clipping is in none of them.
+        """
+        low, high = self.interval(level)
+        lower, scales = abs(float(self.lower)), (float(self.sum_scale), float(self.count_scale))
+        far = (
+            2 * math.log(2 / (1 - level)) * (scales[0] + lower * scales[1] + float(self.granularity) + lower)
+        )
+        of_sum = _last(lambda error: self._exceeds(error, lower) > 1 - level, 0.0, far)
         return {
             "bound": float(self.bound),
             "bound_found": self.halted,
             "sum": float(self.sum),
-            "sum_noise": round(tail * float(self.sum_scale), 6),
+            "sum_noise": round(of_sum, 6),
             "count": self.count,
-            "count_noise": round(tail * float(self.count_scale), 6),
+            "count_noise": LaplaceLaw(scales[1]).radius(level),
             "average": None if self.average is None else float(self.average),
+            "average_low": low,
+            "average_high": high,
             "level": level,
         }
+
+
+def _smooth(scale: float) -> float:
+    """Return the scale of the Laplace noise that stands for discrete noise plus a uniform number (see the module)."""
+    return 0.5 / math.tanh(0.5 / scale)
+
+
+def _last(holds: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Return where ``holds`` ends between a number for which it is true and one for which it is not."""
+    for _ in range(60):
+        tried = (inside + outside) / 2
+        inside, outside = (tried, outside) if holds(tried) else (inside, tried)
+    return outside
 
 
 def release_clipped(
@@ -345,15 +416,15 @@ def release_clipped(
     noise = discrete_laplace(sum_scale, 1, key.source("clip-sum", at, exact))
     multiples = tally.sums[at] + int(noise[0])
     count = tally.count + int(discrete_laplace(count_scale, 1, key.source("clip-count", 0, exact))[0])
-    average = params.lower + Fraction(multiples, count) * params.granularity if count > 0 else None
     return Clipped(
         bound=params.lower + bound * params.granularity,
         sum=multiples * params.granularity + params.lower * count,
         count=count,
-        average=average,
         halted=bool(len(found)),
         sum_scale=sum_scale * params.granularity,
         count_scale=count_scale,
+        lower=params.lower,
+        granularity=params.granularity,
     )
 
 

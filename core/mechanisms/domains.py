@@ -36,6 +36,8 @@ class FiniteDomain(ABC):
 
     #: whether counting needs the text of keys, not only their fingerprints
     texts = False
+    #: whether keys are numbers, of which equal ones are as good as others: then users are bounded by records
+    numeric = False
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.domain = Domain(tuple(labels))
@@ -219,7 +221,7 @@ class RangeDomain(FiniteDomain):
     np.True_
     """
 
-    texts = True
+    texts = numeric = True
 
     def __init__(self, edges: Sequence[float]) -> None:
         rising = all(low < high for low, high in pairwise(edges))

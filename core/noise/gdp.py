@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -63,6 +64,11 @@ __all__ = [
 BITS = 128
 # r² is one of these: the first gives up little variance, the last makes κ − 1 smaller than 10^−60.
 _SMOOTHING = tuple(Fraction(n, 4) for n in (1, 2, 3, 4, 6, 8, 16, 32))
+# e^(−2π²r²) of each, as decimals: every machine makes the same choice
+_UNEVENNESS = {
+    r: Fraction(Context(prec=17).exp(Decimal(r.numerator) / r.denominator * Decimal("-19.739208802178716")))
+    for r in _SMOOTHING
+}
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,9 @@ class NoisyVector:
     @property
     def smoothing(self) -> Fraction:
         """Return r², about the best for these numbers; every choice is valid."""
-        variance = float(self.scale) ** 2
-        fitting = [r for r in _SMOOTHING if 2 * r < self.scale * self.scale]
-        return min(fitting, key=lambda r: 8 * self.l0 * math.exp(-2 * math.pi**2 * r) + float(r) / variance)
+        variance = self.scale * self.scale
+        fitting = [r for r in _SMOOTHING if 2 * r < variance]
+        return min(fitting, key=lambda r: 8 * self.l0 * _UNEVENNESS[r] + r / variance)
 
     @property
     def mu_squared(self) -> Fraction:
@@ -190,10 +196,7 @@ def pure_mu_squared(epsilon: Fraction) -> Fraction:
         return enclose(excess, BITS)[1] <= 0
 
     guess = 2 * _normal_quantile(1 / (1 + math.exp(-float(epsilon))))
-    steps = max(int(guess * (1 << 32)) - 4, 1)
-    while not enough(steps):
-        steps += 8
-    return Fraction(steps, 1 << 32) ** 2
+    return Fraction(smallest(enough, max(int(guess * (1 << 32)), 1)), 1 << 32) ** 2
 
 
 def _normal_quantile(probability: float) -> float:

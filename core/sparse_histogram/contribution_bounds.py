@@ -32,6 +32,7 @@ number of rounds (`UserTotals.rounds`). Whatever is chosen is (ε', δ)-DP by it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -105,25 +106,26 @@ class UserTotals:
         return 1 - sum(n * min(middle, chosen) for n, middle in cells) / whole if whole else 0.0
 
     def likely(self) -> list[tuple[float, float]]:
-        """Return (users, their total) as they are likely to be, for people; none where too little is clear.
+        """Return (users, their total) as they are likely to be; none where too little is clear.
 
         Cells behind the last clear one follow it in the ratio of the clear cells before (a power law), until less than
         one user is left. Inside a cell there are more users the smaller the total, so that their mean is below its
-        middle: it is taken as the root of its ends' product.
+        middle: it is taken as the root of its ends' product. Shares of ε may be chosen by these floats, so there are
+        only operations in them that every machine rounds alike.
         """
         ends = zip((0, *GRID), GRID, strict=False)
         cells = [
-            (float(n), ((low + 1) * high) ** 0.5)
+            (float(n), math.sqrt((low + 1) * high))
             for (n, _), (low, high) in zip(self._cells(), ends, strict=True)
         ]
         last = max((i for i, (n, _) in enumerate(cells) if n > _CLEAR * self.scale), default=0)
         if last < 4:
             return []
         clear = cells[: last + 1]
-        ratio = min((clear[-1][0] / max(clear[-5][0], 1.0)) ** (1 / 4), 0.65)
+        ratio = min(math.sqrt(math.sqrt(clear[-1][0] / max(clear[-5][0], 1.0))), 0.65)
         n, middle = clear[-1]
         while n >= 1:
-            n, middle = n * ratio, middle * 2**0.5
+            n, middle = n * ratio, middle * math.sqrt(2.0)
             clear.append((n, middle))
         return clear
 

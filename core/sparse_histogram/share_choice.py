@@ -7,19 +7,27 @@ counts, and the error of all others where they are encoded. That with the least
     (error of counts · error of other keys)^(1/2) / named keys
 
 is taken (without an encoding, error of counts / named keys): one percent more names counts as much as one percent less
-error. The forecast is post-processing, in floating point, and made once per release: what follows is told its result.
+error. The forecast is post-processing, in floating point; it is the same on every machine
+(`hushgram.key_selection.forecast`), and what it gives is compared exactly.
 
 How ε is divided between counts and buckets is chosen again when the sizes of other keys are released (`plan`).
 """
 
 from __future__ import annotations
 
-import math
+from fractions import Fraction
 
 import numpy as np
 
 from hushgram.encodings import encoding_named
-from hushgram.key_selection.forecast import KeysPerUser, SelectionForecast, zipf_exponent
+from hushgram.key_selection.forecast import (
+    KeysPerUser,
+    SelectionForecast,
+    dot,
+    spread_ranks,
+    zipf_exponent,
+    zipf_shares,
+)
 from hushgram.sparse_histogram.contribution_bounds import UserTotals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import make_plan
@@ -45,29 +53,33 @@ def best_branch(params: ReleaseParams, rounds: int, people: KeysPerUser) -> Rele
     branches = params.branches(rounds)
     if len(branches) == 1:
         return branches[0]
-    losses = [round(_loss(each, people), 6) for each in branches]
+    losses = [_loss(each, people) for each in branches]
     return branches[losses.index(min(losses))]
 
 
-def _loss(params: ReleaseParams, people: KeysPerUser) -> float:
-    """Return the logarithm of the forecast error over the forecast number of named keys."""
+def _loss(params: ReleaseParams, people: KeysPerUser) -> Fraction:
+    """Return the forecast mean square error over the squared number of named keys; of two errors the product of both.
+
+    Every branch has as many errors as any other.
+    """
     if params.choose_contributions:
         params = params.with_contributions(max(_TYPICAL, params.max_per_key))
-    pairs = max(round(float(people.users @ people.keys)), 1)
+    pairs = max(round(dot(people.users, people.keys)), 1)
     keys = min(params.expected_keys or max(pairs // _PAIRS_PER_KEY, 1), pairs)
-    ranks = np.unique(np.geomspace(1, keys, _RANKS).astype(np.int64))
+    ranks = spread_ranks(keys, _RANKS)
     number = np.diff(ranks, append=keys + 1).astype(np.float64)
-    popular = ranks.astype(np.float64) ** -zipf_exponent(keys, pairs)
-    at = np.maximum(pairs * popular / float(number @ popular), 1.0)
+    popular = zipf_shares(ranks, zipf_exponent(keys, pairs))
+    at = np.maximum(pairs * popular / dot(number, popular), 1.0)
     forecast = SelectionForecast(params.gaussian.selection, people, at, number)
     most = params.max_contributions / params.max_per_key
-    kept = float(people.users @ np.minimum(people.keys, most)) / pairs
+    kept = dot(people.users, np.minimum(people.keys, most)) / pairs
     left = number * (1.0 - forecast.chances(at))
-    profile = tuple(round(float(left[at * kept >= t].sum())) for t in PROFILE_GRID)
+    profile = tuple(round(dot(left, (at * kept >= t).astype(np.float64))) for t in PROFILE_GRID)
     plan = make_plan(
-        params, Sizes(round(float(at @ left) * kept), max(profile[0], 1), profile, params.epsilon * 0)
+        params, Sizes(round(dot(at, left) * kept), max(profile[0], 1), profile, params.epsilon * 0)
     )
-    errors = [float(plan.noise.variance(plan.scale))]
+    named = Fraction(max(forecast.named, 1e-9)) ** 2
+    loss = plan.noise.variance(plan.scale) / named
     if plan.layout is not None and encoding_named(params.encoding).noisy:
-        errors.append(float(encoding_named(params.encoding).squared_error(plan.layout, plan.layout_spec)))
-    return float(np.mean(np.log(errors))) / 2 - math.log(max(forecast.named, 1e-9))
+        loss *= encoding_named(params.encoding).squared_error(plan.layout, plan.layout_spec) / named
+    return loss

@@ -185,6 +185,7 @@ class AnswerJob(Job[AnswerConfig]):
     def resolve(self) -> None:
         config = self.config
         self.cells, self.prior = _domain(config.domain)
+        self.by_record = self.cells.numeric
         self.queries = tuple(_queries(config.queries))
         for query in self.queries:
             self.cells.row(query.fields, f"query {query.id}")  # unknown keys and wrong weights show here

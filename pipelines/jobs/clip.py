@@ -1,6 +1,6 @@
 """``hushgram clip``: a clipping bound for a numeric column, found privately, then sum, count and average.
 
-read ─► keep numbers ─► bound by (user, value) ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
+read ─► keep numbers ─► bound records per user ─► count by cell of the grid ─► ReleaseClipped ─► ages.json
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class ClipJob(Job[ClipConfig]):
 
     Config = ClipConfig
     subject = "Bound, sum, count and average together are"
+    by_record = True
 
     def resolve(self) -> None:
         self.params = self.config.params(whole=True)  # until the column's type is known
@@ -164,8 +165,7 @@ class ClipJob(Job[ClipConfig]):
         from hushgram.transforms.sparse_vector import RECORD, PackRecords
 
         source, config, params = self.records(pipeline), self.config.input, self.params
-        # equal values are as good as others: a user's records count up to C, however often one value occurs
-        bound = self.bounding(RECORD, release_key, local, texts=True, max_per_key=params.max_contributions)
+        bound = self.bounding(RECORD, release_key, local, texts=True)
         _ = (
             source
             | "KeepNumbers" >> KeepNumbers(config.column)
@@ -200,13 +200,21 @@ class ClipJob(Job[ClipConfig]):
             f"probability 95 % that is right within {own:,} records (by the textbook's theorem: {theorem:,})",
         )
         of_sum, of_count = (tail * p.max_contributions / float(epsilon) for epsilon in (total, count))
+        times, above = ("(bound - lower)", " of values above lower") if p.lower else ("bound", "")
         yield (
             "noise",
-            f"with probability 95 %: sum within {of_sum:,.1f} x bound, count within {of_count:,.1f}",
+            f"with probability 95 %: sum{above} within {of_sum:,.1f} x {times}, count within {of_count:,.1f}",
         )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         result = _result(path)
+        of_whom = ""
+        if self.unit == "user":
+            of_whom = f"; at most {self.params.max_contributions:,} of a user, drawn at random"
+        yield (
+            "counted",
+            f"records with a number{of_whom}; each clamped to {show(self.params.lower)} and the bound",
+        )
         if not result["bound_found"]:
             yield "warning", "the bound is the end of the grid: the search did not stop before"
 
@@ -214,13 +222,14 @@ class ClipJob(Job[ClipConfig]):
         result = _result(path)
         shown = {
             "bound": f"{result['bound']:,g}",
-            "sum": f"{result['sum']:,.2f}",
-            "count": f"{result['count']:,}",
+            "records counted": f"{result['count']:,}",
+            "their sum": f"{result['sum']:,.2f}",
         }
+        noise = ["", f"± {result['count_noise']:,}", f"± {result['sum_noise']:,.1f}"]
         if result["average"] is not None:
-            shown["average"] = f"{result['average']:,.4f}"
-        noise = [f"{result[f'{name}_noise']:,.1f}" if name in ("sum", "count") else "" for name in shown]
-        return pa.table({"figure": list(shown), "value": list(shown.values()), "± at 95 %": noise})
+            shown["their average"] = f"{result['average']:,.4f}"
+            noise.append(f"{result['average_low']:,.4f} to {result['average_high']:,.4f}")
+        return pa.table({"figure": list(shown), "value": list(shown.values()), "at 95 %": noise})
 
     def released(self, path: str) -> pa.Table:
         return pa.Table.from_pylist([_result(path)])

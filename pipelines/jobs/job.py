@@ -72,6 +72,8 @@ class Job(ABC, Generic[C]):
     Config: ClassVar[type[JobConfig]]
     subject: ClassVar[str]
     shape: ClassVar[Shape] = "file"
+    #: whether a user counts with C records, whatever their keys are; then ``max_per_key`` has no effect
+    by_record = False
 
     def __init__(self, config: C) -> None:
         self.config = config
@@ -180,15 +182,20 @@ class Job(ABC, Generic[C]):
         local: LocalResources,
         *,
         texts: bool,
-        max_per_key: int | None = None,
+        by_record: bool | None = None,
     ) -> PTransform:
-        """Return the stage from batches to parts of the bounded histogram of ``column``."""
+        """Return the stage from batches to parts of the bounded histogram of ``column``; ``by_record`` as of the job.
+
+        Where a user may count more than once for one key, every record up to that bound has the same chance to count.
+        """
         from hushgram.contributions.bounding import BoundingSpec, Bounds
         from hushgram.transforms.bound_contributions import BoundContributions
         from hushgram.transforms.shuffle.combining import shards_for
 
         privacy, user = self.config.privacy, self.config.input.user
-        bounds = Bounds(privacy.contributions, max_per_key or privacy.max_per_key)
+        most, per_key = privacy.contributions, privacy.max_per_key
+        drawn = self.by_record if by_record is None else by_record
+        bounds = Bounds.of_records(most) if drawn else Bounds(most, per_key, evenly=per_key > 1)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
         return BoundContributions(spec, shards.users, local, counters=True)
@@ -269,7 +276,7 @@ class Job(ABC, Generic[C]):
         return Guarantee.of(
             self.events(),
             max_contributions=privacy.contributions,
-            max_per_key=privacy.per_key,
+            max_per_key=None if self.by_record else privacy.per_key,
             subject=self.subject,
         )
 

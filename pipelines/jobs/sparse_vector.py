@@ -1,7 +1,7 @@
 """``hushgram sparse-vector``: which queries of a stream are above a threshold?
 
     read ─┬─► bound by (user, key) ────► count keys and prefixes ──┐
-          └─► bound by (user, record) ─► count ranges and wheres ──┴─► sum ─► SparseVector ─► answers.jsonl
+          └─► draw records of users ──► count ranges and wheres ──┴─► sum ─► SparseVector ─► answers.jsonl
 
 For one release key and one input the file has the same bytes on every runner.
 """
@@ -391,7 +391,7 @@ class SparseVectorJob(Job[SparseVectorConfig]):
         if plan.reads_records:
             packed = source | "PackRecords" >> PackRecords(plan.record_schema, config.user)
             parts["records"] = packed | "BoundRecords" >> self.bounding(
-                RECORD, release_key, local, texts=True
+                RECORD, release_key, local, texts=True, by_record=True
             )
         numbers = [
             (stream.name, compact([query.sequence for query in queries]))

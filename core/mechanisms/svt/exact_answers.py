@@ -9,14 +9,13 @@ data are read:
 
 How a kind of query is counted is part of the kind (`hushgram.mechanisms.svt.queries`).
 
-Which records of a user count is decided by the bounding rule on (user, record), where a record is the tuple
-of key and queried columns. `pack_records` writes that tuple as bytes, `unpack_records` reads the columns
-back.
+Of the records of a user C are drawn, each with the same chance (`Bounds.of_records`). They travel as tuples of key and
+queried columns: `pack_records` writes such a tuple as bytes, `unpack_records` reads the columns back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -38,7 +37,7 @@ from hushgram.mechanisms.svt.queries import (
     QueryKind,
     storage_type,
 )
-from hushgram.sensitivity import ExactVector, Sensitivity
+from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 
 __all__ = ["QueryPlan", "pack_records", "queryable", "unpack_records"]
 
@@ -156,6 +155,17 @@ class QueryPlan:
 
     def _parts(self, vector: I64) -> list[I64]:
         return [vector[low:high] for low, high in zip(self._ends[:-1], self._ends[1:], strict=True)]
+
+
+def counted(keys: Iterable[Exact], records: Iterable[Exact]) -> Sensitivity:
+    """Return the sensitivity of contributions by key and by record together; they are bounded to one C.
+
+    Only by key is less than C in one place, so that of keys says more.
+    """
+    by_key, by_record = Exact.shared(keys), Exact.shared(records)
+    if len({each.added_up() for each in (by_key, by_record) if each != CONSTANT}) > 1:
+        raise AssertionError(f"keys and records of different bounds: {by_key}, {by_record}")
+    return by_record if by_key == CONSTANT else by_key
 
 
 # --- records as bytes -------------------------------------------------------------------------------------

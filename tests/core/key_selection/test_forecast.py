@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import math
+import textwrap
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from hushgram.key_selection import forecast
 from hushgram.key_selection.forecast import KeysPerUser, SelectionForecast, most_chances, users_for_half
 from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.key_selection.weighted import WHOLE, Round
+from hushgram.sparse_histogram import share_choice
+from hushgram.sparse_histogram.contribution_bounds import UserTotals
 
 ONE_KEY = KeysPerUser(np.array([1_000.0]), np.array([1.0]))
 PLAN = SelectionPlan(100, (Round(Fraction(5 * WHOLE), 25 * WHOLE),))
@@ -47,3 +54,66 @@ def test_no_method_passes_the_limit() -> None:
     for users in range(1, 10):  # one user more: e^ε·p + δ at most
         chance = chance * np.exp(0.5) + 1e-5
         assert most_chances(np.array([float(users)]), 0.5, 1e-5) == pytest.approx(chance)
+
+
+#: What a release may divide ε by. Noise follows from it, so every machine has to find the same floats.
+DECIDING = (
+    share_choice.best_branch, share_choice._loss, UserTotals.likely, KeysPerUser.mean_weight,
+    SelectionForecast.__init__, SelectionForecast.chances, SelectionForecast._open, SelectionForecast._reaches,
+    forecast.dot, forecast.normal_tails, forecast.spread_ranks, forecast.zipf_shares, forecast.zipf_exponent,
+    forecast._exponentials, forecast._logarithms,
+)  # fmt: skip
+#: Functions of numbers that round correctly by IEEE 754, or are of whole numbers, and those of decimals.
+SAME_EVERYWHERE = {
+    "abs", "append", "array", "asarray", "astype", "diff", "exp", "fsum", "index", "len", "ln", "max", "maximum", "min",
+    "minimum", "range", "round", "sqrt", "tolist", "where", "zeros_like",
+}  # fmt: skip
+
+
+def unsure(source: str) -> list[str]:
+    """What of these functions may differ from machine to machine: sums of any order, powers, functions of libraries."""
+    found = []
+    for node in ast.walk(ast.parse(textwrap.dedent(source))):
+        if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
+            found.append("@")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            exponent = node.right
+            if not (isinstance(exponent, ast.Constant) and isinstance(exponent.value, int)):
+                found.append("**")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of = node.func.value
+            library = isinstance(of, ast.Name) and of.id in ("np", "math")
+            decimal = isinstance(of, ast.Call) and getattr(of.func, "id", "") == "Decimal"
+            name = node.func.attr
+            if name in ("exp", "ln") and not decimal:
+                found.append(name)
+            if name in ("sum", "mean", "dot", "prod") or (library and name not in SAME_EVERYWHERE):
+                found.append(name)
+    return found
+
+
+def test_what_divides_epsilon_is_the_same_on_every_machine() -> None:
+    for function in DECIDING:
+        assert unsure(inspect.getsource(function)) == [], function
+    assert unsure("x = float(a @ b) + np.exp(c).sum() + math.erfc(1) + a ** -s + a ** (1 / 4)") != []
+    # the numbers themselves, on whatever machine this runs
+    assert forecast.zipf_exponent(10**6, 12 * 10**6).hex() == "0x1.f2a2f79888000p-1"
+    assert forecast.normal_tails(np.array([-1.5, 0.0, 2.5, 30.0, 99.0])).tolist() == [
+        0.9331927980409356,
+        0.5000000150000002,
+        0.006209664974209641,
+        4.906713408680084e-198,
+        0.0,
+    ]
+
+
+def test_tails_are_near_those_of_the_normal_distribution() -> None:
+    x = np.linspace(-8, 30, 500)
+    exact = [0.5 * math.erfc(each / math.sqrt(2)) for each in x.tolist()]
+    assert forecast.normal_tails(x) == pytest.approx(np.array(exact), rel=1.2e-7)
+    ranks = forecast.spread_ranks(10**6, 400)
+    assert (ranks[0], ranks[-1]) == (1, 10**6)
+    assert 250 <= len(ranks) <= 500
+    assert (np.diff(ranks) > 0).all()
+    assert forecast.spread_ranks(1, 400).tolist() == [1]
+    assert forecast.zipf_exponent(10**6, 12 * 10**6) == pytest.approx(0.9739, rel=1e-4)

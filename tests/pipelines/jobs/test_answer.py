@@ -87,6 +87,19 @@ def test_answers_are_near_the_truth_and_the_hypothesis_can_be_asked_again(home):
     assert len(call("out/answers").output.splitlines()) == 26  # the synthetic histogram itself
 
 
+def test_ranges_of_a_number_count_records_not_distinct_numbers(home):
+    """5,000 users with nine records of 1 and one of 10, of which one counts: 4,500 and 500 on average."""
+    users = np.repeat([f"u{i}" for i in range(5000)], 10)
+    pq.write_table(pa.table({"user_id": users, "age": np.tile([1] * 9 + [10], 5000)}), home / "in/a.parquet")
+    asked = "queries=[{id: low, between: [0, 5]}, {id: high, between: [5, 30]}]"
+    changes = ["domain={edges: [0, 5, 30]}", "input.key=age", asked, "privacy.max_contributions=1"]
+    result = call("answer.yaml", "--quiet", *(part for text in changes for part in ("--set", text)))
+    assert result.exit_code == 0, result.exception
+    told = answers(home / "out/answers")
+    assert abs(told["low"]["answer"] - 4500) < 120
+    assert abs(told["high"]["answer"] - 500) < 120
+
+
 def test_check_spends_nothing(home):
     result = call("answer.yaml", "--check")
     assert result.exit_code == 0, result.exception

@@ -73,6 +73,20 @@ def test_two_records_of_a_person_may_count(ages):
     assert abs(result_of(job)["result"]["count"] - 8500) < 20
 
 
+def test_a_record_is_drawn_not_a_value(ages):
+    """5,000 users with nine records of 1 and one of 10: the mean record is 1.9, the mean distinct value 5.5."""
+    people = np.repeat(np.arange(5000), 10)
+    values = np.tile([1] * 9 + [10], 5000)
+    pq.write_table(pa.table({"person": people, "age": values}), "ages.parquet")
+    for most in (1, 3):
+        job = load(f"privacy.max_contributions={most}", "privacy.epsilon=10", "grid.stop=100")
+        found = result_of(job, f"result-{most}.json")["result"]
+        assert found["average_low"] < found["average"] < found["average_high"]
+        # the mean of 5,000 draws is 1.9 ± 0.04, and the interval is about what was drawn
+        assert found["average_low"] - 0.1 < 1.9 < found["average_high"] + 0.1
+        assert abs(found["count"] - 5000 * most) < 20
+
+
 def test_fractions_use_cents_and_csv_works(ages):
     pa.csv.write_csv(pq.read_table("ages.parquet", columns=["person", "weight"]), "w.csv")
     job = load("input.path=w.csv", "input.column=weight", "privacy.epsilon=10")
@@ -97,7 +111,14 @@ def test_command(ages):
     assert "no budget was spent" in checked.output
     done = command()
     assert done.exit_code == 0, done.output
-    assert "average" in done.output
+    words = " ".join(done.output.split())
+    assert (
+        "records with a number; at most 1 of a user, drawn at random; each clamped to 0 and the bound"
+        in words
+    )
+    result = json.loads(Path("out/ages.json").read_text())["result"]
+    assert f"{result['average_low']:,.4f} to {result['average_high']:,.4f}" in words
+    assert f"records counted {result['count']:,} ± {result['count_noise']}" in words.replace("│ ", "")
     assert json.loads(Path("out/ages.json").read_text())["name"] == "ages"
     assert "exists already" in str(command().exception)
 

@@ -14,7 +14,7 @@ from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 CHANGED = (
     "for the secret bits of one record changed; public columns and the number of records are not protected."
 )
-USER = "for one user added or removed, where each user counts at most {} in all and 1 for one key."
+USER = "for one user added or removed, where each user counts at most {} in all{}."
 RECORD = "for one record added or removed."
 SUBJECTS = {
     "release": "The sketch is",
@@ -46,7 +46,8 @@ def sentences(value: Any) -> list[str]:
 def expected(job: str, unit: str) -> str:
     if job == "randomized-response":
         return f"The table is 1-locally differentially private {CHANGED}"
-    rest = USER.format(1 if job == "clip" else 2) if unit == "user" else RECORD
+    bounds = (1, "") if job == "clip" else (2, " and 1 for one key")
+    rest = USER.format(*bounds) if unit == "user" else RECORD
     return f"{SUBJECTS[job]} 1-differentially private {rest}"
 
 

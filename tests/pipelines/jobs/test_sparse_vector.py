@@ -77,7 +77,7 @@ def expected_answers(job):
     table = pa.concat_tables(tables)
     by_key = Contributions.of(table["user_id"], table["url"], KEY, texts=True).bounded(Bounds(4, 1))
     packed = pack_records(table, job.plan.record_schema)
-    records = Contributions.of(table["user_id"], packed, KEY, texts=True).bounded(Bounds(4, 1))
+    records = Contributions.of(table["user_id"], packed, KEY, texts=True).bounded(Bounds.of_records(4))
     rows = unpack_records(records.texts, job.plan.record_schema).to_pylist()
     keys = dict(
         zip([text.decode() for text in by_key.texts.to_pylist()], by_key.counts.tolist(), strict=True)
@@ -102,6 +102,32 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
     assert len(found) == 5
     assert max(abs(a - b) for a, b in zip(found, expected_answers(job), strict=True)) <= 4
     assert header["guarantee"]["epsilon"] == "1000"
+
+
+def test_every_record_of_a_user_has_the_same_chance(job_dir):
+    """4,000 users with nine records of one kind and one of another, of which one counts; repeats count as often as they
+    are there. By distinct records it would be 2,000 of each."""
+    users = np.repeat(np.arange(4000), 10)
+    columns = {"url": ["https://a/0"] * 40_000, "age": [35] * 40_000, "status": [200] * 9 + [404]}
+    columns["status"] *= 4000
+    pq.write_table(pa.table({"user_id": users, **columns}), "data/a.parquet")
+    pq.write_table(
+        pa.table({"user_id": users[:0], **{k: v[:0] for k, v in columns.items()}}), "data/b.parquet"
+    )
+    Path("queries.jsonl").write_text(
+        '{"id": "usual", "where": "status = 200"}\n{"id": "lost", "where": "status = 404"}\n'
+        '{"id": "home", "key": "https://a/0"}\n'
+    )
+    for most in (1, 5):
+        run_stages(
+            load("svt.threshold=-100000", f"privacy.max_contributions={most}"),
+            path=f"{most}.jsonl",
+            release_key=KEY,
+        )
+        usual, lost, home = (row["gap"] - 100_000 for row in read(f"{most}.jsonl")[1])
+        assert abs(usual - 3600 * most) < 100
+        assert abs(lost - 400 * most) < 100
+        assert abs(home - 4000) < 30
 
 
 @pytest.mark.parametrize("method", ["sparse-vector", "histogram"])
