@@ -55,7 +55,11 @@ class DetectionLimit:
             )
         elif self.keys is not None:
             keys = plus_minus(round(self.keys), round(self.error))
-            reached = f" ({'' if keys.startswith('fewer') else 'about '}{keys} keys reach it)"
+            about, reach = (
+                "" if keys.startswith("fewer") else "about ",
+                "key reaches" if keys == "1" else "keys reach",
+            )
+            reached = f" ({about}{keys} {reach} it)"
         return f"the detection limit is a {self.what} of {self.count:,}{reached}; below it, ask for totals"
 
 

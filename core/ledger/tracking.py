@@ -88,7 +88,8 @@ class TrackedRelease:
             found = ledger.find(request.dataset, request.release)
             if (found is None or not found.charged) and os.path.lexists(target):
                 raise OutputError(
-                    f"output {target} exists already and is not of this release; choose another path"
+                    f"output {target} exists already, and this ledger has no release {request.release} that wrote it;"
+                    " choose another path"
                 )
             taken = ledger.reserve(request, Owner.this())
             visible = os.path.lexists(target)
@@ -103,7 +104,7 @@ class TrackedRelease:
             elif not taken.done and visible:
                 ledger.release_lease(taken)
                 raise OutputError(
-                    f"output {target} exists already and is not of this release; choose another path"
+                    f"output {target} exists already and is not what this release wrote; choose another path"
                 )
             return cls(url, taken, str(target), taken.done or known)
 

@@ -30,7 +30,7 @@ from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
 from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
-from hushgram.numbers import choice, plus_minus
+from hushgram.numbers import choice, counted, plus_minus
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.results import ResultTable, Tabular, plot_counts
 from hushgram.sketch.storage import Storage, local_copy
@@ -437,9 +437,9 @@ class Sketch:
         """Describe the released numbers of records and keys, with their noise."""
         sizes = self.plan.sizes
         if not self.plan.selection.selects:
-            return f"{sizes.keys:,} public keys"
+            return counted(sizes.keys, "public key")
         if self.plan.layout is None and not sizes.scale:
-            return f"{self.manifest.heavy_rows:,} selected keys"
+            return counted(self.manifest.heavy_rows, "selected key")
         of, (records, keys) = "as the sum of" if self.sums_values else "records of", self.released_sizes()
         how = "after bounding" if sizes.scale else "as stated in the config"
         which = "keys" if self._joint else "keys beside the named ones"

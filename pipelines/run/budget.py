@@ -211,7 +211,7 @@ class Run:
     def _refuse_existing(self) -> None:
         if self._output.exists():
             raise OutputError(
-                f"output {self._target} exists already and is not of this release; a release is never overwritten: "
+                f"output {self._target} exists already, from an earlier run; a release is never overwritten: "
                 "query it, remove it, or choose another output.path (with {date} for one per day); each run without a "
                 "ledger is a new release and costs its epsilon again"
             )
