@@ -316,7 +316,7 @@ def test_a_second_run_of_one_config_says_what_to_do(capsys: pytest.CaptureFixtur
     assert end("release urls.yaml --quiet") == 0
     assert end("release urls.yaml --quiet") == 7
     told = capsys.readouterr().err
-    assert "exists already, from an earlier run; a release is never overwritten" in told
+    assert "exists already and was written before, by an earlier run or by something else" in told
     assert "query it, remove it, or choose another output.path (with {date} for one per day)" in told
 
 
