@@ -411,10 +411,10 @@ _COLOURS = ("var(--accent)", "var(--second)", "var(--third)", "var(--bad)")
 
 def make_plan_page(population: Population, found: Sequence[Prediction], best: Prediction, why: str) -> str:
     """Return the page as HTML."""
-    users = "" if population.users is None else f" of {population.users:,} users"
+    users = "" if population.users is None else f" of {counted(population.users, 'user')}"
     return render(
         "plan",
-        about=f"{population.records:,} records{users} and {population.keys:,} different keys",
+        about=f"{counted(population.records, 'record')}{users} and {counted(population.keys, 'different key')}",
         how="synthetic counts of this shape were released and decoded."
         if best.named is None
         else "errors follow from noise, thresholds and the shape of such data.",
