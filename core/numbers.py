@@ -18,6 +18,7 @@ __all__ = [
     "Number",
     "boolean",
     "choice",
+    "counted",
     "integer",
     "plus_minus",
     "positive",
@@ -130,6 +131,16 @@ def plus_minus(number: float, half: float, less: str = "fewer") -> str:
     if number < half:
         return f"{less} than {max(number, 0) + half:,.15g}"
     return f"{number:,.15g} ± {half:,.15g}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, in the plural where it needs that.
+
+    >>> counted(1, "key"), counted(1_200, "key"), counted(2, "query")
+    ('1 key', '1,200 keys', '2 queries')
+    """
+    several = f"{what[:-1]}ies" if what.endswith("y") and what[-2:-1] not in "aeiou" else f"{what}s"
+    return f"{number:,} {what if number == 1 else several}"
 
 
 def stated_text(value: object) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.terminal import EXACT, Private, file_size
 from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict, settings
 from hushgram.planning import plan_settings, rows_of
@@ -226,7 +226,8 @@ def expected_names(named: NamedKeys, per: float) -> str:
 def _limit(found: Prediction, per: float, what: str) -> str:
     assert found.detection_limit is not None
     limit, keys = found.detection_limit * per, found.keys_above_limit
-    return f"a {what} of about {limit:,.10g}, which about {keys:,} keys reach"
+    reach = "key reaches" if keys == 1 else "keys reach"
+    return f"a {what} of about {limit:,.10g}, which about {keys:,} {reach}"
 
 
 def _about(number: float) -> str:
@@ -271,9 +272,12 @@ def _expected_lines(
             for i, other in enumerate(_others(params))
         ]
     if config.input.value is None:
-        yield "if", f"{population.records:,} records of {population.keys:,} keys ({how})"
+        yield "if", f"{counted(population.records, 'record')} of {counted(population.keys, 'key')} ({how})"
     else:
-        yield "if", f"a sum of {population.records * per:,.10g} over {population.keys:,} keys ({how})"
+        yield (
+            "if",
+            f"a sum of {population.records * per:,.10g} over {counted(population.keys, 'key')} ({how})",
+        )
     yield from prediction_lines(found, population, per, what)
     for other in others:
         if (other.params.encoding, other.params.noise) == (params.encoding, params.noise):

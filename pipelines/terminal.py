@@ -28,6 +28,7 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import OutputError, printable
+from hushgram.numbers import counted
 from hushgram.publishing import put_file
 
 if TYPE_CHECKING:
@@ -377,7 +378,7 @@ def odd_keys(keys: Sequence[str | bytes], of_file: bool = True) -> list[str]:
     found, blank = [], [text for text in texts if text != text.strip()]
     if blank:
         found.append(
-            f"blanks around a key are part of it, as in {len(blank):,} keys such as {blank[0][:80]!r}"
+            f"blanks around a key are part of it, as in {counted(len(blank), 'key')} such as {blank[0][:80]!r}"
         )
     if of_file and texts and texts[0].partition(",")[0].strip(' "').lower() in _HEADERS:
         found.append(f"the first line, {texts[0][:80]!r}, looks like a header; every line is taken as a key")
@@ -392,12 +393,22 @@ def key_warnings(keys: Sequence[str | bytes], sketch: Sketch, of_file: bool = Fa
 
         made = parse_key_expression(sketch.manifest.key_expression)
         wrong = impossible_keys(made, keys) if made is not None else []
-        if wrong:
+        if made is not None and wrong:
             found.append(
-                f"{len(wrong):,} of {len(keys):,} keys cannot be in this release, whose keys are made by"
-                f" {sketch.manifest.key_expression}; such as {wrong[0]!r}"
+                f"{len(wrong):,} of {counted(len(keys), 'key')} cannot be in this release, whose keys are made by"
+                f" {sketch.manifest.key_expression}; such as {wrong[0]!r}{_right_form(wrong[0], len(made.parts))}"
             )
     return found
+
+
+def _right_form(key: str, columns: int) -> str:
+    """Return how a key of several columns is written, by the columns that a wrong one seems to have."""
+    parts = [part.strip().strip("\"'") for part in key.strip().strip("[]").split(",")]
+    if columns == 1:
+        return ""
+    parts = parts if len(parts) == columns else [f"column {i + 1}" for i in range(columns)]
+    form = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return f"; write a JSON list, in quotes for the shell: '{form}'"
 
 
 def write_output(content: str | bytes, output: str | None) -> None:

@@ -17,7 +17,7 @@ from hushgram.decoding.prior import Prior
 from hushgram.decoding.totals import TotalModel, normal_range, positive_range
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
-from hushgram.numbers import choice, plus_minus
+from hushgram.numbers import choice, counted, plus_minus
 
 __all__ = [
     "ESTIMATORS", "INTERVALS", "TOTALS", "Decoder", "DetectionLimit", "check_among",
@@ -31,17 +31,35 @@ TOTALS = ("any", "posterior", "unbiased")
 
 @dataclass(frozen=True)
 class DetectionLimit:
-    """The smallest count whose interval is at most as wide as the count; ``keys`` ± ``error`` keys reach it."""
+    """The smallest count whose interval is at most as wide as the count; ``keys`` ± ``error`` keys reach it, and no
+    more than ``most``, since each takes so many records."""
 
     count: int | float
     keys: float | None  # None: not known
     error: float
     what: str = "count"
+    most: int | None = None  # None: the number of records was not released
 
     def sentence(self) -> str:
         """Return the limit in words."""
-        keys = "" if self.keys is None else plus_minus(round(self.keys), round(self.error))
-        reached = keys and f" ({'' if keys.startswith('fewer') else 'about '}{keys} keys reach it)"
+        reached = ""
+        if (
+            self.keys is not None
+            and self.most is not None
+            and self.most < round(self.keys) + round(self.error)
+        ):
+            reached = (
+                f" (at most {counted(self.most, 'key')} can reach it)"
+                if self.most
+                else " (no key can reach it)"
+            )
+        elif self.keys is not None:
+            keys = plus_minus(round(self.keys), round(self.error))
+            about, reach = (
+                "" if keys.startswith("fewer") else "about ",
+                "key reaches" if keys == "1" else "keys reach",
+            )
+            reached = f" ({about}{keys} {reach} it)"
         return f"the detection limit is a {self.what} of {self.count:,}{reached}; below it, ask for totals"
 
 
@@ -178,10 +196,12 @@ class Decoder:
         if len(poor) and poor[-1] == len(counts) - 1:
             least = max(least, int(np.ceil(high[0] - low[0])))
         prior, noise = self.prior, self.released.profile_noise
-        wide = float(LaplaceLaw(noise).radius(level)) if noise else 0.0
+        # the numbers of records and of keys hold at once, and those of listed keys (`Sketch.detection_limit`)
+        wide = float(LaplaceLaw(noise).radius(1.0 - (1.0 - level) / 3.0)) if noise else 0.0
         above = prior.keys * float(prior.mass[prior.grid.low >= least].sum())
         beyond = int(np.count_nonzero(self.released.listed > max(prior.grid.high[-1], least)))
-        return DetectionLimit(least, above + beyond, wide)
+        most = max(int((self.released.records + wide) // least), 0) if noise else None
+        return DetectionLimit(least, above + beyond, wide, most=most)
 
     def above_zero(
         self, found: Any, values: ArrayLike, listed: ArrayLike, level: float = 0.95, among: int = 1

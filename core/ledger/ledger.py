@@ -125,7 +125,8 @@ class Ledger:
         known = Dataset.from_row(found[0])
         if known.budget != budget:
             raise LedgerError(
-                f"data set {name} has {known.budget!r} since {known.created}; a budget is never changed, "
+                f"data set {name} has a budget of ε = {show(known.budget.epsilon)}, δ = {show(known.budget.delta)}"
+                f" ({known.budget.rule}) since {known.created}; a budget is never changed, "
                 "use another name for other data"
             )
         return False

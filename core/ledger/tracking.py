@@ -102,7 +102,8 @@ class TrackedRelease:
             found = ledger.find(request.dataset, request.release)
             if (found is None or not found.charged) and os.path.lexists(target):
                 raise OutputError(
-                    f"output {target} exists already and is not of this release; choose another path"
+                    f"output {target} exists already, and this ledger has no release {request.release} that wrote it;"
+                    " choose another path"
                 )
             taken = ledger.reserve(request, Owner.this())
             visible = os.path.lexists(target)
@@ -117,7 +118,7 @@ class TrackedRelease:
             elif not taken.done and visible:
                 ledger.release_lease(taken)
                 raise OutputError(
-                    f"output {target} exists already and is not of this release; choose another path"
+                    f"output {target} exists already and is not what this release wrote; choose another path"
                 )
             tracked = cls(url, taken, str(target), taken.done or known)
         if tracked.done:

@@ -78,7 +78,7 @@ class Changes(Tabular):
     """What rose or fell from one sketch to another.
 
     `table` has a row per compared key; `found` of them changed, at a false discovery rate of `rate` out of `among`.
-    `differs` says which parameters differ, so that counts may differ for that alone.
+    `differs` says which parameters of noise and key selection differ.
     """
 
     table: pa.Table
@@ -102,27 +102,49 @@ def date_of(sketch: Sketch) -> datetime.date:
 
 
 def differing_parameters(first: Sketch, other: Sketch) -> str:
-    """Return what differs between two releases and may move counts or noise, in words; empty where nothing does."""
+    """Return what differs between two releases and may move their noise, in words; empty where nothing does."""
 
     def stated(sketch: Sketch) -> dict[str, str]:
         params = sketch.plan.params
         return {
-            "unit": sketch.plan.unit,
             "epsilon": show(params.epsilon),
             "delta": show(params.delta),
+            "key selection": sketch.plan.selection.name,
+            "encoding": "none" if sketch.plan.layout is None else params.encoding,
+            "noise": sketch.plan.noise_name,
+        }
+
+    return ", ".join(_differences(stated(first), stated(other)))
+
+
+def _refuse_other_counts(owner: str, first: Sketch, other: Sketch) -> None:
+    """Raise ParameterError where two releases count different things: other keys, units, values or bounds."""
+
+    def counted(sketch: Sketch) -> dict[str, str]:
+        params = sketch.plan.params
+        bounds = {
             "max_contributions": "auto"
             if sketch.plan.totals
             else show(params.max_contributions * params.per_count),
             "max_per_key": show(params.max_per_key * params.per_count),
-            "key selection": sketch.plan.selection.name,
-            "encoding": "none" if sketch.plan.layout is None else params.encoding,
-            "noise": sketch.plan.noise_name,
-            "key expression": sketch.manifest.key_expression or "none",
-            "values": "summed" if sketch.sums_values else "counted",
+        }
+        return {
+            "keys": sketch.manifest.key_expression or "of a column",
+            "privacy unit": sketch.plan.unit,
+            "measure": sketch.measure,
+            **bounds,
         }
 
-    one, two = stated(first), stated(other)
-    return ", ".join(f"{name} {one[name]} and {two[name]}" for name in one if one[name] != two[name])
+    found = _differences(counted(first), counted(other))
+    if found:
+        raise ParameterError(
+            f"{owner}: {first.path} and {other.path} do not count the same: {'; '.join(found)}; give sketches with the"
+            " same keys, privacy unit and bounds"
+        )
+
+
+def _differences(one: dict[str, str], two: dict[str, str]) -> list[str]:
+    return [f"{name} {one[name]} and {two[name]}" for name in one if one[name] != two[name]]
 
 
 # --- observations ---------------------------------------------------------------------------------------------------
@@ -169,7 +191,7 @@ def series(sketches: Sequence[Sketch], keys: Sequence[Any], level: float = _LEVE
     """Estimate keys, their total and the others on each date, by itself and smoothed over all dates.
 
     Args:
-        sketches: releases of the same kind, one per date (`date_of`).
+        sketches: releases with the same keys, privacy unit and bounds, one per date (`date_of`).
         keys: the keys, chosen without looking at the releases.
         level: the probability with which an interval holds.
     """
@@ -183,6 +205,8 @@ def series(sketches: Sequence[Sketch], keys: Sequence[Any], level: float = _LEVE
     between = (range(one.toordinal() + 1, other.toordinal()) for one, other in pairwise(dates))
     missing = tuple(map(datetime.date.fromordinal, chain.from_iterable(between)))
     first = dated[0][1]
+    for _, sketch in dated[1:]:
+        _refuse_other_counts("series", first, sketch)
     differs = {date: text for date, sketch in dated if (text := differing_parameters(first, sketch))}
     parts = [_part(date, sketch, keys, level) for date, sketch in dated]
     values, deviation = (
@@ -320,7 +344,7 @@ def compare(
 
     Args:
         first: the earlier release.
-        second: the later one.
+        second: the later one, with the same keys, privacy unit and bounds.
         keys: the keys to compare, chosen without looking; by default all that either release names.
         rate: the false discovery rate.
         level: the probability with which intervals hold; of keys that changed, on average over them.
@@ -330,6 +354,7 @@ def compare(
     """
     if not 0.0 < rate < 1.0:
         raise ParameterError(f"compare: rate must be above 0 and below 1, got {rate!r}")
+    _refuse_other_counts("compare", first, second)
     asked = keys is not None
     keys = keys if asked else _named(first, second)
     texts = first.estimate(keys, interval=None)["key"]

@@ -30,7 +30,7 @@ from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
 from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
-from hushgram.numbers import choice, plus_minus
+from hushgram.numbers import choice, counted, plus_minus
 from hushgram.sketch.manifest import FileEntry
 from hushgram.sketch.results import ResultTable, Tabular, plot_counts
 from hushgram.sketch.storage import Storage, local_copy
@@ -392,6 +392,16 @@ class Sketch:
             found = DetectionLimit(max(2 * int(self._noise.interval(level)), least), None, 0.0)
         else:
             found = self.decoder.detection_limit(level)
+            if not self._joint:  # named keys are not among those that the decoder knows
+                value = self._storage.heavy.values
+                low, high, _ = self._judge_heavy(1.0 - (1.0 - level) / 3.0)
+                least, named, most = (int((each >= found.count).sum()) for each in (low, value, high))
+                found = replace(
+                    found,
+                    keys=(found.keys or 0.0) + named,
+                    error=found.error + max(most - named, named - least),
+                    most=None if found.most is None else found.most + most,
+                )
         return replace(found, count=found.count * self.per_count, what=self.measure)
 
     def distribution(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -414,7 +424,10 @@ class Sketch:
         return Lookups(self.decoder, found[encoded.codes], values[encoded.codes], listed[encoded.codes])
 
     def released_sizes(self) -> tuple[str, str]:
-        """Return the numbers of records (or the sum) and of keys after bounding, in words with their noise."""
+        """Return the numbers of records (or the sum) and of keys after bounding, in words with their noise.
+
+        With key selection by weights they are those of the keys that are not named.
+        """
         sizes, per = self.plan.sizes, self.per_count
         half = LaplaceLaw(float(sizes.scale)).radius(_LEVEL) if sizes.scale else 0
         less = "less" if self.sums_values else "fewer"
@@ -424,12 +437,13 @@ class Sketch:
         """Describe the released numbers of records and keys, with their noise."""
         sizes = self.plan.sizes
         if not self.plan.selection.selects:
-            return f"{sizes.keys:,} public keys"
+            return counted(sizes.keys, "public key")
         if self.plan.layout is None and not sizes.scale:
-            return f"{self.manifest.heavy_rows:,} selected keys"
+            return counted(self.manifest.heavy_rows, "selected key")
         of, (records, keys) = "as the sum of" if self.sums_values else "records of", self.released_sizes()
         how = "after bounding" if sizes.scale else "as stated in the config"
-        return f"{records} {of} {keys} keys, {how}"
+        which = "keys" if self._joint else "keys beside the named ones"
+        return f"{records} {of} {keys} {which}, {how}"
 
     def kept_in_words(self) -> str | None:
         """Describe the share that bounding kept, with its noise; None where it was not released."""

@@ -159,7 +159,7 @@ class KeptShare:
         return (
             f"about {found.share:.0%} ({found.low:.0%} to {found.high:.0%}) of {of} of users with at most"
             f" {found.up_to * per_count:,.10g} {more} {verb} counted, and at most"
-            f" {max_contributions * per_count:,.10g} of any other user; popular keys lose more than others"
+            f" {max_contributions * per_count:,.10g} of any other user; how much a single key lost is not known"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hushgram.numbers import counted
 from hushgram.pipelines.terminal import format_options, print_note, print_table, read_keys
 
 __all__ = ["command"]
@@ -56,7 +57,7 @@ def command(
             f"WARNING: parameters differ, and counts may differ for that alone: {found.differs}.", style
         )
     print_note(
-        f"{found.found:,} of {table.num_rows if every else found.table.num_rows:,} compared keys changed, at a false"
+        f"{found.found:,} of {counted(found.table.num_rows, 'compared key')} changed, at a false"
         f" discovery rate of {rate:g}. Counts are after bounding.",
         style,
     )

@@ -8,6 +8,7 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import counted
 from hushgram.pipelines.terminal import (
     format_options,
     print_note,
@@ -65,19 +66,18 @@ def command(
         shown_table = round_columns(
             shown_table.drop_columns(["among", "others"]), opened.per_count, estimate="value"
         )
-    print_table(shown_table, style, output, right=("value", "low", "high"))
     shown, listed, false = table.num_rows, opened.manifest.heavy_rows, opened.expected_false(all=every)
     if opened.plan.selection.texts:
-        told = f"{min(shown, limit):,} of {shown:,} named keys; none is false."
+        told = f"{min(shown, limit):,} of {counted(shown, 'named key')}; none is false."
     else:
         real = "" if every else f" that are real with probability of at least 95 % (out of {listed:,})"
-        told = (
-            f"{min(shown, limit):,} of {shown:,} keys{real}; about {false:,.1f} of the {shown:,} are false."
-        )
-    print_note(
-        f"{told} Intervals hold for all {listed:,} at once. {opened.measure.capitalize()}s are after bounding.",
-        style,
-    )
+        told = f"{min(shown, limit):,} of {counted(shown, 'key')}{real}; about {false:,.1f} of the {shown:,} are false."
+    held = f"Intervals hold for all {listed:,} at once. {opened.measure.capitalize()}s are after bounding."
+    if not shown:
+        kind = "named key" if opened.plan.selection.texts else "listed key that is probably real"
+        told, held = f"This release has no {kind}.", ""
+    print_table(shown_table, style, output, right=("value", "low", "high"))
+    print_note(f"{told} {held}".rstrip(), style)
 
 
 def _with_others(table: pa.Table, sketch: Sketch, limit: int, every: bool) -> pa.Table:

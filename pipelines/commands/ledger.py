@@ -16,7 +16,7 @@ from hushgram.accounting.composition import Rule
 from hushgram.errors import ParameterError, printable
 from hushgram.ledger import Ledger, ReleaseRecord, Summary, add_key, backup, recover, summarise
 from hushgram.ledger.summary import FORECAST_LIMIT, brief, forecast
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.terminal import format_options, print_line, print_records, print_result
 
 __all__ = ["command"]
@@ -318,10 +318,14 @@ def _print_summary(one: Summary) -> None:
         kinds = [(k, str(v["events"]), brief(v["epsilon"]), brief(v["delta"])) for k, v in one.kinds.items()]
         _print_table(console, ("event", "times", "sum of ε", "sum of δ"), kinds)
     if one.last_release is not None:
-        count = "at least 1,000" if one.more is not None and one.more >= 1000 else one.more
+        many = one.more is not None and one.more >= 1000
+        count = "at least 1,000 more releases" if many else counted(one.more or 0, "more release")
+        fit = "fits" if one.more == 1 else "fit"
         like = f"{one.last_release} (ε = {brief(one.last_epsilon or '0')})"
         console.print(
-            printable(f"  {count} more releases like {like} fit this budget; by sums only {one.more_basic}")
+            printable(
+                f"  {count} like {like} {fit} this budget; {one.more_basic} if ε and δ were added up alone"
+            )
         )
     states = ", ".join(f"{count} {status}" for status, count in sorted(one.statuses.items()))
     console.print(printable(f"  releases: {states or 'none yet'}"))

@@ -10,6 +10,7 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import counted
 from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import (
     format_options,
@@ -187,9 +188,10 @@ def _parsed(target: str) -> tuple[float, int]:
 
 
 def _show(population: Population, found: list[Prediction], best: Prediction, why: str) -> None:
-    users = "" if population.users is None else f" of {population.users:,} users"
+    users = "" if population.users is None else f" of {counted(population.users, 'user')}"
     print_line(
-        f"for         {population.records:,} records{users}, {population.keys:,} different keys; no data were read"
+        f"for         {counted(population.records, 'record')}{users}, {counted(population.keys, 'different key')};"
+        " no data were read"
     )
     print_line()
     columns = _SHOWN if any(one.named is None for one in found) else _SHOWN_NAMED

@@ -73,9 +73,9 @@ def command(
     if interval == "none":
         nothing = pa.nulls(found.num_rows, found["low"].type)
         found = found.set_column(2, "low", nothing).set_column(3, "high", nothing)
-    print_table(found, style, output, right=("estimate", "low", "high"))
     held = f" Intervals hold for all of {among:,} keys at once." if among > 1 else ""
     limit = opened.detection_limit(level).sentence().capitalize()
     kept = opened.kept_in_words()
     bounded = "after bounding" if kept is None else f"after bounding: {kept}"
+    print_table(found, style, output, right=("estimate", "low", "high"))
     print_note(f"{opened.measure.capitalize()}s are {bounded}.{held} {limit}.", style)

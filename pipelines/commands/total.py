@@ -10,6 +10,7 @@ import click
 import pyarrow as pa
 
 from hushgram.errors import ParameterError
+from hushgram.numbers import counted
 from hushgram.pipelines.terminal import (
     format_options,
     keys_options,
@@ -79,7 +80,7 @@ def command(
         return
     result = opened.total(wanted, level=level, estimator=estimator)
     if style == "table" and output is None:
-        print_line(total_text(result, f"{result.keys:,} keys", opened))
+        print_line(total_text(result, counted(result.keys, "key"), opened))
         print_note(
             f"{opened.measure.capitalize()}s are after bounding. This assumes {result.assumes} about the keys.",
             style,

@@ -305,8 +305,15 @@ _EXPECTED = {
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant, or None."""
     names = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
-    return names[found[0]] if found else None
+    part = [name for name in word.lower().split("_") if name in names]  # user_column is user
+    for found in (_alike(word, names, 0.8), part, _alike(word, names, 0.6)):
+        if found:
+            return names[found[0]]
+    return None
+
+
+def _alike(word: str, names: Iterable[str], cutoff: float) -> list[str]:
+    return difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=cutoff)
 
 
 def explain(problem: ValidationError, document: Document, model: type[BaseModel]) -> ConfigError:
@@ -344,6 +351,7 @@ def _sentence(error: Any, context: dict[str, Any], location: Location, model: ty
     got = "" if location and location[0] in _SECRET else f", got {shown}"
     if kind == "missing":
         owner = _owner(location, model)
+        dotted = _dotted((*location[:-1], _written(str(location[-1]), owner)))
         info = owner.model_fields.get(str(location[-1])) if owner is not None else None
         return f"{dotted} is missing" + (f"; {info.description}" if info and info.description else "")
     if kind == "extra_forbidden":
@@ -367,7 +375,7 @@ def _unknown(dotted: str, location: Location, model: type[BaseModel]) -> str:
     if general in RENAMED:
         return f"{dotted} is now called {RENAMED[general]}"
     owner, name = _owner(location, model), str(location[-1])
-    allowed = sorted(owner.model_fields) if owner is not None else []
+    allowed = sorted(_written(field, owner) for field in owner.model_fields) if owner is not None else []
     if (meant := nearest(name, allowed)) is not None:
         return f"{dotted} is not a field of this config; did you mean {meant}?"
     for group, info in model.model_fields.items():  # a right name in a wrong group
@@ -375,6 +383,11 @@ def _unknown(dotted: str, location: Location, model: type[BaseModel]) -> str:
         if inner is not None and name in inner.model_fields:
             return f"{dotted} is not a field of this config; it belongs to {group}: write {group}.{name}"
     return f"{dotted} is not a field of this config; allowed here: {', '.join(allowed)}"
+
+
+def _written(field: str, owner: type[BaseModel] | None) -> str:
+    """Return how a field is written: by another name where its model has one (`Model.WRITTEN`)."""
+    return str(getattr(owner, "WRITTEN", {}).get(field, field))
 
 
 def _owner(location: Location, model: type[BaseModel]) -> type[BaseModel] | None:

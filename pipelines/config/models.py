@@ -104,6 +104,9 @@ class Model(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False)
 
+    #: fields by the names that messages give them, where these are others
+    WRITTEN: ClassVar[Mapping[str, str]] = {}
+
 
 class InputFields(Model):
     """The records to read, and the columns of user and key. Formats add their options below."""

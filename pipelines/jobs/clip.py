@@ -36,6 +36,7 @@ class ClipInput(InputConfig):
     """Which records to read; ``column`` is another name for the key here."""
 
     model_config = ConfigDict(json_schema_extra=_with_column)
+    WRITTEN = {"key": "column"}
 
     @model_validator(mode="before")
     @classmethod

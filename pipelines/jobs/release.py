@@ -438,7 +438,7 @@ class Release(Job[ReleaseConfig]):
         if not whole or not offered or "records" not in exact:
             return
         share, what = exact["records"] / offered, "records" if self.params.granularity is None else "the sum"
-        yield "kept", f"{share:.1%} of {what} after bounding ({EXACT}); popular keys lose more than others"
+        yield "kept", f"{share:.1%} of {what} after bounding ({EXACT}); single keys may lose more, or less"
         if share < _KEPT_SHARE:
             bounds = (
                 "max_contributions or max_per_key" if what == "records" else "max_contributions or max_value"

@@ -28,7 +28,7 @@ from hushgram.sketch.reader import Sketch, Total
 
 __all__ = [
     "LINES", "MAX_KEYS", "SEPARATORS", "VIEWS", "Answer", "Cell", "KeyFile", "Question", "as_estimates", "at_once",
-    "change_cells", "columns_of", "count_cell", "counted", "direction", "draw", "group_of", "heading", "percent",
+    "change_cells", "columns_of", "count_cell", "direction", "draw", "group_of", "heading", "percent",
     "power_of_two", "short_key", "show_key", "sort_rows", "text_of", "total_cell", "total_change_cells",
 ]  # fmt: skip
 
@@ -231,10 +231,6 @@ def group_of(key: str, by: str) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.6g} %"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def power_of_two(number: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from hushgram.errors import ParameterError, printable
-from hushgram.numbers import plus_minus
+from hushgram.numbers import counted, plus_minus
 from hushgram.pipelines.pages.explore_questions import (
     LINES,
     MAX_KEYS,
@@ -24,7 +24,6 @@ from hushgram.pipelines.pages.explore_questions import (
     change_cells,
     columns_of,
     count_cell,
-    counted,
     direction,
     draw,
     group_of,
@@ -38,6 +37,7 @@ from hushgram.pipelines.pages.explore_questions import (
     total_cell,
     total_change_cells,
 )  # fmt: skip
+from hushgram.pipelines.pages.tables import everything
 from hushgram.pipelines.terminal import key_warnings, resolved_sums, rounded
 from hushgram.sketch.over_time import compare, date_of, series
 from hushgram.sketch.reader import Sketch, Total
@@ -204,8 +204,8 @@ class Explorer:
             answer.notes.append("This release lists no key. Look up keys, or load a key file.")
         elif None in keys:
             answer.notes.append(
-                f"{len(keys) - len(known)} keys are shown by their fingerprints: this release holds no texts."
-                " Load a key file to name those that it has."
+                f"{counted(len(keys) - len(known), 'key')} shown by fingerprint: this release holds no texts."
+                " Load a key file to name keys that it has."
             )
         answer.tiles = self._tiles()
         return answer
@@ -466,14 +466,7 @@ class Explorer:
     @functools.lru_cache(64)  # noqa: B019
     def _everything(self, name: str, level: float) -> Total:
         """Return the total of all keys, where it was released."""
-        sketch = dict(self.sketches)[name]
-        whole = sketch.others(level, limit=0)
-        if sketch.plan.rounds is None or not sketch.manifest.heavy_rows:
-            return whole
-        part = 1.0 - (1.0 - level) / 2.0  # named keys and all others are released apart
-        parts = sketch.total(self._heavy(name, 0.95, "")["key"], part), sketch.others(part)
-        estimate, low, high = (one + other for one, other in zip(*parts, strict=True))
-        return Total(estimate, low, high, level, whole.keys)
+        return everything(dict(self.sketches)[name], level)
 
     def guarantees(self) -> list[tuple[str, list[str]]]:
         """Return what is guaranteed, and what bounding kept, with the names of the sketches of which it is."""

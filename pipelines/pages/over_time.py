@@ -14,7 +14,7 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from hushgram.errors import ParameterError
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.pages import render
 from hushgram.pipelines.pages.static import budget_over_time, runs
 from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line, Shade
@@ -76,7 +76,7 @@ def make_report_over_time(
         releases=_releases(named),
         together=_together(sketches),
         changes=_changes(found, texts, keys, first, last),
-        changes_note=f"{found.found:,} of {len(texts):,} compared keys changed, at a false discovery rate of"
+        changes_note=f"{found.found:,} of {counted(len(texts), 'compared key')} changed, at a false discovery rate of"
         f" {100 * rate:g} %: of the keys that are marked as risen or fallen, an expected share of at most"
         f" {100 * rate:g} % did not change.",
         differs=found.differs,
@@ -255,7 +255,7 @@ def _by_date(
         Column("from", "smoothed_low", label="from"),
         Column("to", "smoothed_high", label="to"),
     ]
-    caption = f"The {len(chosen):,} keys with the largest estimates of the last date."
+    caption = f"The {counted(len(chosen), 'key')} with the largest estimates of the last date."
     table = Table("by-date", caption, columns, file="series.csv")
     for key in chosen:
         for row in rows[key]:

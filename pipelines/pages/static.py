@@ -6,6 +6,7 @@ They need neither the data nor the network, and are readable without JavaScript,
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,20 @@ from markupsafe import Markup
 
 from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
-from hushgram.numbers import plus_minus, show
+from hushgram.numbers import counted, plus_minus, show
 from hushgram.pipelines.pages import render
 from hushgram.pipelines.pages.svg import Axis, Band, Chart, Line, Shade, percents
-from hushgram.pipelines.pages.tables import LEVEL, MAX_ASKED, MAX_ROWS, Whole, asked_keys, ranked_keys
+from hushgram.pipelines.pages.tables import (
+    LEVEL,
+    MAX_ASKED,
+    MAX_ROWS,
+    Whole,
+    asked_keys,
+    counts_all,
+    everything,
+    most_unlisted,
+    ranked_keys,
+)  # fmt: skip
 from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import rounded
 from hushgram.planner import COUNTS, Population, Prediction, predict
@@ -71,14 +82,22 @@ def make_report(
 
 
 def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
+    apart = not sketch.plan.selection.by_count and sketch.plan.layout is not None
+    single = "single key without a name" if apart else "single key"
     last = [
         (f"{sketch.size:,}", "bytes of sketch"),
-        (f"{sketch.detection_limit().count:,}", f"detection limit ({sketch.measure} of a single key)"),
+        (f"{sketch.detection_limit().count:,}", f"detection limit ({sketch.measure} of a {single})"),
     ]
     if sketch.plan.layout is None:
-        return [(f"{sketch.manifest.heavy_rows:,}", "keys; nothing is released of others"), *last]
-    different = "different keys" if sketch.plan.rounds is None else "different keys beside the named ones"
+        keys = "key" if sketch.manifest.heavy_rows == 1 else "keys"
+        return [(f"{sketch.manifest.heavy_rows:,}", f"{keys}; nothing is released of others"), *last]
+    different = "different keys beside the named ones" if apart else "different keys"
     records, keys = sketch.released_sizes()
+    if apart and sketch.plan.sizes.scale:
+        whole, per = everything(sketch), sketch.per_count
+        half = math.ceil(max(whole.high - whole.estimate, whole.estimate - whole.low) / per) * per
+        less = "less" if sketch.sums_values else "fewer"
+        records = plus_minus(round(whole.estimate / per) * per, half, less)
     return [
         (records, "sum after bounding" if sketch.sums_values else "records after bounding"),
         (keys, different),
@@ -88,12 +107,16 @@ def _tiles(sketch: Sketch) -> list[tuple[str, str]]:
 
 def _keys_note(sketch: Sketch, listed: pa.Table, rows: int) -> str:
     total, false = listed.num_rows, sketch.expected_false()
-    shown = f"The {rows:,} largest of {total:,}" if total > rows else f"All {total:,}"
+    kind = "named" if sketch.plan.selection.texts else "heavy"
+    if not total:
+        return f"This release has no {kind} keys."
+    number = f"All {total:,}" if total > 1 else "The only"
+    shown = f"The {rows:,} largest of {total:,}" if total > rows else number
     if false:
-        shown += f" keys that are in the data with a probability of 95 % or more; {false:,.1f} of them are expected to"
-        shown += " be false."
+        shown += f" {'keys that are' if total > 1 else 'key that is'} in the data with a probability of 95 % or more;"
+        shown += f" {false:,.1f} of them are expected to be false."
     else:
-        shown += f" {'named' if sketch.plan.selection.texts else 'heavy'} keys; none of them is false."
+        shown += f" {kind} keys; none of them is false." if total > 1 else f" {kind} key; it is not false."
     if "key" not in listed.column_names:
         shown += " This release has fingerprints in place of texts (delta = 0): name them with --keys-file."
     return shown
@@ -103,8 +126,8 @@ def _asked_note(rows: Sequence[Any], unresolved: int, titles: int) -> str:
     shown = f"The {len(rows):,} largest are shown. " if len(rows) >= MAX_ROWS else ""
     first = f"The first {MAX_ASKED:,} keys of the file were looked up; hushgram query takes more. "
     return (
-        f"{first if titles > MAX_ASKED else ''}{shown}{unresolved:,} keys are unresolved: the interval of each is wider"
-        " than any number that could be shown. Their total may be known: see hushgram total."
+        f"{first if titles > MAX_ASKED else ''}{shown}{counted(unresolved, 'key')} unresolved: the interval of each is"
+        " wider than any number that could be shown. Their total may be known: see hushgram total."
     )
 
 
@@ -128,8 +151,9 @@ def _others(sketch: Sketch, listed: pa.Table, whole: Whole | None) -> list[tuple
         share = whole.share(total.estimate, total.low, total.high)
         facts.append(("share of the total", str(share.html)))
     facts.append(("other keys", keys))
-    if sure and 2 * total.keys_error <= total.keys:
-        ends = total.low / (total.keys + total.keys_error), total.high / (total.keys - total.keys_error)
+    wide = sketch.others(1.0 - (1.0 - total.level) / 2.0)  # total and number of keys hold at once
+    if sure and 2 * wide.keys_error <= wide.keys:
+        ends = wide.low / (wide.keys + wide.keys_error), wide.high / (wide.keys - wide.keys_error)
         mean = rounded(total.estimate / total.keys, *ends, 0.01 * sketch.per_count)
         facts.append((f"mean {sketch.measure} of one of them", f"{mean[0]} ({mean[1]} to {mean[2]})"))
     if sketch.plan.selection.by_count:
@@ -147,79 +171,70 @@ def _others(sketch: Sketch, listed: pa.Table, whole: Whole | None) -> list[tuple
 
 
 def _distribution(sketch: Sketch) -> dict[str, Any] | None:
-    """Draw the share of keys with at least t records against t; where noise hides it, only how large it may be."""
+    """Draw the number of keys with at least t records against t, where noise does not hide it; None where it does."""
     sizes = sketch.plan.sizes
     counts, number = sketch.distribution()
     above = np.cumsum(number[::-1])[::-1]
     shown = np.flatnonzero(above >= 0.5)
     if sketch.plan.layout is None or not sizes.profile or len(shown) < 2:
         return None
-    noise = LaplaceLaw(float(sizes.scale)).radius(LEVEL)
-    values = np.sort(sketch.heavy(all=True)["value"].to_numpy())
     per = float(sketch.per_count)  # values are sums of a column, or records
-    reach, threshold = per * sketch.decoder.released.far_noise.radius(LEVEL), per * sketch.plan.heavy_from
-
-    def band(t: float, n: float) -> tuple[float, float]:
-        """Return the band by the noise of the sizes; that of the listed values says more well above the threshold.
-
-        Keys that were not selected by weights may be as large as named ones, which are a lower bound then.
-        """
-        low, high = n - noise, n + noise
-        at_least, at_most = (len(values) - np.searchsorted(values, (t + reach, t - reach))).tolist()
-        if not sketch.plan.selection.by_count:
-            low = max(low, min(at_least, high))
-        elif t - reach > threshold + reach:
-            low, high = at_least, at_most
-        return max(min(low, n), 0.5), max(high, n)
-
+    part = 1.0 - (1.0 - LEVEL) / 3.0  # a band is where three intervals meet
+    noise = LaplaceLaw(float(sizes.scale)).radius(part)
+    records = max(sizes.records + noise, 1.0) * per
+    listed = sketch.heavy(all=True, level=part)
+    lows, highs = (np.sort(listed[name].to_numpy()) for name in ("low", "high"))
+    apart = not sketch.plan.selection.by_count  # named keys are not in the released sizes
+    all_listed = np.inf if apart else most_unlisted(sketch, part)
     top = float(counts[shown[-1]])
     tens = [per * 10.0**k for k in range(13)]
     grid = per * np.array(PROFILE_GRID, np.float64)
     at = np.unique([t for t in (*grid, *tens) if t <= top])
-    # The fitted number, which is smooth; the released one where its noise cannot explain the difference.
-    released = np.interp(np.log(at), np.log(grid), sizes.profile)
-    if not sketch.plan.selection.by_count:
-        released += len(values) - np.searchsorted(values, at)  # named keys are not in the released sizes
-    fitted = above[np.searchsorted(counts, at)]
-    far = LaplaceLaw(float(sizes.scale)).radius(1.0 - (1.0 - LEVEL) / len(at))
-    keys = np.where(np.abs(fitted - released) <= far, fitted, np.maximum(released, 0.5))
-    low, high = np.array([band(float(t), float(n)) for t, n in zip(at, keys, strict=True)]).T
-    low = np.maximum.accumulate(low[::-1])[::-1]  # the numbers themselves only fall
-    high = np.minimum.accumulate(high)
-    keys = np.clip(keys, low, high)
+    least, most = (len(ends) - np.searchsorted(ends, at) for ends in (lows, highs))
+    # The released numbers of keys around t are those of a larger and of a smaller count.
+    before, after = np.searchsorted(grid, at, side="right") - 1, np.searchsorted(grid, at)
+    profile = np.array(sizes.profile, np.float64)
+    low = np.maximum(profile[after] - noise, 0.0)
+    high = np.minimum(np.maximum(profile[before] + noise, 0.0), records / at)
+    low, high = (low + least, high + most) if apart else (np.maximum(low, least), high)
+    high = np.where(at > all_listed, np.minimum(high, most), high)
+    low = np.maximum(np.minimum(low, high), 0.5)
+    high = np.maximum(high, low)
+    keys = np.clip(above[np.searchsorted(counts, at)], low, high)
     known = high - low <= keys
-    whole = float(keys[0]) if known[0] else 1.0  # shares of all keys, where their number is known
-    keys, low, high = keys / whole, low / whole, high / whole
-    least, most = 0.5 / whole, max(float(high.max()), 10.0 / whole)
-    chart = Chart(
-        f"{'Share' if known[0] else 'Number'} of keys with at least this {sketch.measure}",
-        Axis(
-            f"{'sum' if sketch.sums_values else 'records'} of a key, at least", per, float(at[-1]), log=True
-        ),
-        Axis("share of keys", least, most, True, percents(least, most))
-        if known[0]
-        else Axis("keys", least, most, log=True),
-        [Band(list(zip(at.tolist(), low.tolist(), high.tolist(), strict=True)))],
-    )
-    for first, end in runs(known):
-        if end - first > 1:
-            chart.lines.append(
-                Line("", list(zip(at[first:end].tolist(), keys[first:end].tolist(), strict=True)))
-            )
-    for first, end in runs(~known):
-        chart.shades.append(
-            Shade(float(at[max(first - 1, 0)]), float(at[min(end, len(at) - 1)]), "not resolved")
-        )
-    rows = [
-        (f"{t:,.10g}", *_number_of_keys(n * whole, least * whole, most * whole))
-        for t, n, least, most in zip(at.tolist(), keys.tolist(), low.tolist(), high.tolist(), strict=True)
-        if t in tens
+    drawn = [(first, end) for first, end in runs(known) if end - first > 1]
+    if not drawn:
+        return None
+    bands = [
+        [(float(at[i]), float(low[i]), float(high[i])) for i in range(first, end)] for first, end in drawn
     ]
+    chart = Chart(
+        f"Number of keys with at least this {sketch.measure}",
+        Axis(
+            f"{'sum' if sketch.sums_values else 'records'} of a key, at least",
+            bands[0][0][0],
+            bands[-1][-1][0],
+            log=True,
+        ),
+        Axis(
+            "keys",
+            min(low for band in bands for _, low, _ in band),
+            max(high for band in bands for *_, high in band),
+            log=True,
+        ),
+        [Band(band) for band in bands],
+        [
+            Line("", list(zip(at[first:end].tolist(), keys[first:end].tolist(), strict=True)))
+            for first, end in drawn
+        ],
+    )
+    told = [i for first, end in drawn for i in range(first, end) if at[i] in tens or i in (first, end - 1)]
+    rows = [(f"{at[i]:,.10g}", *_number_of_keys(keys[i], low[i], high[i])) for i in told]
     return {"chart": Markup(chart.html()), "rows": rows}
 
 
 def _number_of_keys(keys: float, low: float, high: float) -> tuple[str, str]:
-    about, least, most = rounded(keys if high - low <= keys else None, low if low > 0.5 else 0.0, high)
+    about, least, most = rounded(keys, low if low > 0.5 else 0.0, high)
     return about, f"{least} to {most}"
 
 
@@ -309,15 +324,23 @@ def _kept(sketch: Sketch) -> list[str]:
         return [f"{kept[0].upper()}{kept[1:]}."]
     if plan.totals is not None:
         return [f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."]
-    if plan.unit == "record":
+    if counts_all(sketch):
         return ["Everything: the privacy unit is one record, and every record counts."]
     most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
     per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
     records = "" if sketch.sums_values else " records"
+    bounds = f"at most {most:,.10g}{records}"
+    if plan.rounds is not None:  # users are bounded anew for each part
+        bounds += f" of named keys and at most {most:,.10g} of other keys"
+        bounds = bounds if plan.layout is not None else f"at most {most:,.10g}{records} of named keys"
     return [
-        f"One user contributes at most {most:,.10g}{records}{per_key}. Whatever exceeded that is"
-        " missing from all counts here, mostly from popular keys.",
-        "This release does not say how much it was; a release with kept_share: 0.01 does.",
+        f"One {plan.unit} contributes {bounds}{per_key}. Whatever exceeded that is missing from all counts here; how"
+        " much of it a single key lost is not known.",
+        *(
+            ["This release does not say how much it was; a release with kept_share: 0.01 does."]
+            if plan.unit == "user"
+            else []
+        ),
     ]
 
 
@@ -388,10 +411,10 @@ _COLOURS = ("var(--accent)", "var(--second)", "var(--third)", "var(--bad)")
 
 def make_plan_page(population: Population, found: Sequence[Prediction], best: Prediction, why: str) -> str:
     """Return the page as HTML."""
-    users = "" if population.users is None else f" of {population.users:,} users"
+    users = "" if population.users is None else f" of {counted(population.users, 'user')}"
     return render(
         "plan",
-        about=f"{population.records:,} records{users} and {population.keys:,} different keys",
+        about=f"{counted(population.records, 'record')}{users} and {counted(population.keys, 'different key')}",
         how="synthetic counts of this shape were released and decoded."
         if best.named is None
         else "errors follow from noise, thresholds and the shape of such data.",

@@ -18,10 +18,11 @@ import pyarrow as pa
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from hushgram.errors import printable
-from hushgram.noise.laws import LaplaceLaw
+from hushgram.errors import ParameterError, printable
+from hushgram.inputs.key_expressions import parse_key_expression
+from hushgram.numbers import counted
 from hushgram.pipelines.terminal import rounded
-from hushgram.sketch.reader import Sketch
+from hushgram.sketch.reader import Sketch, Total
 
 __all__ = [
     "MAX_ROWS",
@@ -30,6 +31,7 @@ __all__ = [
     "Keys",
     "Table",
     "asked_keys",
+    "everything",
     "ranked_keys",
     "read_titles",
     "total_of",
@@ -178,21 +180,37 @@ class Whole:
         return Cell(f"{100.0 * share:.{digits}f} %", share)
 
 
+def counts_all(sketch: Sketch) -> bool:
+    """Return whether every record counts in full, so that shares and ranks are those of the data."""
+    expression = (
+        parse_key_expression(sketch.manifest.key_expression) if sketch.manifest.key_expression else None
+    )
+    several = expression is not None and expression.several
+    return sketch.plan.unit == "record" and not sketch.sums_values and not several
+
+
+def everything(sketch: Sketch, level: float = LEVEL) -> Total:
+    """Return the total of all keys, named or not; raise ParameterError where it was not released."""
+    whole = sketch.others(level, limit=0)
+    if sketch.plan.selection.by_count or not sketch.manifest.heavy_rows:
+        return whole
+    part = 1.0 - (1.0 - level) / 2.0  # named keys and all others are released apart
+    parts = sketch.total(sketch.heavy()["key"], part), sketch.others(part)
+    estimate, low, high = (one + other for one, other in zip(*parts, strict=True))
+    return Total(estimate, low, high, level, whole.keys, keys_error=whole.keys_error)
+
+
 def total_of(sketch: Sketch, listed: pa.Table) -> Whole | None:
     """Return the total over all keys where it was released, else over the listed ones; None where noise hides it."""
-    values, low, high = (listed[name].to_numpy().astype(float) for name in ("value", "low", "high"))
-    around = float(np.sqrt((((high - low) / 2.0) ** 2).sum()))  # noise of different keys is independent
-    sizes, per = sketch.plan.sizes, sketch.per_count
-    if sketch.plan.selection.selects and sketch.plan.layout is not None and sizes.scale:
-        apart = not sketch.plan.selection.by_count  # selected keys are not in the released size
-        half = LaplaceLaw(float(sizes.scale)).radius(LEVEL) * per
-        half = float(np.hypot(half, around)) if apart else half
-        total, text = sizes.records * per + (values.sum() if apart else 0.0), "the total after bounding"
-    else:
-        total, half, text = float(values.sum()), around, "the sum of the keys of this table"
-    if total <= 0 or 2.0 * half > total:
-        return None
-    return Whole(float(total), float(total - half), float(total + half), text)
+    try:
+        total, low, high = everything(sketch)
+        text = "the total after bounding" if not counts_all(sketch) else "the total"
+    except ParameterError:
+        values, ends = (listed[name].to_numpy().astype(float) for name in ("value", "high"))
+        half = float(np.sqrt(((ends - values) ** 2).sum()))  # noise of different keys is independent
+        total, text = float(values.sum()), "the sum of the keys of this table"
+        low, high = total - half, total + half
+    return None if total <= 0 or high - low > total else Whole(total, low, high, text)
 
 
 def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table, pa.Table, Whole | None]:
@@ -205,19 +223,21 @@ def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table
     spelled = spelled_titles(sketch, titles or {})
     listed = sketch.heavy(keys=list(spelled) if spelled else None)
     listed = listed.sort_by([("value", "descending"), ("fingerprint", "ascending")])
-    whole = total_of(sketch, listed)
+    known_all = counts_all(sketch)
+    whole = total_of(sketch, listed) if known_all else None
     values, low, high = (listed[name].to_numpy().astype(float) for name in ("value", "low", "high"))
     names = listed["key"].to_pylist() if "key" in listed.column_names else [None] * len(values)
     known = [text_of(name) for name in names[:MAX_ROWS] if name is not None]
     keys = Keys(known, spelled, sketch.manifest.key_expression)
     title = "key" if known else "fingerprint of the key"
     columns = keys.columns(title)
-    first, last = _ranks(low, high)
     sums = np.cumsum(values)
     around = np.sqrt(np.cumsum(((high - low) / 2.0) ** 2))
-    caption = (
-        f"Intervals hold for all {len(values):,} keys at once with probability 95 %. A rank is a range where they"
-        f" overlap. {sketch.measure.capitalize()}s are after contribution bounding."
+    caption = f"Intervals hold for all {counted(len(values), 'key')} at once with probability 95 %." + (
+        " A rank is a range where they overlap."
+        if known_all
+        else f" {sketch.measure.capitalize()}s are after contribution bounding. What it dropped of each key is not"
+        " known, so neither ranks nor shares are shown."
     )
     numbers = [
         Column("estimate", "value"),
@@ -231,12 +251,14 @@ def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table
             Column("cumulative share", "cumulative_share", label="cumulative"),
         ]
     bars = [Column("", "", "bar")] if len(columns) < 3 else []  # there is no room for more
-    table = Table("keys", caption, [Column("rank", "rank"), *columns, *numbers, *bars])
+    ranks = _ranks(sketch, low, high) if known_all else []
+    table = Table(
+        "keys", caption, [*([Column("rank", "rank")] if known_all else []), *columns, *numbers, *bars]
+    )
     top = float(high.max()) if len(high) else 1.0
     prints = listed["fingerprint"].to_pylist()
     for i in range(min(len(values), MAX_ROWS)):
-        rank = f"{first[i]}" if first[i] == last[i] else f"{first[i]}–{last[i]}"
-        cells = [Cell(rank, i + 1)]
+        cells = [Cell(ranks[i], i + 1)] if known_all else []
         if names[i] is None:
             cells += [Cell(Markup("<code>{}</code>").format(prints[i]), prints[i])]
             cells += [Cell("")] * (len(columns) - 1)
@@ -267,7 +289,7 @@ def asked_keys(
     rows = found.slice(0, MAX_ROWS).to_pylist()
     texts = [text_of(row["key"]) for row in rows]
     keys = Keys(texts, spelled, sketch.manifest.key_expression)
-    caption = f"Intervals hold for all {len(wanted):,} looked-up keys at once with probability 95 %."
+    caption = f"Intervals hold for all {counted(len(wanted), 'looked-up key')} at once with probability 95 %."
     numbers = [
         Column("estimate", "estimate"),
         Column("from", "low", label="from"),
@@ -314,9 +336,27 @@ def bar(value: float, low: float, high: float, top: float) -> Cell:
     )
 
 
-def _ranks(low: Floats, high: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the first and the last rank that each key can have, if all intervals hold."""
+def _ranks(sketch: Sketch, low: Floats, high: Floats) -> list[str]:
+    """Return the first and the last rank that each key can have, if all intervals hold.
+
+    A key that is not listed may be larger than one whose interval goes down to what was never listed.
+    """
     lows, highs = np.sort(low), np.sort(high)
     first = 1 + len(low) - np.searchsorted(lows, high, side="right")
     last = len(low) - np.searchsorted(highs, low, side="left")
-    return first, last
+    open_end = low <= most_unlisted(sketch)
+    return [
+        f"{one} or lower" if below else f"{one}" if one == end else f"{one}–{end}"
+        for one, end, below in zip(first.tolist(), last.tolist(), open_end.tolist(), strict=True)
+    ]
+
+
+def most_unlisted(sketch: Sketch, level: float = LEVEL) -> float:
+    """Return what no key exceeds whose noisy count was below the threshold; for public keys nothing is not listed."""
+    plan, sizes = sketch.plan, sketch.plan.sizes
+    if not plan.selection.selects:
+        return 0.0
+    least = max(float(plan.heavy_from), 1.0)
+    at_most = max((sizes.records + float(sizes.scale) * 10.0) / least, float(sketch.manifest.heavy_rows), 1.0)
+    law = plan.noise.law(float(plan.scale))
+    return (least + law.radius(1.0 - (1.0 - level) / at_most)) * sketch.per_count

@@ -208,12 +208,19 @@ class Run:
         self.done = True
 
     def _refuse_existing(self) -> None:
-        if self._output.exists():
-            raise OutputError(
-                f"output {self._target} exists already and is not of this release; a release is never overwritten: "
-                "query it, remove it, or choose another output.path (with {date} for one per day); each run without a "
-                "ledger is a new release and costs its epsilon again"
-            )
+        if not self._output.exists():
+            return
+        whose, more = (
+            "was written before, by an earlier run or by something else",
+            "; each run without a ledger is a",
+        )
+        more += " new release and costs its epsilon again"
+        if self.tracked:
+            whose, more = "is not what this release wrote by its ledger", ""
+        raise OutputError(
+            f"output {self._target} exists already and {whose}; a release is never overwritten: query it, remove it, or"
+            f" choose another output.path (with {{date}} for one per day){more}"
+        )
 
     def _begin(self) -> bool:
         self._output.remove_leftovers(held=False)

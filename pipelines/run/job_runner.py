@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from apache_beam.options.pipeline_options import PipelineOptions
 
+    from hushgram.accounting.guarantee import Guarantee
     from hushgram.pipelines.run.budget import Run
     from hushgram.pipelines.run.engine_jobs import EngineJob
 
@@ -52,7 +53,8 @@ __all__ = [
 _CLOSING_ROWS = 20
 
 #: δ from which on a job warns: there are more users than its inverse nearly always
-LARGE_DELTA = Fraction(1, 10_000)
+# Above these a guarantee says little, and a run says so: e^10 is 22,026.
+LARGE_EPSILON, LARGE_DELTA = 10, Fraction(1, 10_000)
 #: Environment variable with the path of a file that contains a release key, for tests and recovery only.
 KEY_FILE = "HUSHGRAM_RELEASE_KEY_FILE"
 
@@ -166,6 +168,9 @@ def run_job(
         check_writable("--output", output)
         options = pipeline_options(list(beam_options), config.workers)
         run = open_job_budget(job, engine=not is_local(options))
+        if quiet or style != "table" or log != "text":  # the closing lines are not shown
+            for _, text in _weak(job.guarantee()):
+                job_log.write("warning", f"warning: {text}", level="warning")
         try:
             result = _spend(job, run, options, job_log, quiet=quiet)
         except BaseException:
@@ -348,14 +353,26 @@ def job_lines(job: Job[Any]) -> Iterator[Line]:
     yield job.kind.replace("-", " "), job.name
     yield "guarantee", f"{guarantee.sentence()} {guarantee.meaning()}"
     yield "budget", ", ".join(f"{part.kind} {show(part.epsilon)}" for part in guarantee.parts)
-    if guarantee.delta > LARGE_DELTA:
-        yield (
-            "warning",
-            f"delta {show(guarantee.delta)} is large: a mechanism that publishes all records of one user in"
-            f" {float(1 / guarantee.delta):,.0f} satisfies it; choose it far below 1 / number of users, such as 1e-6",
-        )
+    yield from _weak(guarantee)
     yield "output", job.config.output.path
     yield "workers", str(job.config.workers)
+
+
+def _weak(guarantee: Guarantee) -> Iterator[Line]:
+    """Yield warnings about a guarantee that is legal and hardly protects anybody."""
+    epsilon, delta, unit = guarantee.epsilon, guarantee.delta, guarantee.unit
+    if epsilon > LARGE_EPSILON:
+        yield (
+            "warning",
+            f"epsilon {show(epsilon)} is large: one {unit} may change the probability of an output by a factor of"
+            f" e^{show(epsilon)}, which protects it little; 1 is a common choice, more than {LARGE_EPSILON} is rare",
+        )
+    if delta > LARGE_DELTA:
+        yield (
+            "warning",
+            f"delta {show(delta)} is large: a mechanism that publishes all records of one {unit} in"
+            f" {float(1 / delta):,.0f} satisfies it; choose it far below 1 / number of {unit}s, such as 1e-6",
+        )
 
 
 def _input_lines(job: Job[Any]) -> Iterator[Line]:
@@ -389,8 +406,7 @@ def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:
     yield from job.exact_lines(exact)
     guarantee = job.guarantee()
     yield "guarantee", guarantee.sentence()
-    if guarantee.delta > LARGE_DELTA:
-        yield "warning", f"delta {show(guarantee.delta)} is large; choose it far below 1 / number of users"
+    yield from _weak(guarantee)
     yield "output", path
     if "://" in path:  # a remote result is copied before it is read
         return

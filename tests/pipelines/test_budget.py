@@ -474,7 +474,7 @@ def test_a_foreign_target_after_prepare_is_not_taken_for_ours(job: Job) -> None:
     job.killed("after prepare")
     job.target.mkdir()
     (job.target / "bits.bin").write_bytes(b"somebody else's")
-    with pytest.raises(OutputError, match="not of this release"):
+    with pytest.raises(OutputError, match="not what this release wrote"):
         job.run()
     assert job.history() == [("monday", "prepared", True)]
 

@@ -82,6 +82,10 @@ MISTAKES = {
     "input.bad_records=a": "--set input.bad_records=a: input.bad_records is now called input.rejected_records",
     "privacy.epsilonn=1": "--set privacy.epsilonn=1: privacy.epsilonn is not a field of this config; "
     "did you mean epsilon?",
+    "input.user_column=u": "--set input.user_column=u: input.user_column is not a field of this config; "
+    "did you mean user?",
+    "input.folder_column=u": "--set input.folder_column=u: input.folder_column is not a field of this config; "
+    "did you mean folder_columns?",
     "epsilon=1": "--set epsilon=1: epsilon is not a field of this config; it belongs to privacy: "
     "write privacy.epsilon",
     "privacy.epsilon=0": "--set privacy.epsilon=0: privacy.epsilon must be above 0, got 0; "

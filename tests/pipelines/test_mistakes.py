@@ -316,6 +316,7 @@ def test_a_second_run_of_one_config_says_what_to_do(capsys: pytest.CaptureFixtur
     assert end("release urls.yaml --quiet") == 0
     assert end("release urls.yaml --quiet") == 7
     told = capsys.readouterr().err
+    assert "exists already and was written before, by an earlier run or by something else" in told
     assert "query it, remove it, or choose another output.path (with {date} for one per day)" in told
 
 
@@ -323,8 +324,23 @@ def test_a_release_that_noise_hides_and_a_large_delta_are_said(capsys: pytest.Ca
     sizes = "--set sizes.records=60 --set sizes.keys=7"  # stated: no noise decides what is said
     assert end(f"release urls.yaml --set privacy.epsilon=0.01 --set privacy.delta=0.01 {sizes}") == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "delta 0.01 is large; choose it far below 1 / number of users" in told
+    assert (
+        "delta 0.01 is large: a mechanism that publishes all records of one user in 100 satisfies it" in told
+    )
     assert "the noise hides nearly every count of so little data: raise epsilon" in told
+
+
+@pytest.mark.parametrize("how", ["--check", "", "--quiet"])
+def test_a_guarantee_that_hardly_protects_is_said(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = "--set sizes.records=60 --set sizes.keys=7"
+    assert end(f"release urls.yaml {how} --set privacy.epsilon=50 --set privacy.delta=0.5 {sizes}") == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "epsilon 50 is large: one user may change the probability of an output by a factor of e^50" in told
+    assert "delta 0.5 is large: a mechanism that publishes all records of one user in 2 satisfies it" in told
+    if how != "--check":
+        return
+    assert end("release urls.yaml --check --set privacy.epsilon=10 --set privacy.delta=1e-4") == 0
+    assert "is large" not in "".join(capsys.readouterr())
 
 
 def test_negative_values_are_said_before_they_are_rejected(

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import hushgram as hg
@@ -69,7 +70,7 @@ def test_odd_keys_are_warned_about(run, tmp_path):
     assert "warning" not in run("query", PURE, "key", "/page/1")[2]
     for command in ("query", "total"):
         _, _, err = run(command, PURE, " /page/1", "/page/2")
-        assert "warning: blanks around a key are part of it, as in 1 keys such as ' /page/1'" in err
+        assert "warning: blanks around a key are part of it, as in 1 key such as ' /page/1'" in err
     _, _, err = run("heavy", PURE, "--keys-file", str(tmp_path / "keys"))
     assert "looks like a header" in err
 
@@ -176,6 +177,42 @@ def test_damage_is_named(run, tmp_path):
     assert code == 4
     assert bits.name in err
     assert len(err.splitlines()) == 1
+
+
+def test_no_row_is_printed_of_a_sketch_in_which_a_needed_file_is_damaged(run, tmp_path):
+    """A named key needs no block, and its row was printed before the detection limit, which does, found the damage."""
+    home = tmp_path / "a.sketch"
+    shutil.copytree(GOLDEN / "weighted.sketch", home)
+    key = hg.Sketch.open(home).heavy()["key"][0].as_py()
+    bits = home / "blocks-00000.bin"
+    bits.write_bytes(bytes(len(bits.read_bytes())))
+    code, out, err = run("query", str(home), key)
+    assert (code, out) == (4, "")
+    assert "block 0 does not match its SHA-256" in err
+
+
+def test_numbers_agree_with_their_nouns(run, tmp_path):
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
+    hg.release(range(3), ["a", "b", "c"], params, tmp_path / "none.sketch")
+    out, err = run("heavy", str(tmp_path / "none.sketch"))[1:]
+    assert "This release has no named key." in err
+    assert "none is false" not in err
+    hg.release(range(5_000), ["a"] * 5_000, params, tmp_path / "one.sketch")
+    out, err = run("heavy", str(tmp_path / "one.sketch"))[1:]
+    assert "1 of 1 named key;" in err
+    out, err = run("total", str(tmp_path / "one.sketch"), "a")[1:]
+    assert " over 1 key (" in out
+
+
+def test_the_right_form_of_a_key_of_several_columns_is_shown(run, tmp_path):
+    table = pa.table({"user": range(5_000), "rating": ["B6", "B7"] * 2_500, "name": ["MCO"] * 5_000})
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
+    hg.release(table, user="user", key=["rating", "name"], params=params, path=tmp_path / "a.sketch")
+    for wrong in ("[B6, MCO]", "['B6', 'MCO']", '["B6", MCO]', "B6,MCO"):
+        err = run("query", str(tmp_path / "a.sketch"), wrong)[2]
+        assert """'["B6","MCO"]'""" in err
+    assert """'["column 1","column 2"]'""" in run("query", str(tmp_path / "a.sketch"), "B6")[2]
+    assert "warning" not in run("query", str(tmp_path / "a.sketch"), '["B6","MCO"]')[2]
 
 
 @pytest.fixture(scope="module")

@@ -51,8 +51,8 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "too few": ("a.csv", GOOD, {"min_rows": 51}, r"fewer records than input.min_rows \(51\)"),
     "too few rows": ("a.parquet", TABLE, {"min_rows": 51}, "fewer records than"),
     # another format than it is taken for
-    "semicolons": ("a.csv", GOOD.replace(b",", b";"), {}, "separated by ';'; set csv.delimiter to ';'"),
-    "tabs": ("a.tsv", GOOD.replace(b",", b"\t"), {}, r"separated by '\\t'; set csv.delimiter"),
+    "semicolons": ("a.csv", GOOD.replace(b",", b";"), {}, "separated by ';'; set input.csv.delimiter to ';'"),
+    "tabs": ("a.tsv", GOOD.replace(b",", b"\t"), {}, r"separated by '\\t'; set input.csv.delimiter"),
     "bars": ("a.csv", GOOD.replace(b",", b"|"), {}, r"separated by '\|'"),
     "delimiter of the header alone": ("a.csv", GOOD.replace(b",", b";").replace(b";", b",", 1), {},
                                       "line 2 .*1 fields instead of 2"),

@@ -272,7 +272,7 @@ def _look_for_delimiter(path: str, head: bytes, source: Source) -> None:
                 continue
             if set(source.names) <= set(names):
                 raise InputError(
-                    f"{path}: its columns are separated by {sign!r}; set csv.delimiter to {sign!r}"
+                    f"{path}: its columns are separated by {sign!r}; set input.csv.delimiter to {sign!r}"
                 )
 
 

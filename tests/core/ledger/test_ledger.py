@@ -373,8 +373,9 @@ def test_two_releases_never_have_one_target(ledger: Ledger) -> None:
 
 def test_budgets_are_set_once(ledger: Ledger) -> None:
     assert not ledger.add_dataset("views", Budget(1))
-    with pytest.raises(LedgerError, match="never changed"):
+    with pytest.raises(LedgerError, match="never changed") as problem:
         ledger.add_dataset("views", Budget(2))
+    assert "data set views has a budget of ε = 1, δ = 0 (filter) since" in str(problem.value)
     with pytest.raises(LedgerError, match=r"no data set 'vies'.*it has views"):
         reserve(ledger, dataset="vies")
     with pytest.raises(ParameterError, match="events"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,35 @@ def test_other_parameters_are_named(tmp_path: Path) -> None:
         series([made[0], made[0]], NAMES[:2])
     with pytest.raises(ParameterError, match="no date in the name"):
         series([public(np.ones(40, int))], NAMES[:2])
+
+
+@pytest.mark.parametrize(
+    ("other", "params", "named"),
+    [
+        ({}, {"max_contributions": 2}, "max_contributions 1 and 2"),
+        ({}, {"max_contributions": 2, "max_per_key": 2}, "max_contributions 1 and 2; max_per_key 1 and 2"),
+        ({"users": range(40)}, {}, "privacy unit record and user"),
+        ({"values": [1.0] * 40}, {"max_value": "1", "granularity": "1"}, "measure count and sum"),
+        ({"keys": "[country, page]"}, {}, "keys of a column and [country, page]"),
+    ],
+)
+def test_sketches_that_count_different_things_are_refused(
+    other: dict[str, object], params: dict[str, object], named: str, tmp_path: Path
+) -> None:
+    """Their numbers were once compared, with a note at most: keys of one were not found in the other and all fell."""
+    first = public(np.ones(40, int), tmp_path / "urls-2026-11-01.sketch")
+    made = hg.ReleaseParams(**{"epsilon": "1/5", "max_contributions": 1, **params})  # type: ignore[arg-type]
+    path = tmp_path / "urls-2026-11-02.sketch"
+    second = hg.release_public(
+        other.get("users"), NAMES, NAMES, made, path, values=other.get("values")  # type: ignore[arg-type]
+    )  # fmt: skip
+    if "keys" in other:
+        second.manifest = replace(second.manifest, key_expression=str(other["keys"]))
+    for owner, ask in (("compare", compare), ("series", lambda *both: series(both, NAMES[:2]))):
+        with pytest.raises(ParameterError, match=owner) as problem:
+            ask(first, second)
+        assert named in str(problem.value)
+        assert "urls-2026-11-01.sketch and " in str(problem.value)
 
 
 def test_selected_keys_and_an_encoding(tmp_path: Path) -> None:

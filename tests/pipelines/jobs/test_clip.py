@@ -146,3 +146,26 @@ def test_mistakes_are_one_line(ages, overrides, message):
 def test_the_config_that_comes_with_hushgram_is_valid():
     config = load_config(Path(__file__).parents[3] / "configs" / "ages.yaml", [], ClipConfig)
     assert config.input.column == "age"
+
+
+@pytest.mark.parametrize(
+    ("input_", "words"),
+    [
+        ("{path: a.csv, user: person}", "input.column is missing"),
+        (
+            "{path: a.csv, user: person, column: age, zzz: 1}",
+            "allowed here: column, csv, folder_columns, format, ",
+        ),
+        (
+            "{path: a.csv, user: person, colum: age}",
+            "input.colum is not a field of this config; did you mean column?",
+        ),
+    ],
+)
+def test_messages_call_the_field_column(input_: str, words: str, tmp_path: Path) -> None:
+    config = tmp_path / "clip.yaml"
+    config.write_text(CONFIG.replace("{path: ages.parquet, user: person, column: age}", input_))
+    with pytest.raises(HushgramError) as problem:
+        load_config(config, [], ClipConfig)
+    assert words in str(problem.value)
+    assert "key" not in str(problem.value).replace("json_keys", "")

@@ -6,15 +6,20 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 import hushgram as hg
 from hushgram.accounting import Budget, Event
+from hushgram.contributions.bounding import Contributions
+from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import hash_bytes
 from hushgram.errors import OutputError
 from hushgram.ledger import Ledger, Request
 from hushgram.pipelines.commands.report import command
@@ -63,7 +68,7 @@ def test_keys_are_text_and_can_be_found_and_sorted_with_the_keyboard(
     for order, rising in (("descending", -1), ("ascending", 1)):
         page.keyboard.press("Enter")
         assert page.get_attribute("#keys th[data-field=value]", "aria-sort") == order
-        cells = page.locator("#keys tbody tr:visible td[data-v]:nth-child(3)")
+        cells = page.locator("#keys tbody tr:visible td[data-v]:nth-child(2)")
         values = [float(v) for v in cells.evaluate_all("cells => cells.map(c => c.dataset.v)") if v]
         assert values == sorted(values, key=lambda v: rising * v)
 
@@ -85,9 +90,6 @@ def test_the_downloaded_csv_has_what_is_shown(
     assert [row["key"] for row in rows] == found["key"].to_pylist()
     assert float(rows[0]["value"]) == found["value"][0].as_py()
     assert [float(row["low"]) for row in rows] == pytest.approx(found["low"].to_pylist())
-    assert float(rows[1]["cumulative_share"]) == pytest.approx(
-        float(rows[0]["share"]) + float(rows[1]["share"])
-    )
     page.fill("#keys input", "<script>")
     with page.expect_download() as download:
         page.click("#keys .tools button")
@@ -136,9 +138,9 @@ def test_names_titles_columns_and_long_keys(
     page = browser.new_page()
     page.goto(f"file://{tmp_path}/report.html")
     heads = [text.strip() for text in page.locator("#keys thead th").all_inner_texts()]
-    assert heads[:5] == ["rank", "column 1", "column 2", "title", "estimate"]
+    assert heads[:4] == ["column 1", "column 2", "title", "estimate"]
     first = page.locator("#keys tbody tr").first
-    assert first.locator("td").nth(1).inner_text() == "FR"
+    assert first.locator("td").nth(0).inner_text() == "FR"
     assert re.fullmatch(r"Title \d+", first.locator("td.title").inner_text())
     long = first.locator(".long")
     assert long.text_content() == f"{LONG}1"
@@ -163,18 +165,20 @@ def test_fingerprints_without_names_are_shown(composite: dict[str, Path], tmp_pa
     assert re.search(r"<code>[0-9a-f]{16}</code>", text)
 
 
-def test_ranks_and_shares_are_no_finer_than_the_noise(composite: dict[str, Path]) -> None:
-    table, listed, whole = ranked_keys(hg.Sketch.open(composite["text"]), None)
+def test_ranks_and_shares_are_no_finer_than_the_noise() -> None:
+    pages = np.minimum(np.random.default_rng(1).zipf(1.5, 20_000), 400)
+    sketch = hg.release(None, pages, hg.ReleaseParams(epsilon="1", max_contributions=1), release_key=KEY)
+    table, listed, whole = ranked_keys(sketch, None)
     assert whole is not None
-    assert whole.text == "the total after bounding"
+    assert whole.text == "the total"
     low, high = listed["low"].to_numpy(), listed["high"].to_numpy()
     for i, row in enumerate(table.rows):
-        least, _, most = str(row[0].html).partition("–")
+        least, _, most = str(row[0].html).removesuffix(" or lower").partition("–")
         assert int(least) == 1 + (low > high[i]).sum()
-        assert int(most or least) == (high >= low[i]).sum()
+        assert "lower" in row[0].html or int(most or least) == (high >= low[i]).sum()
         value = listed["value"][i].as_py()
-        assert (row[3].html == "unresolved") == (high[i] - max(low[i], 0) > value)
-        assert (row[6].html == "–") is (row[3].html == "unresolved")
+        assert (row[2].html == "unresolved") == (high[i] - max(low[i], 0) > value)
+        assert (row[5].html == "–") is (row[2].html == "unresolved")
 
 
 def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
@@ -226,7 +230,11 @@ PAGES = [f"/{i % 7}" for i in range(3_000)]
 
 def report_text(sketch: hg.Sketch) -> str:
     """The words of a report, without markup and charts."""
-    page = re.sub(r"<(script|style|svg).*?</\1>", " ", make_report(sketch), flags=re.DOTALL)
+    return report_words(make_report(sketch))
+
+
+def report_words(page: str) -> str:
+    page = re.sub(r"<(script|style|svg).*?</\1>", " ", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", " ", page).split())
 
 
@@ -261,7 +269,7 @@ def test_no_number_is_shown_below_its_noise_and_each_has_one_interval() -> None:
     assert f"{records} records after bounding" in text
     assert f"{keys} different keys" in text
     assert keys in sketch.sizes_in_words()
-    assert "(fewer than" in sketch.detection_limit().sentence()
+    assert re.search(r"\((no key|at most \d+ keys?) can reach it\)", sketch.detection_limit().sentence())
     assert re.search(r"other keys fewer than [\d,]+ ", text)
     assert not re.search(r"\b0 ±", text)
 
@@ -276,14 +284,147 @@ def test_no_line_is_drawn_below_the_detection_limit() -> None:
     assert [float(start) for start in lines] == pytest.approx([left + wide] * 2, abs=0.11)
 
 
-@pytest.mark.parametrize("name", ["pure", "text"])
-def test_the_distribution_holds_the_true_numbers(name: str, composite: dict[str, Path]) -> None:
-    """Release keys are fixed, and intervals of 95 % hold here."""
-    pages = np.minimum(np.random.default_rng(1).zipf(1.5, 20_000), 400)
-    counts = np.unique(pages, return_counts=True)[1]
-    shown = _distribution(hg.Sketch.open(composite[name]))
-    assert shown is not None
-    assert [row[0] for row in shown["rows"]] == ["1", "10", "100", "1,000"]
-    for least, _, interval in shown["rows"]:
-        low, high = (int(end.replace(",", "")) for end in interval.split(" to "))
-        assert low <= (counts >= int(least.replace(",", ""))).sum() <= high
+# --- every figure against the truth -----------------------------------------------------------------------------------
+
+
+class Truth:
+    """A release of simulated records, its page, and the counts before (`all`) and after bounding (`kept`)."""
+
+    def __init__(self, users: Any, keys: Any, params: hg.ReleaseParams) -> None:
+        parts: list[Histogram] = []
+        bounded = Contributions.bounded
+
+        def seen(rows: Contributions, *bounds: Any, **more: Any) -> Histogram:
+            parts.append(bounded(rows, *bounds, **more))
+            return parts[-1]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Contributions, "bounded", seen)
+            self.sketch = hg.release(users, keys, params, release_key=KEY)
+        self.all = Counter(keys)
+        self.kept = self.all
+        if users is not None:
+            prints = hash_bytes(pa.array(sorted(self.all), pa.large_binary()))
+            names = dict(zip(prints.tolist(), sorted(self.all), strict=True))
+            self.kept = Counter()
+            for part in parts:
+                for print_, count in zip(part.fingerprints, part.counts, strict=True):
+                    self.kept[names[int(print_)]] += int(count)
+        self.named = [str(key) for key in self.sketch.heavy(keys=sorted(self.all))["key"].to_pylist()]
+        self.page = make_report(self.sketch, titles=dict.fromkeys(sorted(self.all), ""))
+        self.text = report_words(self.page)
+
+    @property
+    def others(self) -> list[int]:
+        """The counts of keys that are not named."""
+        return [count for key, count in self.kept.items() if key not in set(self.named)]
+
+    def rows(self, table: str) -> list[dict[str, tuple[str, str]]]:
+        """The rows of a table: text and value of each cell, by the field of its column."""
+        part = self.page[self.page.index(f'<div class="data" id="{table}"') :].partition("</table>")[0]
+        heads = re.findall(r'<th class="[^"]*"(?: data-field="([^"]*)")?>', part)
+        rows = re.findall(r"<tr>(<td.*?)</tr>", part, re.DOTALL)
+        cells = r'<td class="[^"]*"(?: data-v="([^"]*)")?(?: data-l="[^"]*")?>(.*?)</td>'
+        return [
+            {head: (text, value) for head, (value, text) in zip(heads, re.findall(cells, row), strict=True)}
+            for row in rows
+        ]
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def inside(words: str, true: float) -> bool:
+    """Whether a number in words, such as 51 ± 7, 4 to 9, fewer than 30 or at most 30, allows the true one."""
+    found = [number(each) for each in re.findall(r"[\d,]*\d(?:\.\d+)?", words)]
+    if "±" in words:
+        return abs(found[0] - true) <= found[1]
+    if "to" in words:
+        return found[-2] <= true <= found[-1]
+    return true <= found[0] if "at most" in words else true < found[0]
+
+
+@pytest.fixture(scope="module", params=["records", "fingerprints", "named"])
+def truth(request: pytest.FixtureRequest) -> Truth:
+    """Bounding cuts users deeply, except where each record is protected by itself."""
+    rng = np.random.default_rng(8)
+    users = np.repeat(np.arange(6_000), np.minimum(rng.pareto(1.1, 6_000) * 4 + 1, 80).astype(int))
+    keys = [f"/{page}" for page in np.minimum(rng.zipf(1.3, len(users)), 3_000)]
+    params = {"epsilon": "4", "delta": "0" if request.param == "fingerprints" else "1e-6"}
+    made = hg.ReleaseParams(**params, max_contributions=1 if request.param == "records" else 4)
+    return Truth(None if request.param == "records" else users, keys, made)
+
+
+def test_tiles_state_the_true_sizes(truth: Truth) -> None:
+    """The sum of records once left out the named keys, one of which could have more than the sum."""
+    tiles = dict(
+        re.findall(r'<div class="tile"><b>(.*?)</b>(.*?)</div>', truth.page)[i][::-1] for i in range(4)
+    )
+    assert inside(tiles["records after bounding"], sum(truth.kept.values()))
+    apart = not truth.sketch.plan.selection.by_count
+    beside = "different keys beside the named ones" if apart else "different keys"
+    assert inside(tiles[beside], len(truth.others) if apart else len(truth.kept))
+    assert ("beside the named ones" in truth.sketch.sizes_in_words()) is apart
+
+
+def test_no_more_keys_reach_the_detection_limit_than_can(truth: Truth) -> None:
+    limit = truth.sketch.detection_limit()
+    reach = sum(count >= limit.count for count in truth.kept.values())
+    words = re.search(r"\((?:about )?([^()]*) keys? (?:can )?reach", truth.text)
+    assert words is not None
+    assert inside(words[1], reach)
+    assert number(re.findall(r"[\d,]+", words[1])[0]) <= sum(truth.kept.values()) / limit.count * 1.2
+
+
+def test_rows_hold_the_true_counts_and_show_neither_ranks_nor_shares_that_are_not_known(truth: Truth) -> None:
+    rows, whole = truth.rows("keys"), sum(truth.all.values())
+    assert len(rows) >= 5
+    assert all(inside(f"{row['low'][0]} to {row['high'][0]}", truth.kept[row["key"][0]]) for row in rows)
+    if truth.sketch.plan.unit == "user":  # what bounding dropped is not known
+        assert {"rank", "share", "cumulative_share"}.isdisjoint(rows[0])
+        assert "share of the total" not in truth.text
+        return
+    counts, above = np.array(sorted(truth.all.values())), 0
+    for row in rows:
+        true = truth.all[row["key"][0]]
+        first, last = re.fullmatch(r"(\d+)(?:–(\d+)|( or lower))?", row["rank"][0]).group(1, 2)  # type: ignore[union-attr]
+        assert int(first) <= 1 + (counts > true).sum()
+        assert "lower" in row["rank"][0] or (counts >= true).sum() <= int(last or first)
+        above += true
+        for name, share in (("share", true / whole), ("cumulative_share", above / whole)):
+            if row[name][1]:  # resolved: its interval is at most as wide as it
+                assert abs(float(row[name][1]) - share) <= 0.5 * float(row[name][1])
+
+
+def test_other_keys_are_as_stated(truth: Truth) -> None:
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", truth.page))
+    together = facts["count of all other keys together"].partition(", with")[0]
+    assert inside(together.strip("()"), sum(truth.others))
+    assert inside(facts["other keys"], len(truth.others))
+    if mean := facts.get("mean count of one of them"):
+        assert inside(mean.strip("()"), sum(truth.others) / len(truth.others))
+
+
+def test_the_distribution_is_drawn_where_it_is_known(truth: Truth) -> None:
+    found = _distribution(truth.sketch)
+    assert found is not None
+    counts = np.array(sorted(truth.kept.values()))
+    for least, about, interval in found["rows"]:
+        assert about != "unresolved"
+        assert inside(interval, (counts >= number(least)).sum())
+    assert "<rect" not in found["chart"]
+    assert "not resolved" not in found["chart"]
+
+
+def test_nothing_is_said_of_which_keys_lost_how_much(truth: Truth) -> None:
+    assert "popular keys" not in truth.text
+    if not truth.sketch.plan.selection.by_count:
+        assert "at most 4 records of named keys and at most 4 of other keys" in truth.text
+
+
+def test_a_distribution_that_noise_hides_is_left_out() -> None:
+    """It was one grey block, and a band from 0 to more keys than there are records."""
+    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7), release_key=KEY)
+    assert _distribution(sketch) is None
+    assert "Distribution" not in report_text(sketch)
