@@ -34,7 +34,8 @@ Parsed = tuple[list[pa.Array], Places]
 class FilePlan:
     """One file, opened: its columns, the types of the needed ones, and its work items.
 
-    A needed column without a type is text.
+    A needed column without a type has the type that its use tells (`Source.kinds`), or is text. `empty` says that there
+    is nothing in the file, not even a header, so that no column can be missing; it decides nothing else.
     """
 
     columns: Sequence[str]
@@ -79,19 +80,19 @@ def plan_lines(
     *,
     head: bytes,
     columns: Sequence[str],
-    types: dict[str, pa.DataType],
+    types: dict[str, pa.DataType] | None = None,
     whole: bool = False,
     header: tuple[str, ...] = (),
     numbers: tuple[str, ...] = (),
 ) -> FilePlan:
     """Cut a file of lines into byte ranges; one range where it is compressed, or must be read `whole`."""
     if not head.strip() and len(head) < HEAD_BYTES - len(BOM):  # that was all of it
-        return FilePlan(columns, types, empty=True)
+        return FilePlan(columns, types or {}, empty=True)
     whole = whole or compression is not None
     item = WorkItem(
         file.path, format, compression, 0, file.size, file.size, header=header, numbers=numbers, whole=whole
     )
-    return FilePlan(columns, types, item.parts(source.item_bytes))
+    return FilePlan(columns, types or {}, item.parts(source.item_bytes))
 
 
 def chunks_of(

@@ -43,7 +43,7 @@ class ToyOptions:
 def _plan(file, compression, source, opener):
     head = read_head(file.path, compression, opener)
     columns = ["user", "key"]
-    return plan_lines(file, "toy", compression, source, head=head, columns=columns, types={})
+    return plan_lines(file, "toy", compression, source, head=head, columns=columns)
 
 
 def _read(item, plan, opener):
