@@ -262,7 +262,7 @@ def _number(value: Any, name: str) -> float:
         return 0.0  # a missing value adds nothing
     try:
         number = None if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError, ArithmeticError):
+    except Exception:  # it is no number, or its own code raises
         number = None
     if number is not None and 0 <= number < MAX_VALUE:
         return number
