@@ -126,7 +126,7 @@ def test_damage_inside_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_wide_rows_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hushgram.inputs.formats.parquet._BATCH_BYTES", 100_000)
+    monkeypatch.setattr("hushgram.inputs.source.BATCH_BYTES", 100_000)
     keys = pa.array([f"{i:07d}" * 1500 for i in range(100)])
     plan = plan_of(table(tmp_path / "a.parquet", pa.array(range(100)), keys, use_dictionary=False))
     sizes = [chunk.batch.num_rows for chunk in read_item(plan.items[0], plan)]
