@@ -33,6 +33,8 @@ __all__ = ["FORMAT"]
 
 _BATCH_ROWS = 1 << 18
 _FEW_ROWS = 64
+# So many at a time where a value is written as what differs from the one before: how long it is, is not known before.
+_DELTA_ROWS = 1 << 10
 # What pyarrow raises on damaged files: ValueError for names that are not UTF-8, OverflowError for sizes.
 _DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError)
 
@@ -115,9 +117,13 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
     A dictionary has a long value once, and its rows may repeat it. So where it has one, columns are read with their
     dictionaries, and batches are cut by what the rows will be.
     """
-    coded = [name for name in names if _is_text(_type_of(file.schema_arrow, name))]
+    texts = [name for name in names if _is_text(_type_of(file.schema_arrow, name))]
     for group in item.groups:
+        differing = _differing(file.metadata.row_group(group))
+        coded = [name for name in texts if name not in differing]
         rows, source = _batch_rows(file, group, names), file
+        if len(coded) < len(texts):
+            rows = min(rows, _DELTA_ROWS)
         if coded and _longest(raw, file.metadata, group, coded) * rows > limits.BATCH_BYTES:
             source = _opened(raw, file.metadata, coded)
         for batch in source.iter_batches(rows, row_groups=[group], columns=names):
@@ -129,6 +135,12 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
 
 def _opened(raw: Any, metadata: Any, coded: list[str], **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(raw, metadata=metadata, read_dictionary=coded, pre_buffer=False, **options)
+
+
+def _differing(group: Any) -> set[str]:
+    """Return the columns with values written as differences, of which Arrow makes no dictionaries."""
+    columns = map(group.column, range(group.num_columns))
+    return {c.path_in_schema for c in columns if any(e.endswith("_BYTE_ARRAY") for e in c.encodings)}
 
 
 def _longest(raw: Any, metadata: Any, group: int, coded: list[str]) -> int:
