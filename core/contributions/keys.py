@@ -139,7 +139,7 @@ def python_text(value: Any) -> str | None:
         zone = "Z" if value.tzinfo is not None else ""
         try:
             value = value.astimezone(datetime.UTC) if zone else value
-        except OverflowError:  # before the year 1 or after 9999 in UTC
+        except Exception:  # before the year 1 or after 9999 in UTC, or whatever the zone's own code raises
             return None
         text = value.replace(tzinfo=None).isoformat()
         return f"{text.rstrip('0') if '.' in text else text}{zone}"
@@ -234,7 +234,7 @@ def array_of(column: Any, what: str) -> pa.Array | pa.ChunkedArray:
             column, "to_arrow", None
         )  # a polars series: its own buffers, which of objects are addresses
         found = pa.array(column) if to_arrow is None or str(column.dtype) == "Object" else to_arrow()
-    except (pa.ArrowException, UnicodeEncodeError, TypeError, ValueError, LookupError, OverflowError):
+    except Exception:  # of Arrow, or whatever the code of the values raises
         found = None
     if str(getattr(column, "dtype", "object")).lower() == "object" and (
         found is None or pa.types.is_temporal(found.type)

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from hushgram.contributions.keys import ACCEPTED, id_type, to_id
 from hushgram.contributions.sums import wrong_values
 from hushgram.errors import InputError
+from hushgram.inputs import source as limits
 from hushgram.inputs.conditions import bind
 from hushgram.inputs.key_expressions import bound_record
 from hushgram.inputs.source import InputPlan, Places, Rejects, Source
 
-__all__ = ["Texts", "identifier_type", "is_utf8", "keep_good", "no_column", "parsed", "valid_text"]
+__all__ = [
+    "Texts", "cuts", "identifier_type", "is_utf8", "keep_good", "no_column", "parsed", "sizes_of", "valid_text",
+]  # fmt: skip
 
 
 def no_column(name: str, columns: Sequence[str]) -> str:
@@ -101,11 +104,12 @@ def is_utf8(data: bytes) -> bool:
 
 def keep_good(
     arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, *, decoded: bool = False
-) -> pa.RecordBatch:
-    """Return the accepted records of a batch, with their identifiers made.
+) -> Iterator[pa.RecordBatch]:
+    """Yield the accepted records of a batch, with their identifiers made, in at least one batch.
 
-    Records for which `where` is not true are left out; those that lack an identifier, or have a value that cannot be
-    added up, are rejected.
+    Records for which `where` is not true are left out; those that lack an identifier, have a value that cannot be
+    added up, or give too many keys, are rejected. Where a record may give several keys, the batches are cut by what
+    comes out; whatever can fail fails before the first of them.
 
     Args:
         arrays: the columns of plan.raw.
@@ -127,16 +131,24 @@ def keep_good(
         arrays, places = _filtered(arrays, places, mask)
     if not decoded and source.key_expressions:
         arrays, places = _readable(arrays, plan, rejects, places)
-    arrays, places = _with_keys(arrays, plan, places)
+    for made, rows in _with_keys(arrays, plan, rejects, places, decoded):
+        good = _good(plan.schema.names, made, plan, rejects, rows, decoded)
+        ids = [to_id(column, field.type) for column, field in zip(made, plan.schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(ids, schema=plan.schema)
+        yield batch if good is None else batch.filter(pa.array(good))
+
+
+def _good(
+    names: list[str], arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, decoded: bool
+) -> NDArray[np.bool_] | None:
+    """Return which rows no column is a reason to reject, and count the others; None where that is all of them."""
     good: NDArray[np.bool_] | None = None
-    for name, column in zip(plan.schema.names, arrays, strict=True):
-        for reason, rows in _wrong(name, column, source, decoded):
+    for name, column in zip(names, arrays, strict=True):
+        for reason, rows in _wrong(name, column, plan.source, decoded):
             fresh = np.flatnonzero(~rows if good is None else ~rows & good)
-            rejects.add_rows(reason, fresh, places, _as_json(plan.schema.names, arrays))
+            rejects.add_rows(reason, fresh, places, _as_json(names, arrays))
             good = rows if good is None else good & rows
-    arrays = [to_id(column, field.type) for column, field in zip(arrays, plan.schema, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
-    return batch if good is None else batch.filter(pa.array(good))
+    return good
 
 
 _bound = lru_cache(maxsize=16)(bind)
@@ -172,22 +184,61 @@ def _readable(
     return arrays, places
 
 
-def _with_keys(arrays: list[pa.Array], plan: InputPlan, places: Places) -> tuple[list[pa.Array], Places]:
-    """Apply the key expressions; returns the columns of plan.schema."""
-    columns = dict(zip(plan.raw.names, arrays, strict=True))
-    made, parents, several = dict(columns), None, ""
-    for name, key_expression in plan.source.key_expressions.items():
-        made[name], found = key_expression.apply(columns)
-        if found is not None:
-            parents, several = found, name
-            if plan.source.record is not None:
-                rows = bound_record(made[name], parents, *plan.source.record)
-                made[name], parents = made[name].take(pa.array(rows)), parents[rows]
-    if parents is not None:
-        rows = pa.array(parents)
-        made = {name: column if name == several else column.take(rows) for name, column in made.items()}
-        places = _places_of(places, parents)
-    return [made[name] for name in plan.schema.names], places
+def _with_keys(
+    arrays: list[pa.Array], plan: InputPlan, rejects: Rejects, places: Places, decoded: bool
+) -> Iterator[tuple[list[pa.Array], Places]]:
+    """Apply the key expressions; yields the columns of plan.schema, in parts where records give several keys."""
+    source, columns = plan.source, dict(zip(plan.raw.names, arrays, strict=True))
+    several = next((name for name, made in source.key_expressions.items() if made.several), None)
+    single = {
+        name: made.apply(columns)[0] for name, made in source.key_expressions.items() if name != several
+    }
+    if several is None:
+        yield [(columns | single)[name] for name in plan.schema.names], places
+        return
+    made = source.key_expressions[several]
+    texts, others = made.texts(columns), [n for n in plan.schema.names if n != several]
+    copied = [(columns | single)[name] for name in others]
+    good = _good(
+        others, copied, plan, rejects, places, decoded
+    )  # once for the record, not for each of its keys
+    keys, size = made.expansion(texts)
+    size = size + keys * (limits.KEY_BYTES + sum(map(sizes_of, copied)))
+    small = size <= limits.MAX_KEYS_BYTES
+    large = np.flatnonzero(~small if good is None else ~small & good)
+    rejects.add_rows(f"{several} gives too many keys", large, places, _as_json(plan.raw.names, arrays))
+    good = small if good is None else small & good
+    if not good.all():
+        texts, copied = ([column.filter(pa.array(good)) for column in held] for held in (texts, copied))
+        places, size = _places_of(places, good), size[good]
+    for start, stop in cuts(size):
+        found, parents = made.keys([text.slice(start, stop - start) for text in texts])
+        assert parents is not None
+        if source.record is not None:
+            rows = bound_record(found, parents, *source.record)
+            found, parents = found.take(pa.array(rows)), parents[rows]
+        parents = parents + start
+        repeated = [column.take(pa.array(parents)) for column in copied]
+        out = dict(zip(others, repeated, strict=True)) | {several: found}
+        yield [out[name] for name in plan.schema.names], _places_of(places, parents)
+
+
+def cuts(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows of up to BATCH_BYTES, or of one row; at least one range."""
+    ends, start, stop = np.cumsum(sizes), 0, 0
+    while stop < len(sizes) or not stop:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + limits.BATCH_BYTES, side="right")))
+        yield start, min(stop, len(sizes))
+        start = stop
+
+
+def sizes_of(column: pa.Array) -> NDArray[np.int64] | int:
+    """Return how many bytes a copy of each value needs."""
+    kind = column.type
+    if _is_text(kind) or _is_bytes(kind):
+        return pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+    return int(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 8
 
 
 def _wrong(
@@ -296,6 +347,8 @@ def _converted(
         return pa.array(values, kind), []
     try:
         return (pa.array(values, pa.binary()).cast(kind) if _is_text(kind) else convert(values, kind)), []
+    except MemoryError:
+        raise  # Arrow's is one of its exceptions, too
     except pa.ArrowException:
         if len(values) == 1:
             return pa.nulls(1, kind), [first]

@@ -130,11 +130,11 @@ class Frame:
                 users = None if self.user is None else part[self.user]
                 yield Records(users, part[self.key], tuple(part[name] for name in self.values))
                 continue
-            batch = _accepted(part, source, rejects)
-            rows += batch.num_rows
-            users = None if self.user is None else batch.column(self.user)
-            values = tuple(batch.column(name) for name in self.values)
-            yield Records(users, batch.column(self.key), values, rows_per_record(batch.schema))
+            for batch in _accepted(part, source, rejects):
+                rows += batch.num_rows
+                users = None if self.user is None else batch.column(self.user)
+                values = tuple(batch.column(name) for name in self.values)
+                yield Records(users, batch.column(self.key), values, rows_per_record(batch.schema))
         rejected = sum(rejects.counts.values())
         if rejected > _MAX_REJECTED * (rows + rejected):
             reason = max(rejects.counts, key=lambda each: (rejects.counts[each], each))
@@ -231,8 +231,8 @@ def _batches(frame: Any, names: Iterable[str]) -> Iterator[Any]:
     yield from reader
 
 
-def _accepted(part: Any, source: Source, rejects: Rejects) -> pa.RecordBatch:
-    """Return the accepted records of a batch with their identifiers made, as `keep_good` does for files."""
+def _accepted(part: Any, source: Source, rejects: Rejects) -> Iterator[pa.RecordBatch]:
+    """Yield the accepted records of a batch with their identifiers made, as `keep_good` does for files."""
     arrays, kinds = [], []
     for name in source.names:
         column = one_array(array_of(part[name], name))

@@ -15,7 +15,11 @@ r"""Keys and users made from columns: a key expression, applied to each record b
 | `ip_prefix N [M]` | the network of N bits of an IPv4 address (M of IPv6, 48 if left out), such as 10.1.2.0/24 |
 | `substring A B` | characters A up to B, from 0 |
 | `words` | its runs of letters and digits: a record then gives one key for each |
-| `ngrams N` | every N characters in a row: likewise; of texts of up to 2^20 characters |
+| `ngrams N` | every N characters in a row: likewise |
+
+Several keys of one record may need far more memory than it: each has a copy of its other columns, and every byte is in
+N n-grams. So how much a record gives is known before it gives it (`KeyExpression.expansion`), and its reader rejects
+one that gives too much.
 
 A text of which a step cannot be made is a missing value, and its record is rejected. `raw_keys` does the same to keys
 that are looked up; one that is shaped already, or cannot be, is taken as it is.
@@ -48,8 +52,6 @@ __all__ = [
 #: the type of identifiers that are made from columns
 SHAPED = pa.dictionary(pa.int32(), pa.string())
 
-# A longer text gives no n-grams: 100 times as long as it, they may be more than one array can hold.
-_MAX_CHARACTERS = 1 << 20
 _SCHEME = r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//"
 _NONE = pa.scalar(None, pa.string())
 
@@ -136,19 +138,32 @@ def _network(text: str | None, bits: int, bits6: int) -> str | None:
 def _ngrams(column: pa.Array, length: int) -> pa.Array:
     found = []
     for t in column.to_pylist():
-        starts = range(0 if t is None or len(t) > _MAX_CHARACTERS else len(t) - length + 1)
+        starts = range(0 if t is None else len(t) - length + 1)
         found.append([t[i : i + length] for i in starts])
     return pa.array(found, pa.list_(pa.string()))
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A step: what it does, the ranges of its numbers (or the words it takes), and whether it gives several."""
+    """A step: what it does, the ranges of its numbers (or the words it takes), and for one that gives several keys
+    how many at most of each text, and how many of them one byte of the text can be in.
+    """
 
     apply: Callable[..., pa.Array]
     takes: tuple[Any, ...] = ()
     optional: int = 0
-    several: bool = False
+    several: Callable[..., tuple[NDArray[np.int64], int]] | None = None
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of texts, 0 for a null."""
+    found: NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return found
+
+
+def _count_ngrams(column: pa.Array, length: int) -> tuple[NDArray[np.int64], int]:
+    characters = pc.utf8_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return np.maximum(characters - length + 1, 0), length
 
 
 STEPS: dict[str, _Kind] = {
@@ -162,8 +177,11 @@ STEPS: dict[str, _Kind] = {
     "substring": _Kind(
         lambda column, start, stop: pc.utf8_slice_codeunits(column, start, stop), (range(1 << 20),) * 2
     ),
-    "words": _Kind(lambda column: pc.split_pattern_regex(column, r"[^\p{L}\p{N}]+"), several=True),
-    "ngrams": _Kind(_ngrams, (range(1, 101),), several=True),
+    "words": _Kind(
+        lambda column: pc.split_pattern_regex(column, r"[^\p{L}\p{N}]+"),
+        several=lambda column: ((_lengths(column) + 1) // 2, 1),
+    ),
+    "ngrams": _Kind(_ngrams, (range(1, 101),), several=_count_ngrams),
 }
 
 
@@ -182,6 +200,11 @@ class ColumnSteps:
     column: str
     steps: tuple[Step, ...]
 
+    @property
+    def several(self) -> Step | None:
+        """The step that gives several keys, which is the last."""
+        return next((step for step in self.steps if STEPS[step.name].several), None)
+
 
 @dataclass(frozen=True)
 class KeyExpression:
@@ -197,7 +220,7 @@ class KeyExpression:
     @property
     def several(self) -> bool:
         """Whether a record may give more than one key."""
-        return any(STEPS[step.name].several for part in self.parts for step in part.steps)
+        return any(part.several for part in self.parts)
 
     def apply(self, columns: dict[str, pa.Array]) -> tuple[pa.Array, NDArray[np.int64] | None]:
         """Return (identifiers as a dictionary array, the record of each, or None if row i comes from record i).
@@ -208,15 +231,40 @@ class KeyExpression:
             encoded = _as_text(columns[self.columns[0]]).dictionary_encode()
             made = [_apply(part.steps, encoded.dictionary) for part in self.parts]
             return _coded(made[0] if len(made) == 1 else _joined(made), encoded.indices), None
-        parts = [_once(part.steps, _as_text(columns[part.column])) for part in self.parts]
-        parents = None
-        for index, found in enumerate(parts):
-            if pa.types.is_list(found.type):
+        return self.keys(self.texts(columns))
+
+    def texts(self, columns: dict[str, pa.Array]) -> list[pa.Array]:
+        """Return the text of each part, as it is before the step that gives several."""
+        steps = ([step for step in part.steps if step != part.several] for part in self.parts)
+        return [
+            _once(some, _as_text(columns[part.column])) for some, part in zip(steps, self.parts, strict=True)
+        ]
+
+    def expansion(self, texts: list[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return how many keys each record gives at most, and their bytes: from its texts, before it gives them."""
+        number = own = each = np.zeros(len(texts[0]), np.int64)
+        for part, text in zip(self.parts, texts, strict=True):
+            length = _lengths(text if len(texts) == 1 else _escaped(text))
+            if part.several is None:
+                each = each + length + len('"",')
+            else:
+                count = STEPS[part.several.name].several
+                assert count is not None
+                number, times = count(text, *part.several.arguments)
+                own = times * length
+        return number, own + number * each
+
+    def keys(self, texts: list[pa.Array]) -> tuple[pa.DictionaryArray, NDArray[np.int64] | None]:
+        """Return what `apply` does, of `texts`."""
+        parts, parents = list(texts), None
+        for index, part in enumerate(self.parts):
+            if part.several is not None:
+                found = _once((part.several,), texts[index])
                 values = found.flatten()
                 full = pc.fill_null(pc.not_equal(values, ""), False)
                 parents = pc.list_parent_indices(found).filter(full).to_numpy(zero_copy_only=False)
                 flat = values.filter(full)
-                parts = [flat if i == index else part.take(pa.array(parents)) for i, part in enumerate(parts)]
+                parts = [flat if i == index else text.take(pa.array(parents)) for i, text in enumerate(texts)]
         return (parts[0] if len(parts) == 1 else _joined(parts)).dictionary_encode(), parents
 
 
@@ -339,7 +387,7 @@ def parse_key_expression(text: str) -> KeyExpression | None:
         return None
     pieces = text[1:-1].split(",") if listed else [text]
     key_expression = KeyExpression(text, tuple(_part(piece) for piece in pieces))
-    if sum(STEPS[step.name].several for part in key_expression.parts for step in part.steps) > 1:
+    if sum(part.several is not None for part in key_expression.parts) > 1:
         raise ParameterError(f"{text!r}: only one of its steps may give several keys")
     return key_expression
 

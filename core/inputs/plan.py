@@ -71,7 +71,7 @@ def _add_folders(path: str, plan: FilePlan, given: dict[str, str | None], source
                 f"{path}: column {name!r} is in the file and in the name of its folder; rename one, or set "
                 "input.folder_columns to false to read the file's"
             )
-        plan.types[name] = kind = source.kinds.get(name, pa.string())
+        kind = source.kinds.get(name, pa.string())
         try:
             parsed([None if value is None else value.encode()], kind)
         except pa.ArrowInvalid:
@@ -195,14 +195,18 @@ def _plan_file(file: InputFile, source: Source, opener: Opener) -> tuple[str, Fi
 
 
 # --- types: a file is read in its own, so that no file decides how the records of another are taken ---------
+#
+# They follow from names, headers and footers alone. A file of text has the types that its use tells, also if it has no
+# records yet: the next one may be anybody's.
 
 
 def _read_types(name: str, source: Source, files: Mapping[str, FilePlan]) -> dict[str, pa.DataType | None]:
-    """Return the type that each file has for the column, None where it is empty or all values are null."""
+    """Return the type that each file has for the column; None where it is Arrow's type of columns without values."""
     found: dict[str, pa.DataType | None] = {}
+    used = source.kinds.get(name, pa.string())
     for path, plan in files.items():
-        kind = plain_type(plan.types.get(name, pa.string()))
-        if plan.empty or pa.types.is_null(kind):
+        kind = plain_type(plan.types.get(name, used))
+        if pa.types.is_null(kind):
             found[path] = None
             continue
         if name in source.values and not is_number(kind):

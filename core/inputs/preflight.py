@@ -22,7 +22,7 @@ from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import open_text
 from hushgram.inputs.formats import format_named
 from hushgram.inputs.plan import in_the_file
-from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, first_line, open_local
+from hushgram.inputs.source import Chunk, InputPlan, Opener, WorkItem, first_line, no_memory, open_local
 
 __all__ = ["Check", "Limits", "RecordCounts", "check_first_blocks", "read_item"]
 
@@ -33,6 +33,8 @@ def read_item(item: WorkItem, plan: InputPlan, opener: Opener = open_local) -> I
         yield from format_named(item.format).read(item, in_the_file(item, plan), opener)
     except (OSError, EOFError, lzma.LZMAError) as problem:
         raise InputError(f"{item.path}: cannot be read: {first_line(problem)}") from None
+    except MemoryError:
+        raise no_memory(item.path) from None
 
 
 # At most this many files have their first block read, spread over all files.

@@ -39,6 +39,12 @@ BLOCK_BYTES = 16 << 20
 ITEM_BYTES = 64 << 20
 # A longer line is not a record; it is rejected without being held in memory.
 MAX_LINE_BYTES = 64 << 20
+# Records are handed on in batches of up to so many bytes, or one record: as they are when dictionaries are decoded and
+# records have given all their keys.
+BATCH_BYTES = 64 << 20
+# A record that gives several keys is rejected where these, each with a copy of its other columns and KEY_BYTES for what
+# is kept about a key, need more than this.
+MAX_KEYS_BYTES, KEY_BYTES = 64 << 20, 32
 # Rejected records carry their first bytes only, and an item shows at most this many of them.
 MAX_REJECTED_BYTES, MAX_REJECTED_SHOWN = 2000, 1000
 # A list is held in memory, by every worker too; a longer one is a key space rather than a list of known keys.
@@ -285,6 +291,13 @@ def first_line(problem: BaseException) -> str:
     """Return an error of pyarrow or the system in one line."""
     lines = str(problem).strip().splitlines()
     return (lines[0] if lines else type(problem).__name__)[:200]
+
+
+def no_memory(path: str) -> InputError:
+    """Return the error for a file that takes too much memory; how much was asked for may follow from its records."""
+    return InputError(
+        f"{path}: needs more memory than there is; give each worker more, or write smaller records"
+    )
 
 
 def read_key_list(

@@ -7,6 +7,7 @@ other scripts, numbers at the ends of their types, missing and unreadable values
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import math
@@ -25,7 +26,7 @@ from hushgram.contributions.keys import fingerprints
 
 __all__ = ["COLLIDING", "COLUMNS", "Change", "Data", "Files", "Place", "World", "draw_data"]
 
-COLUMNS = ("user", "url", "text", "amount", "status", "smokes")
+COLUMNS = ("user", "url", "text", "amount", "status", "smokes", "time")
 _USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
 _URLS = (
     "a", "b", "B", "c", "https://x.org/a?b=1", "https://x.org/a", "https://X.org/a/b#c", "//y/", "\u00e9", "e\u0301",
@@ -38,6 +39,7 @@ _TEXTS = (
     "",
     "\u00e4 \u00df a-b_c",
     "one two three four five six seven eight nine ten",
+    " ".join(f"w{i}" for i in range(40)),
     None,
 )
 _WHOLE = (0, 0, 1, 1, 2, 3, 7, 100, 2**31, 2**53 + 1, 2**62 - 200, 2**62 - 1, 2**62, 2**63 - 1, -1, None)
@@ -59,6 +61,8 @@ _REAL = (
     math.inf,
     None,
 )
+# Written with a blank in files of text and as a timestamp in Parquet: as texts they are in another order.
+_TIMES = ("2026-11-16 09:00:00", "2026-11-16 12:00:00", "2026-11-16 13:30:00", "2026-11-17 00:00:00", None)
 _HARD = ([1, 1, 2, 3], [2**62 - 1, 2**62 - 200, -1, 3])
 _STATUSES = (200, 200, 404, 500, -3, None)
 # Lines that are no records, in files of text.
@@ -97,9 +101,9 @@ COLLIDING = _colliding()
 
 @dataclass(frozen=True)
 class Files:
-    """The records of each file, with whatever else decides how they are written."""
+    """How the records of each file are written; the last file may be of another format than the others."""
 
-    format: str
+    formats: tuple[str, ...]
     delimiter: str
     folders: bool
     kind: str  # of numbers: whole, real or decimal
@@ -107,9 +111,18 @@ class Files:
     preset: bool  # of logs: lines as W3C writes them, not by a pattern
 
     @property
+    def format(self) -> str:
+        """What a config may say is the format."""
+        return self.formats[0] if len(set(self.formats)) == 1 else "auto"
+
+    def has(self, format: str) -> bool:
+        """Whether a file is of this format."""
+        return format in self.formats
+
+    @property
     def input(self) -> dict[str, Any]:
         """What a config must say so that these files are read."""
-        if self.format == "csv":
+        if self.has("csv"):
             return {"csv": {"delimiter": self.delimiter}}
         if self.format == "log":
             return {"preset": "w3c"} if self.preset else {"pattern": PATTERN}
@@ -164,15 +177,21 @@ class Data:
         for number, file in enumerate(self.records):
             place = folder / f"dt=2026-11-{number + 1:02}" if self.files.folders else folder
             place.mkdir(parents=True, exist_ok=True)
-            _WRITERS[self.files.format](place / f"part-{number}.{self.files.format}", file, self.files)
+            format = self.files.formats[number]
+            _WRITERS[format](place / f"part-{number}.{format}", file, self.files)
 
 
 def draw_data(rng: random.Random) -> Data:
     """Few users, few keys, several files."""
-    format = rng.choice(("parquet", "parquet", "csv", "jsonl", "log"))
+    formats = [rng.choice(("parquet", "parquet", "csv", "jsonl", "log"))] * rng.choice((1, 1, 2, 3))
+    if (
+        formats[0] != "log" and rng.random() < 0.3
+    ):  # logs are read by options that choose the format of all files
+        formats += [rng.choice([other for other in ("parquet", "csv", "jsonl") if other != formats[0]])]
+    mixed = len(set(formats)) > 1
     files = Files(
-        format=format,
-        delimiter=rng.choice(",;\t") if format == "csv" else ",",
+        formats=tuple(formats),
+        delimiter=rng.choice(",;\t") if "csv" in formats else ",",
         folders=rng.random() < 0.3,
         kind=rng.choice(("whole", "real", "decimal")),
         group_rows=rng.choice((1, 2, 5, 100)),
@@ -182,15 +201,18 @@ def draw_data(rng: random.Random) -> Data:
     urls, texts = rng.sample(_URLS, rng.randint(2, 8)), rng.sample(_TEXTS, 3)
     if rng.random() < 0.35:
         urls = ["a", *COLLIDING]
+    elif rng.random() < 0.2:  # which a dictionary holds once
+        urls = ["a", "y" * 300]
     elif rng.random() < 0.5:  # lists, sketches and queries name it
         urls += ["a", "https://x.org/a"]
     amounts = rng.sample(_WHOLE if files.kind == "whole" else _REAL, 4)
     if rng.random() < 0.5:  # bounds are reached by small values too
         amounts = [0.25, 0.25, 1, 2] if files.kind != "whole" else rng.choice(_HARD)
     out = []
-    for _ in range(rng.choice((1, 1, 2, 3))):
+    for number, format in enumerate(formats):
         file: list[Record | bytes] = []
-        for _ in range(rng.choice((0, 2, 4, 8, 12, 20))):
+        sizes = (0, 1, 1, 1, 2) if mixed and number == len(formats) - 1 else (0, 2, 4, 8, 12, 20)
+        for _ in range(rng.choice(sizes)):
             record = {
                 "user": rng.choice(users),
                 "url": rng.choice(urls),
@@ -198,6 +220,7 @@ def draw_data(rng: random.Random) -> Data:
                 "amount": _amount(rng.choice(amounts), files.kind),
                 "status": rng.choice(_STATUSES),
                 "smokes": rng.choice((True, False, False, None)),
+                "time": rng.choice(_TIMES),
             }
             torn = format not in ("parquet",) and rng.random() < 0.05
             file.append(rng.choice(_TORN) if torn else record)
@@ -220,14 +243,28 @@ def _amount(value: Any, kind: str) -> Any:
 
 def _write_parquet(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
     kinds = {"whole": pa.int64(), "real": pa.float64(), "decimal": pa.decimal128(18, 4)}
-    types = (pa.string(), pa.string(), pa.string(), kinds[files.kind], pa.int64(), pa.bool_())
+    types = (
+        pa.string(),
+        pa.string(),
+        pa.string(),
+        kinds[files.kind],
+        pa.int64(),
+        pa.bool_(),
+        pa.timestamp("s"),
+    )
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-    pq.write_table(pa.Table.from_pylist(list(records), schema), path, row_group_size=files.group_rows)
+    rows = [{**record, "time": _moment(record["time"])} for record in records if isinstance(record, dict)]
+    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=files.group_rows)
+
+
+def _moment(text: str | None) -> datetime.datetime | None:
+    return None if text is None else datetime.datetime.fromisoformat(text)
 
 
 def _write_csv(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
     with path.open("wb") as out:
-        out.write(files.delimiter.join(COLUMNS).encode() + b"\n")
+        if records:  # a program may write the header with its first record
+            out.write(files.delimiter.join(COLUMNS).encode() + b"\n")
         for record in records:
             out.write(record if isinstance(record, bytes) else _csv_line(record, files.delimiter))
             out.write(b"\n")

@@ -27,11 +27,22 @@ __all__ = ["NEVER", "Drawn", "draw_job", "fields_of"]
 _KEYS = (
     "url", "url", "url", "url | lower", "url | strip_query", "url | host", "url | path 1", "[status, url]",
     "[user, url | host]", "text | words", "text | words", "text | ngrams 2", "[status, text | words]",
+    "[url, text | words]", "[text | ngrams 3, url, user]", "time | truncate day",
     "text | substring 0 2", "status", "user",
 )  # fmt: skip
 _CONDITIONS = (
-    "status = 200", "status >= 300 or status is null", "amount > 1", "url like '%a%'", "user = 'ann'",
-    "not (status = 200)", "text is not null", "status in (200, 404)",
+    "status = 200",
+    "status >= 300 or status is null",
+    "amount > 1",
+    "url like '%a%'",
+    "user = 'ann'",
+    "not (status = 200)",
+    "text is not null",
+    "status in (200, 404)",
+)
+_TIMES = (
+    "time >= '2026-11-16 12:00:00'",
+    "time < '2026-11-16T12:30:00'", "time between '2026-11-16 10:00:00' and '2026-11-17'",
 )  # fmt: skip
 _QUERIES = (
     [{"key": "a"}],
@@ -72,7 +83,7 @@ CHOICES: dict[str, Any] = {
     "ClipInput.key": ("amount", "amount", "status"),
     "ResponseInput.key": ("url",),
     "user": ("user", "user", "user", "user | lower", "[user, status]"),
-    "where": _CONDITIONS,
+    "where": lambda d: d.rng.choice(_TIMES if d.rng.random() < (0.7 if d.mixed else 0.2) else _CONDITIONS),
     "SecretConfig.where": ("amount > 1", "status = 200 or smokes = true"),
     "rejected_records": lambda d: d.paths["rejected"],
     "max_rejected_share": (1, 1, Fraction(9, 10)),
@@ -196,6 +207,7 @@ class _Drawing:
         self.job, self.rng = job, rng
         self.paths, self.sketches = world.paths, world.sketches
         self.format, self.input = world.format, world.input
+        self.mixed = world.format == "auto"
         self.config = job_class(job).Config
 
     def draw(self, seen: Counter[str]) -> Drawn:
@@ -244,6 +256,7 @@ class _Drawing:
             "max_contributions": 0.9,
             "max_rejected_share": 1.0,
             "min_rows": 1.0,
+            "where": 0.8 if self.mixed else 0.2,
         }
         return often.get(name, {"value": 0.6, "split": 0.3, "encoding": 0.3}.get(name, 0.2))
 

@@ -42,16 +42,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import hushgram as hg
 from hushgram import release_in_memory
 from hushgram.contributions import bounding
 from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import decoded, is_text
 from hushgram.encodings.buckets import BucketsLayout
 from hushgram.errors import HushgramError
 from hushgram.inputs import Source
 from hushgram.inputs import plan as input_plan
+from hushgram.inputs import source as input_source
+from hushgram.inputs.formats import parquet
 from hushgram.key_selection import rounds
 from hushgram.key_selection.rounds import GaussianMechanism, SelectionPlan
 from hushgram.key_selection.threshold import Heavy
@@ -230,6 +234,8 @@ class Machine:
         if config.user_partition is not None or not job_saw.accepted:
             return
         names = job.source.schema.names
+        if len(job.source.formats) > 1 and job.source.source.values:
+            return  # numbers keep the type of their file
         if config.input.user is None and "unbounded" in str(job.source.schema.metadata):
             return
         rows = pa.Table.from_pylist(
@@ -328,14 +334,14 @@ def _units(data: Data, job: Job[Any], rng: random.Random) -> list[Change]:
 
 def _as_promised(data: Data, job: Job[Any]) -> Data:
     """The data without stray quotes: where quoted values span lines, CSV files are promised to be well quoted."""
-    if data.files.format != "csv" or not job.config.input.csv.newlines_in_values:
+    if not data.files.has("csv") or not job.config.input.csv.newlines_in_values:
         return data
     return data.changed(
         {
             (f, at): None
             for f, file in enumerate(data.records)
             for at, record in enumerate(file)
-            if isinstance(record, bytes) and b'"' in record
+            if isinstance(record, bytes) and b'"' in record and data.files.formats[f] == "csv"
         }
     )
 
@@ -345,11 +351,11 @@ def _user_of(data: Data, place: Place, user: str) -> tuple[str, ...] | None:
     record = data.records[place[0]][place[1]]
     if isinstance(record, bytes):
         return None
-    text = data.files.format in ("csv", "log")
+    text = data.files.formats[place[0]] in ("csv", "log")
     given = record["user"] if record["user"] is not None or not text else ""
     if given is None:
         return None
-    if data.files.format == "log" and data.files.preset:
+    if data.files.has("log") and data.files.preset:
         given = given.replace(" ", "+") or "-"
     if user == "user | lower":
         return (given.lower(),)
@@ -372,9 +378,10 @@ def _secrets(data: Data, job: Any, rng: random.Random) -> list[Change]:
         (f, at) for f, file in enumerate(data.records) for at, r in enumerate(file) if isinstance(r, dict)
     ]
     secret = set(job.secret_columns())
-    others = _OTHER_SECRETS if data.files.format == "parquet" else (*_OTHER_SECRETS, *_UNREADABLE)
     out: list[Change] = []
     for place in rng.sample(places, min(UNITS, len(places))):
+        typed = data.files.formats[place[0]] == "parquet"
+        others = _OTHER_SECRETS if typed else (*_OTHER_SECRETS, *_UNREADABLE)
         changes = {name: value for name, value in rng.choice(others).items() if name in secret}
         if data.files.kind == "decimal":
             changes.pop("amount", None)
@@ -473,6 +480,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
     def watched(job: Job[Any], pipeline: Any, **given: Any) -> Any:
         found = records(job, pipeline, **given)
         for batch in (found["records"] if isinstance(found, dict) else found).elements:
+            _check_size(batch, job.source)
             observed.accepted.update(_rows(batch))
         return found
 
@@ -531,6 +539,9 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (encode_counts, "BLOCK_RANGES"): rng.choice((1, 2, 1024)),
         (bounding, "_CROWD_BITS"): rng.choice((1, 4, 12)),
         (input_plan, "ThreadPoolExecutor"): _AtOnce,
+        (input_source, "MAX_KEYS_BYTES"): 800,  # decides which records are accepted: the same in all runs
+        (input_source, "BATCH_BYTES"): rng.choice((100, 800, 800, 1 << 26, 1 << 26)),
+        (parquet, "_BATCH_ROWS"): rng.choice((8, 1 << 18)),
         (models, "Source"): partial(
             Source,
             block_bytes=rng.choice((1, 60, *(300,) * 8, *(10_000,) * 50)),
@@ -552,6 +563,22 @@ class _AtOnce:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def _check_size(batch: pa.RecordBatch, plan: Any) -> None:
+    """What comes out of records is bounded, whatever they hold: by the limit for a record's keys, and for a batch."""
+    size = sum(
+        pc.sum(pc.binary_length(column)).as_py() or 0
+        for column in map(decoded, batch.columns)
+        if is_text(column.type)
+    )
+    made = plan.source.key_expressions.values()
+    several = any(one.several for one in made)
+    most = max(input_source.BATCH_BYTES, input_source.MAX_KEYS_BYTES if several else 0)
+    alone = batch.num_rows <= 1 or (not several and any(len(one.parts) > 1 for one in made))
+    most += 0 if several else 12 * batch.num_rows  # a time is longer as text
+    if size > most and not alone and (several or plan.formats == ("parquet",)):
+        raise Breach(f"a batch of {batch.num_rows} rows has {size} bytes, and at most {most} are to come out")
 
 
 def _nothing_listed(shard: int, part: Histogram, **_: Any) -> Heavy:

@@ -27,6 +27,9 @@ from hushgram.contributions import sums
 from hushgram.contributions.bounding import Bounds, Contributions, _before
 from hushgram.contributions.keys import fingerprints
 from hushgram.inputs import columns as input_columns
+from hushgram.inputs import plan as input_plan
+from hushgram.inputs.formats import parquet
+from hushgram.inputs.key_expressions import KeyExpression
 from hushgram.key_selection import rounds
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.mechanisms.domains import KeyDomain
@@ -185,6 +188,27 @@ def _in_order_of_input(cls: Any, table: pa.Table, key: bytes) -> Any:
     return cls(table, np.ones(len(rows), np.int64), np.zeros(len(rows), np.uint64), _NUMBERS.pop() + rows)
 
 
+_READ_TYPES = input_plan._read_types
+
+
+def _without_empty(name: str, source: Any, files: Any) -> Any:
+    """Breach 12: a file without records has no say in how others are read."""
+    found = _READ_TYPES(name, source, files)
+    return {path: None if files[path].empty else kind for path, kind in found.items()}
+
+
+def _nothing(self: KeyExpression, texts: list[pa.Array]) -> Any:
+    """Breach 13: what a record gives is found out when it is there."""
+    return np.zeros((2, len(texts[0])), np.int64)
+
+
+def _by_footer(file: Any, raw: Any, item: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Breach 14: batches of Parquet are as large as the footer says on average."""
+    for group in item.groups:
+        rows = parquet._batch_rows(file, group, names)
+        yield from file.iter_batches(rows, row_groups=[group], columns=names)
+
+
 _NUMBERS = [np.uint64(i << 20) for i in range(1 << 16, 0, -1)]
 
 
@@ -240,6 +264,15 @@ def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
             ("release",),
             lambda: _patched((Contributions, "_remembering", lambda rows, whole: rows)),
         ),
+        "12 empty files decide types": (
+            ("release", "metrics", "top", "answer"),
+            lambda: _patched((input_plan, "_read_types", _without_empty)),
+        ),
+        "13 keys of a record without a bound": (
+            ("release", "top", "answer"),
+            lambda: _patched((KeyExpression, "expansion", _nothing)),
+        ),
+        "14 batches by the footer": (("release",), lambda: _patched((parquet, "_batches", _by_footer))),
         "4a parts by content": (_RESPONSES, lambda: _patched((randomize_responses, "_cut", _cut_by_group))),
         "4b conditions on secrets": (
             _RESPONSES,
@@ -262,6 +295,8 @@ _FIRST = {
     "1 sums cut per batch": 430,
     "9 weights that ignore other keys": 85,
     "10 numbers of another metric": 119,
+    "12 empty files decide types": 28,
+    "14 batches by the footer": 94,
     "4b conditions on secrets": 80,
     "5 whole numbers near 2^62": 90,
 }

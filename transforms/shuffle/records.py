@@ -262,7 +262,7 @@ def _number(value: Any, name: str) -> float:
         return 0.0  # a missing value adds nothing
     try:
         number = None if isinstance(value, bool | str | bytes) else float(value)
-    except (TypeError, ValueError, ArithmeticError):
+    except Exception:  # it is no number, or its own code raises
         number = None
     if number is not None and 0 <= number < MAX_VALUE:
         return number
@@ -294,8 +294,8 @@ def _canonical(value: Any, name: str) -> bytes:
 
 # --- batches of a good size -----------------------------------------------------------------------------------------
 
-# Small batches are put together up to this many rows, and large tables are split into pieces of as many.
-_MIN_ROWS, _MAX_ROWS = 1 << 17, 1 << 20
+# Small batches are put together up to this many rows or bytes, and large tables are split into pieces of so many rows.
+_MIN_ROWS, _MAX_ROWS, _MIN_BYTES = 1 << 17, 1 << 20, 64 << 20
 
 
 class TakeBatches(beam.DoFn):
@@ -330,7 +330,7 @@ class TakeBatches(beam.DoFn):
     def start_bundle(self) -> None:
         self._rows = RowBuffer(self._fields)
         self._batches: list[Columns] = []
-        self._count = 0
+        self._count = self._size = 0
         self._tally = RecordCounts()
         self._pool = OrderedPool(self.work, self._threads)
 
@@ -368,10 +368,12 @@ class TakeBatches(beam.DoFn):
         if len(columns):
             self._batches.append(columns)
             self._count += len(columns)
-        if self._count >= _MIN_ROWS:
+            self._size += sum(part.nbytes for part in (columns.users, columns.keys) if part is not None)
+        if self._count >= _MIN_ROWS or self._size >= _MIN_BYTES:
             yield from self._do()
 
     def _do(self) -> Iterator[Any]:
-        batches, self._batches, self._count = self._batches, [], 0
+        batches, self._batches = self._batches, []
+        self._count = self._size = 0
         for result in self._pool.give(batches):
             yield from self.send(result)

@@ -229,11 +229,8 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
     header = _header(file.path, head, source)
     if not set(source.names) <= set(header) and head.strip():
         _look_for_delimiter(file.path, head, source)
-    types = {name: kind for name, kind in source.kinds.items() if name in header}
     whole = source.option(CsvOptions).records.spans
-    return plan_lines(
-        file, "csv", compression, source, head=head, columns=header, types=types, whole=whole, header=header
-    )
+    return plan_lines(file, "csv", compression, source, head=head, columns=header, whole=whole, header=header)
 
 
 def _header(path: str, head: bytes, source: Source) -> tuple[str, ...]:

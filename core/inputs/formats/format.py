@@ -5,12 +5,14 @@ Names, endings and options of the config, error texts and the tables of the docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from hushgram.inputs import source as limits
 from hushgram.inputs.blocks import BOM, HEAD_BYTES, Block
 from hushgram.inputs.columns import keep_good
 from hushgram.inputs.source import (
@@ -24,7 +26,7 @@ from hushgram.inputs.source import (
     WorkItem,
 )
 
-__all__ = ["FilePlan", "Format", "Parsed", "chunks_of", "halves", "plan_lines"]
+__all__ = ["FilePlan", "Format", "Parsed", "chunks", "chunks_of", "halves", "plan_lines"]
 
 #: columns of plan.raw, and where their rows begin
 Parsed = tuple[list[pa.Array], Places]
@@ -34,7 +36,8 @@ Parsed = tuple[list[pa.Array], Places]
 class FilePlan:
     """One file, opened: its columns, the types of the needed ones, and its work items.
 
-    A needed column without a type is text.
+    A needed column without a type has the type that its use tells (`Source.kinds`), or is text. `empty` says that there
+    is nothing in the file, not even a header, so that no column can be missing; it decides nothing else.
     """
 
     columns: Sequence[str]
@@ -79,19 +82,19 @@ def plan_lines(
     *,
     head: bytes,
     columns: Sequence[str],
-    types: dict[str, pa.DataType],
+    types: dict[str, pa.DataType] | None = None,
     whole: bool = False,
     header: tuple[str, ...] = (),
     numbers: tuple[str, ...] = (),
 ) -> FilePlan:
     """Cut a file of lines into byte ranges; one range where it is compressed, or must be read `whole`."""
     if not head.strip() and len(head) < HEAD_BYTES - len(BOM):  # that was all of it
-        return FilePlan(columns, types, empty=True)
+        return FilePlan(columns, types or {}, empty=True)
     whole = whole or compression is not None
     item = WorkItem(
         file.path, format, compression, 0, file.size, file.size, header=header, numbers=numbers, whole=whole
     )
-    return FilePlan(columns, types, item.parts(source.item_bytes))
+    return FilePlan(columns, types or {}, item.parts(source.item_bytes))
 
 
 def chunks_of(
@@ -99,9 +102,25 @@ def chunks_of(
 ) -> Iterator[Chunk]:
     """Yield the accepted records of each block, which `parse` gives in parts of decoded text."""
     for block in blocks:
-        parts = [keep_good(arrays, plan, rejects, places, decoded=True) for arrays, places in parse(block)]
-        batch = pa.concat_batches(parts) if len(parts) > 1 else parts[0] if parts else plan.empty
-        yield Chunk(batch, block.size, *rejects.take())
+        good = (keep_good(arrays, plan, rejects, places, decoded=True) for arrays, places in parse(block))
+        yield from chunks(chain.from_iterable(good), block.size, plan, rejects)
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch], size: int, plan: InputPlan, rejects: Rejects
+) -> Iterator[Chunk]:
+    """Yield the batches that come of `size` bytes of input, small ones together; at least one, which may be empty."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if held and sum(part.nbytes for part in held) + batch.nbytes > limits.BATCH_BYTES:
+            yield Chunk(_together(held), size, *rejects.take())
+            held, size = [], 0
+        held.append(batch)
+    yield Chunk(_together(held) if held else plan.empty, size, *rejects.take())
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]
 
 
 def halves(block: Block, least: int) -> tuple[Block, Block] | None:

@@ -179,10 +179,7 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
             f"{file.path}: is a JSON array; write one object per line, as jq -c '.[]' does, or use another format"
         )
     columns, numbers = _seen(head, source)
-    types = {name: kind for name, kind in source.kinds.items() if name in columns}
-    return plan_lines(
-        file, "jsonl", compression, source, head=head, columns=columns, types=types, numbers=numbers
-    )
+    return plan_lines(file, "jsonl", compression, source, head=head, columns=columns, numbers=numbers)
 
 
 def _seen(head: bytes, source: Source) -> tuple[list[str], tuple[str, ...]]:

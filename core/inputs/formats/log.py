@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.blocks import BOM, Block, line_blocks, read_head
 from hushgram.inputs.columns import Texts, keep_good, valid_text
-from hushgram.inputs.formats.format import FilePlan, Format, Parsed, plan_lines
+from hushgram.inputs.formats.format import FilePlan, Format, Parsed, chunks, plan_lines
 from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
 
 __all__ = ["FORMAT", "PRESETS", "LogOptions", "preset_columns", "preset_patterns"]
@@ -177,7 +177,7 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
         rejects.add_rows("line does not match", np.arange(len(lines)), places, _bytes_of(lines))
         arrays = [_column(parts, field.name, plan.source) for field in plan.raw]
         typed, starts = _typed(arrays, np.concatenate(kept), plan, rejects)
-        yield Chunk(keep_good(typed, plan, rejects, starts, decoded=True), block.size, *rejects.take())
+        yield from chunks(keep_good(typed, plan, rejects, starts, decoded=True), block.size, plan, rejects)
 
 
 def _split(block: Block) -> tuple[pa.Array, NDArray[np.int64]]:

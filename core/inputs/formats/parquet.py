@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from hushgram.contributions.keys import to_id
+from hushgram.contributions.keys import is_text, to_id
 from hushgram.errors import InputError
-from hushgram.inputs.columns import keep_good
+from hushgram.inputs import source as limits
+from hushgram.inputs.columns import cuts, keep_good, sizes_of
 from hushgram.inputs.formats.format import FilePlan, Format
-from hushgram.inputs.source import Chunk, InputFile, InputPlan, Opener, Rejects, Source, WorkItem, first_line
+from hushgram.inputs.source import (
+    Chunk,
+    InputFile,
+    InputPlan,
+    Opener,
+    Rejects,
+    Source,
+    WorkItem,
+    first_line,
+    no_memory,
+)
 
 __all__ = ["FORMAT"]
 
 _BATCH_ROWS = 1 << 18
-_BATCH_BYTES = 64 << 20
 _FEW_ROWS = 64
+# So many at a time where a value is written as what differs from the one before: how long it is, is not known before.
+_DELTA_ROWS = 1 << 10
 # What pyarrow raises on damaged files: ValueError for names that are not UTF-8, OverflowError for sizes.
-_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError, MemoryError)
+_DAMAGE = (pa.ArrowException, OSError, EOFError, ValueError, OverflowError)
 
 
 def _plan(file: InputFile, compression: str | None, source: Source, opener: Opener) -> FilePlan:
@@ -30,6 +45,8 @@ def _plan(file: InputFile, compression: str | None, source: Source, opener: Open
         with opener(file.path) as raw:
             footer = pq.ParquetFile(raw)
             schema, meta = footer.schema_arrow, footer.metadata
+    except MemoryError:
+        raise no_memory(file.path) from None
     except _DAMAGE as problem:
         raise InputError(
             f"{file.path}: not a readable Parquet file ({first_line(problem).rstrip('.')}); write it again,"
@@ -84,45 +101,107 @@ def _read(item: WorkItem, plan: InputPlan, opener: Opener) -> Iterator[Chunk]:
         with opener(item.path) as raw:
             file = pq.ParquetFile(raw, pre_buffer=False)
             rows = sum(file.metadata.row_group(group).num_rows for group in item.groups)
-            batches = file.iter_batches(_batch_rows(file, item, names), row_groups=item.groups, columns=names)
             at = sum(file.metadata.row_group(group).num_rows for group in range(min(item.groups)))
-            for batch in batches:
+            for batch in _batches(file, raw, item, names):
                 yield from _chunks(batch, plan, rejects, at, item.size * batch.num_rows // max(rows, 1))
                 at += batch.num_rows
+    except MemoryError:
+        raise  # Arrow's is one of its exceptions, too
     except _DAMAGE as problem:
         raise InputError(f"{item.path}: damaged Parquet data: {first_line(problem)}") from None
 
 
-def _batch_rows(file: pq.ParquetFile, item: WorkItem, names: list[str]) -> int:
-    """Return the rows of a batch: 2^18, fewer where rows are so wide that the batch would be large.
+def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an item in batches of up to BATCH_BYTES, or of one row.
+
+    A dictionary has a long value once, and its rows may repeat it. So where it has one, columns are read with their
+    dictionaries, and batches are cut by what the rows will be.
+    """
+    texts = [name for name in names if _is_text(_type_of(file.schema_arrow, name))]
+    for group in item.groups:
+        differing = _differing(file.metadata.row_group(group))
+        coded = [name for name in texts if name not in differing]
+        rows, source = _batch_rows(file, group, names), file
+        if len(coded) < len(texts):
+            rows = min(rows, _DELTA_ROWS)
+        if coded and _longest(raw, file.metadata, group, coded) * rows > limits.BATCH_BYTES:
+            source = _opened(raw, file.metadata, coded)
+        for batch in source.iter_batches(rows, row_groups=[group], columns=names):
+            columns = {name: _column(batch, name) for name in names}
+            whole = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+            size = np.zeros(len(whole), np.int64) + sum(map(_decoded_sizes, columns.values()))
+            yield from (whole.slice(start, stop - start) for start, stop in cuts(size))
+
+
+def _opened(raw: Any, metadata: Any, coded: list[str], **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(raw, metadata=metadata, read_dictionary=coded, pre_buffer=False, **options)
+
+
+def _differing(group: Any) -> set[str]:
+    """Return the columns with values written as differences, of which Arrow makes no dictionaries."""
+    columns = map(group.column, range(group.num_columns))
+    return {c.path_in_schema for c in columns if any(e.endswith("_BYTE_ARRAY") for e in c.encodings)}
+
+
+def _longest(raw: Any, metadata: Any, group: int, coded: list[str]) -> int:
+    """Return the length of the longest values in the dictionaries of a row group, of all columns together."""
+    file = _opened(raw, metadata, coded, buffer_size=1 << 16)  # reads no more than it needs for a row
+    first = next(file.iter_batches(1, row_groups=[group], columns=coded), None)
+    columns = [] if first is None else [_column(first, name) for name in coded]
+    values = (column.dictionary if pa.types.is_dictionary(column.type) else column for column in columns)
+    return sum(int(pc.max(pc.binary_length(some)).as_py() or 0) for some in values)
+
+
+def _decoded_sizes(column: pa.Array) -> NDArray[np.int64] | int:
+    """Return how many bytes each value needs without its dictionary."""
+    if not pa.types.is_dictionary(column.type):
+        return sizes_of(column)
+    size = sizes_of(column.dictionary)
+    if isinstance(size, int) or not len(size):
+        return 8
+    return size[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
+
+
+def _batch_rows(file: pq.ParquetFile, group: int, names: list[str]) -> int:
+    """Return the rows to read at a time: 2^18, fewer where rows are so wide that the batch would be large.
 
     The sizes of single columns in the footer must not be asked for: pyarrow ends the process where they are damaged.
     """
-    groups = [file.metadata.row_group(group) for group in item.groups]
-    rows, size = sum(group.num_rows for group in groups), sum(group.total_byte_size for group in groups)
-    if size * _BATCH_ROWS <= rows * _BATCH_BYTES:
-        return _BATCH_ROWS
-    first = next(file.iter_batches(_FEW_ROWS, row_groups=item.groups[:1], columns=names), None)
+    kinds = [_type_of(file.schema_arrow, name) for name in names]
+    fixed = sum(kind.byte_width for kind in kinds if kind is not None and pa.types.is_fixed_size_binary(kind))
+    most = max(1, min(_BATCH_ROWS, limits.BATCH_BYTES // max(1, fixed)))
+    rows, size = file.metadata.row_group(group).num_rows, file.metadata.row_group(group).total_byte_size
+    if size * most <= rows * limits.BATCH_BYTES:
+        return most
+    first = next(file.iter_batches(_FEW_ROWS, row_groups=[group], columns=names), None)
     width = 1 if first is None or not first.num_rows else max(1, first.nbytes // first.num_rows)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // width))
+    return max(1, min(most, limits.BATCH_BYTES // width))
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    return kind is not None and (is_text(kind) or pa.types.is_dictionary(kind))
 
 
 def _chunks(batch: pa.RecordBatch, plan: InputPlan, rejects: Rejects, at: int, size: int) -> Iterator[Chunk]:
     """Yield the accepted records of a batch, in halves where it cannot be converted, down to the record that cannot."""
     trial = Rejects(rejects.path, rejects.keep)
     try:
-        arrays = [to_id(_column(batch, field.name), field.type) for field in plan.raw]
-        good = keep_good(arrays, plan, trial, at + np.arange(batch.num_rows))
+        arrays = [to_id(batch.column(field.name), field.type) for field in plan.raw]
+        batches = keep_good(arrays, plan, trial, at + np.arange(batch.num_rows))
+        good = next(batches)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):  # such as more text than 32-bit offsets reach
         half = batch.num_rows // 2
         if half:
             yield from _chunks(batch.slice(0, half), plan, rejects, at, size // 2)
             yield from _chunks(batch.slice(half), plan, rejects, at + half, size - size // 2)
             return
-        trial, good = Rejects(rejects.path, rejects.keep), plan.empty
+        trial, batches, good = Rejects(rejects.path, rejects.keep), iter(()), plan.empty
         trial.add("record cannot be converted", at)
-    rejects.merge(trial)
-    yield Chunk(good, size, *rejects.take())
+    for part in chain((good,), batches):
+        rejects.merge(trial)
+        trial.take()
+        yield Chunk(part, size, *rejects.take())
+        size = 0
 
 
 FORMAT = Format(

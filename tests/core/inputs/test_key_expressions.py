@@ -53,7 +53,6 @@ DEFINED: list[tuple[str, str | None, Any]] = [
     ("words", " ,;", []),
     ("ngrams 3", "añbc", ["añb", "ñbc"]),
     ("ngrams 3", "ab", []),
-    ("ngrams 99", "a" * (2**20 + 1), []),
 ]
 
 
@@ -142,8 +141,8 @@ def test_a_record_may_give_several_keys_or_none(tmp_path: Path) -> None:
     assert [(row["user"], row["text | words"]) for row in rows] == [
         ("ann", "a"), ("ann", "a"), ("ann", "b"), ("cat", "z"),
     ]  # fmt: skip
-    assert rejected == {"user is null": 2}
-    assert {row["at"] for row in bad} == {29}
+    assert rejected == {"user is null": 1}  # one record, whatever number of keys it would give
+    assert [row["at"] for row in bad] == [29]
 
 
 def test_what_cannot_be_shaped_is_rejected(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushgram.errors import InputError, ParameterError
-from hushgram.inputs import Source, plan_inputs
+from hushgram.inputs import Source, plan_inputs, read_item
+from hushgram.inputs.conditions import parse
 from hushgram.inputs.plan import format_of
 
 from .helpers import plan_of, read, write
@@ -106,3 +108,23 @@ def test_source_checks_itself() -> None:
         format_of("a.xml", Source(ids=("k",), format="xml"))
     with pytest.raises(ParameterError, match="name at least one column"):
         Source(ids=())
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "jsonl.gz"])
+def test_a_file_without_records_has_the_types_of_one_with_records(tmp_path: Path, ending: str) -> None:
+    """One person's only line in such a file once decided how the times of all others were compared."""
+    times = pa.array([datetime.datetime(2026, 11, 16, hour) for hour in (9, 13)])
+    pq.write_table(pa.table({"user": ["a", "b"], "key": ["k", "k"], "time": times}), tmp_path / "a.parquet")
+    line = '{"user": "c", "key": "k", "time": "2026-11-16 09:00:00"}\n'
+    if ending == "csv":
+        line = "user,key,time\nc,k,2026-11-16 09:00:00\n"
+    where = parse("time >= '2026-11-16 12:00:00'")
+    found = []
+    for number, content in enumerate((line, "", "\n \n")):
+        files = [tmp_path / "a.parquet", write(tmp_path / f"{number}.{ending}", content)]
+        plan = plan_of(files, where=where)
+        found.append((plan.schema, plan.raw, [item.types for item in plan.items if "a.parquet" in item.path]))
+        chunks = [chunk for item in plan.items for chunk in read_item(item, plan)]
+        assert sorted(user for chunk in chunks for user in chunk.batch["user"].to_pylist()) == ["a", "b"]
+    assert found[1] == found[0]
+    assert found[2] == found[0]

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.keys import canonical
 from hushgram.encodings import EncodedBlock
-from hushgram.errors import OutputError, ParameterError
+from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.inputs import Check, Limits, RecordCounts
 from hushgram.inputs.preflight import Place
 from hushgram.key_selection.threshold import Heavy
@@ -174,11 +175,30 @@ def test_records_of_every_form_are_the_same(make: Any) -> None:
     assert len(rows.take()) == 0
 
 
+class Unreadable(datetime.tzinfo):
+    """A time zone, or a number, whose own code fails."""
+
+    def utcoffset(self, _: Any) -> Any:
+        raise RuntimeError
+
+    def __float__(self) -> float:
+        raise LookupError
+
+
+def test_a_value_whose_own_code_fails_is_rejected() -> None:
+    rows = RowBuffer(Fields("user", "url", ("n",)))
+    for n in (Unreadable(), 1):
+        rows.add(("u", "k", n))
+    assert rows.take().rejected == 1
+    with pytest.raises(InputError, match="row 0 is null"):
+        canonical([datetime.datetime(2026, 1, 1, tzinfo=Unreadable())])
+
+
 def test_records_without_canonical_bytes_are_rejected() -> None:
     rows = RowBuffer(Fields("user", "url"))
     bad = [
         None, 1.5, [1], "\udc80", datetime.time(1), Decimal("1E+999999"), np.longdouble(1),
-        np.arange(2), 10**5000, object(),
+        np.arange(2), 10**5000, object(), datetime.datetime(2026, 1, 1, tzinfo=Unreadable()),
     ]  # fmt: skip
     good = [
         True, datetime.date(2026, 1, 2), np.int64(5), b"\xff", 2**70, datetime.datetime(2026, 1, 1), Decimal("1.50"),

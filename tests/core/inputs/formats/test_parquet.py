@@ -126,7 +126,7 @@ def test_damage_inside_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_wide_rows_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hushgram.inputs.formats.parquet._BATCH_BYTES", 100_000)
+    monkeypatch.setattr("hushgram.inputs.source.BATCH_BYTES", 100_000)
     keys = pa.array([f"{i:07d}" * 1500 for i in range(100)])
     plan = plan_of(table(tmp_path / "a.parquet", pa.array(range(100)), keys, use_dictionary=False))
     sizes = [chunk.batch.num_rows for chunk in read_item(plan.items[0], plan)]
@@ -220,3 +220,28 @@ def test_a_condition_must_fit_the_types_of_every_file(tmp_path: Path) -> None:
         plan_of(files, where=parse("t = '2026-11-15T10:00'"))
     assert len(read(files, where=parse("t >= '2026-11-15'"))[0]) == 2
     assert len(read(files, where=parse("user = '1'"))[0]) == 1  # whole numbers beside text are their text
+
+
+def test_batches_are_cut_by_the_values_that_come_out_of_every_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hushgram.inputs.source.BATCH_BYTES", 100_000)
+    users, keys = [str(i) for i in range(3000)], [f"k{i % 7}" * (1 + 300 * (i % 3)) for i in range(3000)]
+    found = []
+    for encoding in (
+        "dictionary",
+        "small dictionary",
+        "PLAIN",
+        "DELTA_BYTE_ARRAY",
+        "DELTA_LENGTH_BYTE_ARRAY",
+    ):
+        options: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"key": encoding}}
+        if "dictionary" in encoding:
+            options = {"dictionary_pagesize_limit": 1 << 20 if encoding == "dictionary" else 1000}
+        file = tmp_path / f"{encoding}.parquet"
+        pq.write_table(pa.table({"user": users, "key": keys}), file, row_group_size=1100, **options)
+        plan = plan_of(file)
+        batches = [chunk.batch for item in plan.items for chunk in read_item(item, plan)]
+        assert max(batch.nbytes for batch in batches) <= 130_000, encoding  # offsets, too
+        found.append(sorted((row["user"], row["key"]) for batch in batches for row in batch.to_pylist()))
+    assert found == [sorted(zip(users, keys, strict=True))] * 5

@@ -27,7 +27,7 @@ import pyarrow as pa
 from hushgram.errors import ParameterError
 from hushgram.inputs.blocks import line_blocks, read_head
 from hushgram.inputs.columns import keep_good
-from hushgram.inputs.formats.format import Format, plan_lines
+from hushgram.inputs.formats.format import Format, chunks, plan_lines
 from hushgram.inputs.source import Chunk, Rejects
 
 
@@ -43,7 +43,7 @@ class ToyOptions:
 def _plan(file, compression, source, opener):
     head = read_head(file.path, compression, opener)
     columns = ["user", "key"]
-    return plan_lines(file, "toy", compression, source, head=head, columns=columns, types={})
+    return plan_lines(file, "toy", compression, source, head=head, columns=columns)
 
 
 def _read(item, plan, opener):
@@ -53,7 +53,8 @@ def _read(item, plan, opener):
         pairs = [line.split(sign) for line in block.data.decode().splitlines()]
         columns = {"user": [p[0] for p in pairs], "key": [p[1] for p in pairs]}
         arrays = [pa.array(columns[name], pa.string()) for name in plan.schema.names]
-        yield Chunk(keep_good(arrays, plan, rejects, np.full(len(pairs), block.offset)), block.size, *rejects.take())
+        good = keep_good(arrays, plan, rejects, np.full(len(pairs), block.offset))
+        yield from chunks(good, block.size, plan, rejects)
 
 
 FORMAT = Format("toy", (".toy",), _plan, _read, pieces="file and byte ranges", options=ToyOptions)
