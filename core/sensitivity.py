@@ -8,8 +8,8 @@ its sensitivity is within the one that the noise was calibrated for:
     records ─ bound contributions ─► Exact ─ transform ─► Exact ─ admit(calibrated) ─► mechanism ─► released
 
 So a bound that is stated in one module and no longer true in another is refused before noise is drawn. Bounds are at
-least 1: one that comes out as 0 would be within any other, so it is an error. What no unit moves is `CONSTANT`. The tests of
-neighbouring data watch `Exact.admit`: no exact value reaches a mechanism any other way.
+least 1: one that comes out as 0 would be within any other, so it is an error. What no unit moves is `CONSTANT`. The
+tests of neighbouring data watch `Exact.admit`: no exact value reaches a mechanism any other way.
 
 | symbol | meaning |
 |---|---|
