@@ -141,13 +141,13 @@ class Sensitivity:
         moved = [part for part in parts if part != CONSTANT]
         if len(moved) < 2:
             return moved[0] if moved else CONSTANT
-        units = {part.unit for part in moved}
-        if len(units) > 1:
+        unit = moved[0].unit
+        if any(part.unit != unit for part in moved):
             raise ParameterError(
                 "Sensitivity: parts of one vector must have one privacy unit, got user and record"
             )
         return cls(
-            sum(part.l1 for part in moved), max(part.max_per_key for part in moved), *units,
+            sum(part.l1 for part in moved), max(part.max_per_key for part in moved), unit,
             all(part.monotone for part in moved), l2_bound=sum(part.l2_squared for part in moved),
             l0_bound=sum(part.l0 for part in moved),
         )  # fmt: skip
