@@ -12,8 +12,9 @@ import io
 import json
 import math
 import random
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,22 +26,10 @@ import pyarrow.parquet as pq
 from hushgram.contributions.keys import fingerprints
 
 __all__ = [
-    "CLOCKS",
-    "COLLIDING",
-    "COLUMNS",
-    "TIMES",
-    "Change",
-    "Data",
-    "Files",
-    "Place",
-    "World",
-    "draw_data",
-]
+    "CLOCKS", "COLLIDING", "COLUMNS", "TIMES", "Change", "Data", "Files", "Place", "World", "draw_data",
+]  # fmt: skip
 
-COLUMNS = ("user", "url", "text", "amount", "status", "smokes", "time")
-#: the types of the times in Parquet files; other files hold them as text
-CLOCKS = {"instant": pa.timestamp("us", tz="UTC"), "local": pa.timestamp("ms"), "day": pa.time64("us")}
-TIMES = tuple(datetime.datetime(2026, 11, 16, hour) for hour in (0, 5, 12, 23))
+COLUMNS = ("user", "url", "text", "amount", "status", "smokes")
 _USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
 _URLS = (
     "a", "b", "B", "c", "https://x.org/a?b=1", "https://x.org/a", "https://X.org/a/b#c", "//y/", "\u00e9", "e\u0301",
@@ -91,6 +80,10 @@ _TORN = (
     b"ann\tb",
 )
 
+#: the types of ``at``, a column of times that Parquet files have besides
+CLOCKS = {"instant": pa.timestamp("us", tz="UTC"), "local": pa.timestamp("ms"), "day": pa.time64("us")}
+TIMES = tuple(datetime.datetime(2026, 11, 16, hour) for hour in (0, 5, 12, 23))
+
 Record = dict[str, Any]
 #: of a record: number of the file, and of the record in it
 Place = tuple[int, int]
@@ -120,7 +113,11 @@ class Files:
     kind: str  # of numbers: whole, real or decimal
     group_rows: int
     preset: bool  # of logs: lines as W3C writes them, not by a pattern
-    clock: str = "instant"  # of CLOCKS
+
+    @property
+    def clock(self) -> str:
+        """Which of `CLOCKS` the times of Parquet files have."""
+        return random.Random(repr(self)).choice(sorted(CLOCKS))
 
     @property
     def input(self) -> dict[str, Any]:
@@ -219,19 +216,7 @@ def draw_data(rng: random.Random) -> Data:
             torn = format not in ("parquet",) and rng.random() < 0.05
             file.append(rng.choice(_TORN) if torn else record)
         out.append(tuple(file))
-    return _timed(Data(files, tuple(out)))
-
-
-def _timed(data: Data) -> Data:
-    """The data with times, drawn by a generator of their own: whatever else is drawn does not depend on them."""
-    rng = random.Random(repr(data))
-    times = {
-        (f, at): {"time": rng.choice((*TIMES, None))}
-        for f, file in enumerate(data.records)
-        for at, record in enumerate(file)
-        if isinstance(record, dict)
-    }
-    return replace(data.changed(times), files=replace(data.files, clock=rng.choice(sorted(CLOCKS))))
+    return Data(files, tuple(out))
 
 
 def _amount(value: Any, kind: str) -> Any:
@@ -249,12 +234,20 @@ def _amount(value: Any, kind: str) -> Any:
 
 def _write_parquet(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
     kinds = {"whole": pa.int64(), "real": pa.float64(), "decimal": pa.decimal128(18, 4)}
-    clock = CLOCKS[files.clock]
-    types = (pa.string(), pa.string(), pa.string(), kinds[files.kind], pa.int64(), pa.bool_(), clock)
+    types = (pa.string(), pa.string(), pa.string(), kinds[files.kind], pa.int64(), pa.bool_())
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-    if pa.types.is_time(clock):
-        records = tuple({**record, "time": record["time"] and record["time"].time()} for record in records)  # type: ignore[dict-item,index]
-    pq.write_table(pa.Table.from_pylist(list(records), schema), path, row_group_size=files.group_rows)
+    table = pa.Table.from_pylist(list(records), schema)
+    table = table.append_column("at", _times(records, CLOCKS[files.clock]))
+    pq.write_table(table, path, row_group_size=files.group_rows)
+
+
+def _times(records: tuple[Record | bytes, ...], clock: pa.DataType) -> pa.Array:
+    """A time of each record, by who did what: no other values are drawn for it."""
+    choices = [one.time() if pa.types.is_time(clock) else one for one in TIMES]
+    names = [repr([record[name] for name in ("user", "url", "text")]) for record in records]  # type: ignore[index]
+    return pa.array(
+        [(*choices, None)[zlib.crc32(name.encode()) % (1 + len(choices))] for name in names], clock
+    )
 
 
 def _write_csv(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
@@ -273,8 +266,6 @@ def _csv_line(record: Record, delimiter: str) -> bytes:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, datetime.datetime):
-        return value.isoformat()
     return (
         str(value).lower()
         if isinstance(value, bool)
@@ -287,12 +278,8 @@ def _text(value: Any) -> str:
 def _write_jsonl(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:
     with path.open("wb") as out:
         for record in records:
-            line = record if isinstance(record, bytes) else json.dumps(record, default=_plain).encode()
+            line = record if isinstance(record, bytes) else json.dumps(record, default=float).encode()
             out.write(line + b"\n")
-
-
-def _plain(value: Any) -> Any:
-    return _text(value) if isinstance(value, datetime.datetime) else float(value)
 
 
 #: every value between brackets; a value with a bracket in it is no record

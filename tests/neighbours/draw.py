@@ -404,16 +404,16 @@ class _Drawing:
 
     def queries(self) -> list[dict[str, Any]]:
         """A stream of queries; at times of ranges of time, their ends in the order of their text or of their time."""
-        if self.rng.random() < 0.5:
+        if self.format != "parquet" or self.rng.random() < 0.5:
             return self.rng.choice(_QUERIES)
-        as_text = self.format != "parquet" or self.rng.random() < 0.6
+        as_text = self.rng.random() < 0.6
         ranges = [self._range_of_time(as_text) for _ in range(self.rng.choice((1, 2, 3, 4)))]
-        some = {"where": f"time >= '{self._spelled(self.rng.choice(TIMES))}'"}
+        some = {"where": f"at >= '{self._spelled(self.rng.choice(TIMES))}'"}
         return [*ranges, some] if self.rng.random() < 0.2 else ranges
 
     def _range_of_time(self, as_text: bool) -> dict[str, Any]:
         ends = [self._spelled(end) for end in sorted(self.rng.choices(TIMES, k=2))]
-        return {"column": "time", "between": sorted(ends) if as_text else ends}
+        return {"column": "at", "between": sorted(ends) if as_text else ends}
 
     def _spelled(self, moment: datetime.datetime) -> str:
         """A literal of a time, with a blank or a T, in one time zone or another, short or in full."""
