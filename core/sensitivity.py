@@ -7,8 +7,9 @@ its sensitivity is within the one that the noise was calibrated for:
 
     records ─ bound contributions ─► Exact ─ transform ─► Exact ─ admit(calibrated) ─► mechanism ─► released
 
-So a bound that is stated in one module and no longer true in another is refused before noise is drawn. The tests of
-neighbouring data watch `Exact.admit`: no exact value reaches a mechanism any other way.
+So a bound that is stated in one module and no longer true in another is refused before noise is drawn. Bounds are at
+least 1: one that comes out as 0 would be within any other, so it is an error. What no unit moves is `CONSTANT`. The
+tests of neighbouring data watch `Exact.admit`: no exact value reaches a mechanism any other way.
 
 | symbol | meaning |
 |---|---|
@@ -72,6 +73,12 @@ class Sensitivity:
     l0_bound: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("max_contributions", "max_per_key", "l2_bound", "l0_bound"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 1:
+                raise ParameterError(
+                    f"Sensitivity: {name} must be at least 1, got {bound}; what no {self.unit} moves is CONSTANT"
+                )
         most = min(self.max_contributions, _NONE)
         object.__setattr__(self, "max_contributions", most)
         object.__setattr__(self, "max_per_key", min(self.max_per_key, most))
@@ -95,13 +102,13 @@ class Sensitivity:
         >>> Sensitivity(20, 1).l2_squared, Sensitivity(7, 3).l2_squared
         (20, 19)
         """
-        full, rest = divmod(self.max_contributions, max(self.max_per_key, 1))
+        full, rest = divmod(self.max_contributions, self.max_per_key)
         largest = full * self.max_per_key**2 + rest**2
         return largest if self.l2_bound is None else min(largest, self.l2_bound)
 
     def within(self, calibrated: Sensitivity) -> bool:
         """Return whether noise calibrated for ``calibrated`` protects a value of this sensitivity."""
-        return self.max_contributions == 0 or (
+        return (
             self.unit == calibrated.unit
             and self.max_contributions <= calibrated.max_contributions
             and self.max_per_key <= calibrated.max_per_key
@@ -134,7 +141,11 @@ class Sensitivity:
         moved = [part for part in parts if part != CONSTANT]
         if len(moved) < 2:
             return moved[0] if moved else CONSTANT
-        (unit,) = {part.unit for part in moved}
+        unit = moved[0].unit
+        if any(part.unit != unit for part in moved):
+            raise ParameterError(
+                "Sensitivity: parts of one vector must have one privacy unit, got user and record"
+            )
         return cls(
             sum(part.l1 for part in moved), max(part.max_per_key for part in moved), unit,
             all(part.monotone for part in moved), l2_bound=sum(part.l2_squared for part in moved),
@@ -147,10 +158,35 @@ class Sensitivity:
         return f"at most {self.max_contributions:,} per {self.unit}{per_key}{apart}"
 
 
+class _Constant(Sensitivity):
+    """No unit moves the value. Only `CONSTANT` says so: bounds that are derived are never 0."""
+
+    max_contributions = max_per_key = 0
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def l2_squared(self) -> int:
+        return 0
+
+    def within(self, calibrated: Sensitivity) -> bool:
+        return True
+
+    def times(self, factor: int) -> Sensitivity:
+        return self
+
+    def added_up(self) -> Sensitivity:
+        return self
+
+    def __str__(self) -> str:
+        return "nothing"
+
+
 #: Of the counts of records, where a record is the unit and has one key.
 ONE_RECORD = Sensitivity(1, 1, "record", classes=ANY)
 #: Of a value that no unit moves, such as an empty histogram.
-CONSTANT = Sensitivity(0, 0)
+CONSTANT = _Constant()
 #: Of a value that nobody bounded: no mechanism admits it.
 UNBOUNDED = Sensitivity(_NONE, _NONE, monotone=False)
 

@@ -10,8 +10,8 @@ from the sum: one pass over the data however many queries there are. `AskQueries
 instead, which may be unbounded.
 
 Order is part of the meaning: a stream is answered by sequence number, and halts after ``cutoff``
-yes-answers. Each stream spends the (ε, δ) of its own parameters; several streams over the same data
-compose.
+yes-answers. Each stream spends the (ε, δ) of its own parameters, and several streams over the same data compose: so
+all streams are named when the stage is made, and any other is refused.
 
 **Batch.** A stream is gathered, sorted and run at once; its noise follows from the release key, the
 stream's name, the parameters, and the sequence numbers and exact answers of all streams: a retry gives the
@@ -222,7 +222,7 @@ class SparseVector(beam.PTransform):
     """(stream, (sequence numbers, exact answers)) → (stream, `StreamAnswers`).
 
     Args:
-        params: for every stream, or for each by name: `SvtParams`, or for a batch `HistogramParams`.
+        params: of each stream by name: `SvtParams`, or for a batch `HistogramParams`. The stage spends their sum.
         release_key: a secret: whoever has it can subtract the noise. A batch has a `ReleaseKey`, which reproduces an
             earlier run; an online stage has an `InteractiveKey`, which it takes. Left out, a fresh one is made, so
             that building the pipeline again is a new release.
@@ -233,7 +233,7 @@ class SparseVector(beam.PTransform):
 
     def __init__(
         self,
-        params: Params | Mapping[str, Params],
+        params: Mapping[str, Params],
         *,
         release_key: ReleaseKey | InteractiveKey | None = None,
         online: bool | None = None,
@@ -241,7 +241,11 @@ class SparseVector(beam.PTransform):
         unit: PrivacyUnit = "user",
     ) -> None:
         super().__init__()
-        self._params = params if not isinstance(params, Mapping) else dict(params)
+        if not isinstance(params, Mapping) or not params:
+            raise ParameterError(
+                'SparseVector: params must name every stream, such as {"alerts": SvtParams(…)}'
+            )
+        self._params = dict(params)
         self._release_key = release_key
         self._online, self._first, self._unit = online, first, unit
 
@@ -250,8 +254,7 @@ class SparseVector(beam.PTransform):
         told = (self._params, self._unit)
         whole = answers | "AllTime" >> OneWindow()
         if online:
-            named = {"": self._params} if not isinstance(self._params, Mapping) else self._params
-            if any(isinstance(one, HistogramParams) for one in named.values()):
+            if any(isinstance(one, HistogramParams) for one in self._params.values()):
                 raise ParameterError(
                     "SparseVector: noise on every answer needs all queries at once; take SvtParams where they arrive "
                     "one by one"
@@ -278,24 +281,21 @@ class SparseVector(beam.PTransform):
         return streams | "Answer" >> beam.ParDo(step, beam.pvalue.AsSingleton(release))
 
     def display_data(self) -> dict[str, Any]:
-        named = {"every stream": self._params} if not isinstance(self._params, Mapping) else self._params
         return {
             name: f"epsilon {show(p.epsilon)}, delta {show(p.delta)}, threshold {p.threshold}, "
             + (f"c = {p.cutoff}" if isinstance(p, SvtParams) else "noise on every answer")
-            for name, p in named.items()
+            for name, p in self._params.items()
         }
 
 
-def _params_of(params: Params | Mapping[str, Params], stream: str) -> Params:
-    if not isinstance(params, Mapping):
-        return params
+def _params_of(params: Mapping[str, Params], stream: str) -> Params:
     if stream not in params:
         raise ParameterError(f"SparseVector: no parameters for stream {stream!r}; it has {', '.join(params)}")
     return params[stream]
 
 
 def _one_by_one(
-    element: tuple[str, tuple[Any, Any]], params: Params | Mapping[str, Params], unit: PrivacyUnit
+    element: tuple[str, tuple[Any, Any]], params: Mapping[str, Params], unit: PrivacyUnit
 ) -> Iterator[tuple[str, tuple[int, int]]]:
     stream, part = element
     calibrated = _params_of(params, stream).calibrated(unit)
@@ -318,7 +318,7 @@ def _numbers(given: Any) -> I64:
 
 def _in_order(
     gathered: tuple[str, Iterable[tuple[Any, Any]]],
-    params: Params | Mapping[str, Params],
+    params: Mapping[str, Params],
     unit: PrivacyUnit,
 ) -> tuple[str, I64, ExactVector]:
     """Return a stream's answers by sequence number; canonical, also where a number comes twice."""
@@ -338,9 +338,7 @@ def _in_order(
 class _AnswerBatch(beam.DoFn):
     """A stream in order, and the digest of all streams → its released answers."""
 
-    def __init__(
-        self, params: Params | Mapping[str, Params], release_key: ReleaseKey, unit: PrivacyUnit
-    ) -> None:
+    def __init__(self, params: Mapping[str, Params], release_key: ReleaseKey, unit: PrivacyUnit) -> None:
         self._params, self._release_key, self._unit = params, release_key, unit
 
     def process(
@@ -361,7 +359,7 @@ class _AnswerOnline(beam.DoFn):
     HELD = BagStateSpec("held", PickleCoder())
     LOWEST = ReadModifyWriteStateSpec("lowest-held", PickleCoder())
 
-    def __init__(self, params: Any, key: StreamKey, first: int) -> None:
+    def __init__(self, params: Mapping[str, Params], key: StreamKey, first: int) -> None:
         self._params, self._key, self._first = params, key, first
 
     def process(

@@ -453,9 +453,13 @@ def _float(value: Fraction, *, single: bool) -> float:
 def _moment(value: str, kind: pa.DataType) -> pa.Scalar:
     """Return a date or time from its ISO text."""
     try:
-        if pa.types.is_time(kind):
-            return pa.scalar(datetime.time.fromisoformat(value), kind)
-        return pa.scalar(value).cast(kind)
+        if not pa.types.is_time(kind):
+            return pa.scalar(value).cast(kind)
+        time = datetime.time.fromisoformat(value)
+        scalar = pa.scalar(time, kind)
+        if scalar.as_py() != time:  # Arrow leaves out an offset, and digits that the column has no place for
+            raise ValueError
+        return scalar
     except (ValueError, pa.ArrowException):
         zoned = pa.types.is_timestamp(kind) and kind.tz
         example = "09:30:00" if pa.types.is_time(kind) else "2026-11-16" + ("T00:00:00Z" if zoned else "")

@@ -262,8 +262,11 @@ class RangeDomain(FiniteDomain):
         numbers = isinstance(ends, list) and len(ends) == 2 and all(isinstance(e, int | float) for e in ends)
         if not numbers or not ends[0] <= ends[1]:
             raise ParameterError(f"between must be [low, high], got {ends!r:.80}")
+        first, last = (
+            min(max(end, self.edges[0]), self.edges[-1]) for end in ends
+        )  # as floats, however large
         low, high = np.array(self.edges[:-1]), np.array(self.edges[1:])
-        inside = np.clip(np.minimum(high, ends[1]) - np.maximum(low, ends[0]), 0, None)
+        inside = np.clip(np.minimum(high, last) - np.maximum(low, first), 0, None)
         return to_grid(np.minimum(inside / (high - low), 1.0))
 
 

@@ -30,7 +30,7 @@ from hushgram.errors import ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.sampling import discrete_laplace
 from hushgram.numbers import integer, rational, show
-from hushgram.sensitivity import UNBOUNDED, Exact, Sensitivity
+from hushgram.sensitivity import CONSTANT, UNBOUNDED, Exact, Sensitivity
 
 __all__ = ["PROFILE_GRID", "Sizes", "Survey", "of_sizes", "privacy_map", "release_sizes"]
 
@@ -125,6 +125,8 @@ class Sizes:
 
 def of_sizes(counts: Sensitivity) -> Sensitivity:
     """Return the sensitivity of (n, N_t for all t) where counts have this one."""
+    if counts == CONSTANT:
+        return counts
     return replace(counts.added_up(), max_contributions=2 * counts.max_contributions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -53,8 +54,8 @@ from hushgram.transforms.shuffle.coders import HistogramCoder, SurveyCoder
 KEY = ReleaseKey(bytes(range(32)))
 SENSITIVITIES = st.builds(
     Sensitivity,
-    st.integers(0, 6),
-    st.integers(0, 6),
+    st.integers(1, 6),
+    st.integers(1, 6),
     st.sampled_from(PRIVACY_UNITS),
     st.booleans(),
     st.sampled_from([0, 16, 32, ANY]),
@@ -96,9 +97,9 @@ def test_noise_protects_what_moves_no_further_than_it_is_calibrated_for(held, ca
 @given(SENSITIVITIES, SENSITIVITIES, SENSITIVITIES)
 def test_within_is_an_order_and_the_norms_follow_it(one, two, three):
     assert one.within(one)
-    if one.within(two) and two.within(three) and two.max_contributions:
+    if one.within(two) and two.within(three):
         assert one.within(three)
-    if one.within(two) and one.max_contributions:
+    if one.within(two):
         assert one.l1 <= two.l1
         assert one.l2_squared <= two.l2_squared
 
@@ -118,6 +119,48 @@ def test_times_multiplies_both_bounds_and_keeps_the_rest():
     held = Sensitivity(4, 2, "record", monotone=False, classes=16)
     assert held.times(3) == Sensitivity(12, 6, "record", monotone=False, classes=16)
     assert CONSTANT.times(3) == CONSTANT
+
+
+@pytest.mark.parametrize(
+    "derived",
+    [
+        lambda: Sensitivity(0, 1),
+        lambda: Sensitivity(1, 0),
+        lambda: Sensitivity(-1, 1),
+        lambda: Sensitivity(4, 1, l2_bound=0),
+        lambda: Sensitivity(4, 1, l0_bound=-1),
+        lambda: Sensitivity(4, 1).times(0),
+        lambda: Sensitivity(4, 1).times(-1),
+        lambda: replace(ONE_RECORD, max_contributions=0),
+    ],
+)
+def test_a_bound_that_comes_out_as_zero_is_an_error(derived):
+    """It would be within what any noise is calibrated for."""
+    with pytest.raises(ParameterError, match=r"Sensitivity: .* must be at least 1, got (0|-)"):
+        derived()
+
+
+def test_a_value_that_nothing_moves_says_so_by_its_type():
+    held = [CONSTANT, CONSTANT.times(3), CONSTANT.added_up(), of_sizes(CONSTANT)]
+    held += [
+        Sensitivity.side_by_side([]),
+        Sensitivity.side_by_side([CONSTANT] * 2),
+        Survey.of([]).sensitivity,
+    ]
+    for one in held:
+        assert one == CONSTANT
+        assert type(one) is type(CONSTANT) is not Sensitivity
+    assert (CONSTANT.l0, CONSTANT.l1, CONSTANT.l2_squared) == (0, 0, 0)
+    assert not ONE_RECORD.within(CONSTANT)
+    assert pickle.loads(pickle.dumps(CONSTANT)) == CONSTANT
+
+
+def test_parts_side_by_side_protect_one_unit():
+    parts = [Sensitivity(4, 2), Sensitivity(3, 3, monotone=False)]
+    together = Sensitivity.side_by_side([*parts, CONSTANT])
+    assert together == Sensitivity(7, 3, monotone=False, l2_bound=8 + 9, l0_bound=7)
+    with pytest.raises(ParameterError, match="one privacy unit"):
+        Sensitivity.side_by_side([*parts, ONE_RECORD])
 
 
 def test_sums_by_group_may_hold_all_of_a_user():

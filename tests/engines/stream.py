@@ -57,13 +57,14 @@ def main(spec_path: str, *beam_options: str) -> None:
         spec = json.load(file)
     with open(spec["key"]) as file:
         release_key = InteractiveKey(bytes.fromhex(file.read().strip()))
+    params = {name: SvtParams(**spec["svt"]) for name in spec["streams"]}
     pipeline = new_pipeline(pipeline_options(beam_options))
     _ = (
         pipeline
         | "Drop" >> fileio.MatchContinuously(f"{spec['drop']}/*.jsonl", interval=0.5)
         | "Open" >> fileio.ReadMatches()
         | "Look" >> beam.ParDo(Look(spec["counts"])).with_output_types(tuple[str, tuple[int, int]])
-        | "Answer" >> SparseVector(SvtParams(**spec["svt"]), release_key=release_key, online=True)
+        | "Answer" >> SparseVector(params, release_key=release_key, online=True)
         | "Keep" >> beam.ParDo(Keep(spec["out"]))
     )
     pipeline.run().wait_until_finish()

@@ -106,7 +106,7 @@ def build(options: PipelineOptions) -> Any:
     answers = pipeline | beam.Create([("s", (0, 5))]).with_output_types(tuple[str, tuple[int, int]])
     svt = SvtParams(epsilon="1", threshold=3, cutoff=2)
     _ = answers | "Online" >> SparseVector(
-        svt, release_key=InteractiveKey(bytes.fromhex(SECRET.hex())), online=True
+        {"s": svt}, release_key=InteractiveKey(bytes.fromhex(SECRET.hex())), online=True
     )
     # As Dataflow's runner makes it: the image of the options, workers that know the SDK's capabilities.
     image = options.view_as(WorkerOptions).sdk_container_image

@@ -40,7 +40,7 @@ class Dropped:
         self.keys = {s: [f"k{i}" for i in draw.integers(0, 500, QUERIES)] for s in STREAMS}
         spec = {
             "drop": str(self.drop), "out": str(self.out), "key": str(bench.root / "key"),
-            "counts": self.counts, "svt": SVT,
+            "counts": self.counts, "svt": SVT, "streams": STREAMS,
         }  # fmt: skip
         path = self.root / "spec.json"
         path.write_text(json.dumps(spec))

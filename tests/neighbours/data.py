@@ -12,6 +12,7 @@ import io
 import json
 import math
 import random
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +25,9 @@ import pyarrow.parquet as pq
 
 from hushgram.contributions.keys import fingerprints
 
-__all__ = ["COLLIDING", "COLUMNS", "Change", "Data", "Files", "Place", "World", "draw_data"]
+__all__ = [
+    "CLOCKS", "COLLIDING", "COLUMNS", "TIMES", "Change", "Data", "Files", "Place", "World", "draw_data",
+]  # fmt: skip
 
 COLUMNS = ("user", "url", "text", "amount", "status", "smokes", "time")
 _USERS = ("ann", "Ann", "bob", "b\u00f6b", "7", "", "o'neil", 'q"q', "z\u200bz", None)
@@ -80,6 +83,10 @@ _TORN = (
     b"ann\tb",
 )
 
+#: the types of ``at``, a column of times that Parquet files have besides
+CLOCKS = {"instant": pa.timestamp("us", tz="UTC"), "local": pa.timestamp("ms"), "day": pa.time64("us")}
+TIMES = tuple(datetime.datetime(2026, 11, 16, hour) for hour in (0, 5, 12, 23))
+
 Record = dict[str, Any]
 #: of a record: number of the file, and of the record in it
 Place = tuple[int, int]
@@ -120,6 +127,11 @@ class Files:
         return format in self.formats
 
     @property
+    def clock(self) -> str:
+        """Which of `CLOCKS` the times of Parquet files have."""
+        return random.Random(repr(self)).choice(sorted(CLOCKS))
+
+    @property
     def input(self) -> dict[str, Any]:
         """What a config must say so that these files are read."""
         if self.has("csv"):
@@ -138,6 +150,7 @@ class World:
     format: str
     #: what the input group must say so that these files are read
     input: dict[str, Any]
+    clock: str
 
 
 @dataclass(frozen=True)
@@ -254,11 +267,22 @@ def _write_parquet(path: Path, records: tuple[Record | bytes, ...], files: Files
     )
     schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
     rows = [{**record, "time": _moment(record["time"])} for record in records if isinstance(record, dict)]
-    pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=files.group_rows)
+    table = pa.Table.from_pylist(rows, schema)
+    table = table.append_column("at", _times(rows, CLOCKS[files.clock]))
+    pq.write_table(table, path, row_group_size=files.group_rows)
 
 
 def _moment(text: str | None) -> datetime.datetime | None:
     return None if text is None else datetime.datetime.fromisoformat(text)
+
+
+def _times(records: list[Record], clock: pa.DataType) -> pa.Array:
+    """A time of each record, by who did what: no other values are drawn for it."""
+    choices = [one.time() if pa.types.is_time(clock) else one for one in TIMES]
+    names = [repr([record[name] for name in ("user", "url", "text")]) for record in records]
+    return pa.array(
+        [(*choices, None)[zlib.crc32(name.encode()) % (1 + len(choices))] for name in names], clock
+    )
 
 
 def _write_csv(path: Path, records: tuple[Record | bytes, ...], files: Files) -> None:

@@ -7,6 +7,7 @@ another kind that is not there is an error, so that a new field cannot be left o
 
 from __future__ import annotations
 
+import datetime
 import random
 import types
 from collections import Counter
@@ -21,6 +22,7 @@ from pydantic import BaseModel
 from hushgram.errors import HushgramError
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job
+from tests.neighbours.data import TIMES
 
 __all__ = ["NEVER", "Drawn", "draw_job", "fields_of"]
 
@@ -132,7 +134,7 @@ CHOICES: dict[str, Any] = {
     "share": _SHARES,
     "stream": lambda d: d.model_named("StreamConfig"),
     "streams": lambda d: d.streams(),
-    "queries": _QUERIES,
+    "queries": lambda d: d.queries(),
     "QueriesConfig.queries": _LINEAR,
     "AnswerConfig.queries": lambda d: d.model_named("QueriesConfig"),
     "name": ("one",),
@@ -206,7 +208,7 @@ class _Drawing:
     def __init__(self, job: str, rng: random.Random, world: Any) -> None:
         self.job, self.rng = job, rng
         self.paths, self.sketches = world.paths, world.sketches
-        self.format, self.input = world.format, world.input
+        self.format, self.input, self.clock = world.format, world.input, world.clock
         self.mixed = world.format == "auto"
         self.config = job_class(job).Config
 
@@ -412,6 +414,28 @@ class _Drawing:
     def streams(self) -> list[Any]:
         """Two streams by name."""
         return [self.model_named("StreamConfig") | {"name": name} for name in ("one", "two")]
+
+    def queries(self) -> list[dict[str, Any]]:
+        """A stream of queries; at times of ranges of time, their ends in the order of their text or of their time."""
+        if self.format != "parquet" or self.rng.random() < 0.5:
+            return self.rng.choice(_QUERIES)
+        as_text = self.rng.random() < 0.6
+        ranges = [self._range_of_time(as_text) for _ in range(self.rng.choice((1, 2, 3, 4)))]
+        some = {"where": f"at >= '{self._spelled(self.rng.choice(TIMES))}'"}
+        return [*ranges, some] if self.rng.random() < 0.2 else ranges
+
+    def _range_of_time(self, as_text: bool) -> dict[str, Any]:
+        ends = [self._spelled(end) for end in sorted(self.rng.choices(TIMES, k=2))]
+        return {"column": "at", "between": sorted(ends) if as_text else ends}
+
+    def _spelled(self, moment: datetime.datetime) -> str:
+        """A literal of a time, with a blank or a T, in one time zone or another, short or in full."""
+        if self.clock == "day":
+            return moment.strftime(self.rng.choice(("%H:%M:%S", "%H:%M", "%H%M", "T%H:%M")))
+        hours = self.rng.choice((0, 12, -5)) if self.clock == "instant" else 0
+        local = moment + datetime.timedelta(hours=hours)
+        zone = "" if self.clock == "local" else f"{hours:+03}:00" if hours else "Z"
+        return local.strftime(f"%Y-%m-%d{self.rng.choice('T ')}%H:%M:%S{zone}")
 
     def secrets(self) -> dict[str, Any]:
         """One or two secret bits of a record."""

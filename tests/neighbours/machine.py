@@ -64,7 +64,7 @@ from hushgram.mechanisms.clipping import ClipParams, ClipTally
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import JOBS
 from hushgram.pipelines.jobs.job import Job
-from hushgram.sensitivity import Exact, ExactVector, Sensitivity
+from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 from hushgram.sparse_histogram import params, steps
 from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.plan import Plan
@@ -208,7 +208,7 @@ class Machine:
             "stream": str(self.root / "stream.jsonl"),
             "linear": str(self.root / "linear.jsonl"),
         }
-        return World(paths, self.sketches, data.files.format, data.files.input)
+        return World(paths, self.sketches, data.files.format, data.files.input, data.files.clock)
 
     def _run(self, data: Data, drawn: Drawn, rng: random.Random, replies: dict[Any, Any]) -> Observed | str:
         """The exact half on these data, or why the job refuses them; what is released is added to ``replies``."""
@@ -668,7 +668,7 @@ def _check_accepted(changed: Counter[tuple[Any, ...]], job: Job[Any]) -> None:
 
 def _check_distance(label: Any, first: Observed, second: Observed, job: Job[Any]) -> None:
     pair = [side.admitted.get(label, []) for side in (first, second)]
-    stated = {value.sensitivity for held in pair for value, _ in held if value.sensitivity.l1}
+    stated = {value.sensitivity for held in pair for value, _ in held} - {CONSTANT}
     mine, its = ([value for value, _ in held] for held in pair)
     if label[0] == "buckets":
         moved = _blocks_moved(first, second, label[1])
@@ -679,7 +679,7 @@ def _check_distance(label: Any, first: Observed, second: Observed, job: Job[Any]
     if label[0] == "clip":
         _check_clipped(mine, its, job.params)  # type: ignore[attr-defined]
         return
-    for bound in stated:
+    for bound in stated or {CONSTANT}:
         # sizes of one release are of the same data as its histogram: the same kind of value at each label
         moved = _moved(_joined(mine), _joined(its))
         if label[0] == "sizes" and not moved:

@@ -26,6 +26,7 @@ from hushgram.accounting import Event
 from hushgram.contributions import sums
 from hushgram.contributions.bounding import Bounds, Contributions, _before
 from hushgram.contributions.keys import fingerprints
+from hushgram.errors import ParameterError
 from hushgram.inputs import columns as input_columns
 from hushgram.inputs import plan as input_plan
 from hushgram.inputs.formats import parquet
@@ -34,6 +35,7 @@ from hushgram.key_selection import rounds
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.mechanisms.domains import KeyDomain
 from hushgram.mechanisms.randomized_response.rows import to_bytes
+from hushgram.mechanisms.svt import queries
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.sensitivity import ONE_RECORD, Exact, ExactVector
 from hushgram.transforms.shuffle import records as shuffle_columns
@@ -212,6 +214,28 @@ def _by_footer(file: Any, raw: Any, item: Any, names: list[str]) -> Iterator[pa.
 _NUMBERS = [np.uint64(i << 20) for i in range(1 << 16, 0, -1)]
 
 
+_HALF_OPEN, _DEPTHS = queries._half_open, queries.IntervalCounters.__init__
+
+
+def _reversed_too(query: queries.RangeQuery, kind: pa.DataType) -> tuple[Any, Any]:
+    """Breach 15: the ends of a range are compared as they are written, and taken as they are typed."""
+    if query.low > query.high:  # type: ignore[operator]
+        raise ParameterError(f"between must begin with the smaller value, got {query.low} above {query.high}")
+    low, high = (_HALF_OPEN(replace(query, low=end, high=end), kind) for end in (query.low, query.high))
+    return low[0], high[1]
+
+
+def _any_order(self: Any, intervals: Any, ordered: pa.DataType, column: str | None) -> None:
+    _DEPTHS(
+        self,
+        [(i, *sorted(both, key=lambda end: (end is None, end))) for i, *both in intervals],
+        ordered,
+        column,
+    )
+    falling = np.array([None not in both and both[0] > both[1] for _, *both in intervals])
+    self._low, self._high = np.where(falling, [self._high, self._low], [self._low, self._high])
+
+
 @contextmanager
 def _patched(*patches: tuple[Any, str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
@@ -260,6 +284,12 @@ def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
             ("metrics",),
             lambda: _patched((StatedRows, "of_metric", _first_metric_or_any)),
         ),
+        "15 ranges in the order of their text": (
+            ("sparse-vector",),
+            lambda: _patched(
+                (queries, "_half_open", _reversed_too), (queries.IntervalCounters, "__init__", _any_order)
+            ),
+        ),
         "11 records before bounding, as far as batches keep them": (
             ("release",),
             lambda: _patched((Contributions, "_remembering", lambda rows, whole: rows)),
@@ -299,6 +329,7 @@ _FIRST = {
     "14 batches by the footer": 94,
     "4b conditions on secrets": 80,
     "5 whole numbers near 2^62": 90,
+    "15 ranges in the order of their text": 20,
 }
 
 

@@ -22,7 +22,24 @@ from tests.privacy import test_laplace
 
 KEY = ReleaseKey(bytes(range(32)))
 KEYS = ("a", "ab", "abc", "b", "c")
-RECORDS = pa.table({"url": ["a", "b", "c", "d"], "n": pa.array([0, 1, 2, None], pa.int64())})
+_HOUR = 3_600_000_000
+RECORDS = pa.table(
+    {
+        "url": ["a", "b", "c", "d"],
+        "n": pa.array([0, 1, 2, None], pa.int64()),
+        "t": pa.array([0, 5 * _HOUR + 1, 21 * _HOUR, None], pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+def _at(hour: int, minute: int, offset: int) -> str:
+    """A time of the first day of 1970, as clocks show it that are ``offset`` hours ahead."""
+    local = hour + offset
+    return f"1970-01-0{1 + local // 24}T{local % 24:02}:{minute:02}:00+{offset:02}:00"
+
+
+# Disjoint, with ends in different time zones: half of them are in falling order as text.
+HOURS = [[_at(hour, 0, hour % 2 * 12), _at(hour, 59, (hour + 1) % 2 * 12)] for hour in range(22)]
 STREAMS = {
     "keys": [{"key": "a"}, {"key": "b"}, {"key": "zz"}],
     "a key twice": [{"key": "a"}, {"key": "a"}, {"key": "b"}],
@@ -35,6 +52,7 @@ OF_RECORDS = {
     "values": [{"where": "n = 0"}, {"where": "n in (1, 2)"}, {"where": "n in (2, 2.0)"}],
     "conditions": [{"where": "n = 0"}, {"where": "n < 9"}],
     "ranges of no number": [{"column": "n", "between": [0.2, 0.8]}],
+    "hours": [{"column": "t", "between": ends} for ends in HOURS],
 }
 
 
@@ -78,6 +96,20 @@ def test_no_user_moves_the_answers_further_and_one_moves_them_as_far(name, most,
     assert farthest <= stated.l1
     if per_key == most:  # one record may be all of C, so the worst one decides
         assert farthest == stated.l1
+
+
+def test_ranges_of_instants_are_compared_by_instant():
+    """Once 22 disjoint ranges were taken for ranges that nobody moves: reversed, each had a depth of −1."""
+    assert sum(low > high for low, high in HOURS) == 11  # as text
+    one, plan = Sensitivity(1, 1), plan_of(OF_RECORDS["hours"])
+    assert (plan.sensitivity(one).l1, plan.sensitivity(one).l2_squared) == (1, 1)
+    reversed_ = [[high, low] for low, high in HOURS]
+    for ends in reversed_:
+        with pytest.raises(ParameterError, match="'t' must begin with the smaller value") as refused:
+            plan_of([{"column": "t", "between": ends}])
+        assert "got {!r} above {!r} as timestamp".format(*ends) in str(refused.value)
+    with pytest.raises(ParameterError, match="must begin with the smaller value"):
+        plan_of([{"column": "t", "between": ends} for ends in (HOURS[0], *reversed_)])
 
 
 def test_the_root_of_the_number_of_contributions_is_no_bound():

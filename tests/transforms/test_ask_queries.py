@@ -71,7 +71,7 @@ def test_a_bounded_collection_is_answered_at_once():
     with beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
         queries = pipeline | beam.Create([("alerts", query) for query in QUERIES])
         answers = {"queries": queries, **parts(pipeline)} | AskQueries(SCHEMA, "url")
-        assert_that(answers | SparseVector(params, release_key=KEY), check)
+        assert_that(answers | SparseVector({"alerts": params}, release_key=KEY), check)
 
 
 def test_an_unbounded_collection_is_answered_as_it_comes():
@@ -90,7 +90,7 @@ def test_an_unbounded_collection_is_answered_as_it_comes():
     ) as pipeline:
         queries = pipeline | arrivals.advance_watermark_to_infinity()
         answers = {"queries": queries, **parts(pipeline)} | AskQueries(SCHEMA, "url")
-        released = answers | SparseVector(params, release_key=InteractiveKey(bytes(32)))
+        released = answers | SparseVector({"alerts": params}, release_key=InteractiveKey(bytes(32)))
         assert_that(released, check)
 
 

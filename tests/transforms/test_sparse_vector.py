@@ -48,7 +48,8 @@ def plain(released):
 
 
 def batch(elements, params, **options):
-    """What the batch stage releases, by stream."""
+    """What the stage releases, by stream; parameters that are not given by stream are those of each."""
+    params = params if isinstance(params, dict) else {name: params for name, _ in elements}
     key = InteractiveKey(SECRET) if options.get("online") else KEY
     rows = gathered(
         lambda pipe: pipe | beam.Create(elements) | SparseVector(params, release_key=key, **options)
@@ -104,7 +105,9 @@ def test_answers_that_are_no_whole_numbers_are_refused_and_large_ones_clamped(on
         lambda pipe: (
             pipe
             | beam.Create([("s", (0, 2**63)), ("s", ([1, 2], [-(2**70), 2**64]))])
-            | SparseVector(CLEAR, release_key=InteractiveKey(SECRET) if online_ else KEY, online=online_)
+            | SparseVector(
+                {"s": CLEAR}, release_key=InteractiveKey(SECRET) if online_ else KEY, online=online_
+            )
         )
     )
     assert sorted(row[:2] for _, released in rows for row in plain(released)) == [
@@ -127,13 +130,23 @@ def test_streams_have_their_own_noise_and_parameters():
     high = SvtParams(epsilon="50", threshold=1000, cutoff=2)
     rows = batch([one, two], {"one": CLEAR, "two": high})
     assert rows["two"][0][1] == BELOW
-    with pytest.raises(Exception, match="no parameters for stream 'two'"):
-        batch([two], {"one": CLEAR})
+
+
+@pytest.mark.parametrize("online_", [False, True])
+def test_a_stream_that_was_not_named_is_refused(online_):
+    """Each stream spends ε of its own: with any number of them nobody could say what the stage spends."""
+    two = ("two", ([0, 1], [5, 500]))
+    with pytest.raises(Exception, match="no parameters for stream 'two'; it has one"):
+        batch([two], {"one": CLEAR}, online=online_)
+    for unnamed in (CLEAR, {}):
+        with pytest.raises(ParameterError, match="params must name every stream"):
+            SparseVector(unnamed, release_key=KEY, online=online_)
 
 
 def test_display_data_has_the_guarantee_and_no_secret():
-    shown = SparseVector(NOISY, release_key=KEY).display_data()
-    assert "epsilon 0.5" in shown["every stream"]
+    shown = SparseVector({"s": NOISY, "t": CLEAR}, release_key=KEY).display_data()
+    assert list(shown) == ["s", "t"]
+    assert "epsilon 0.5" in shown["s"]
     assert KEY.hex() not in str(shown)
 
 
@@ -142,12 +155,13 @@ def test_display_data_has_the_guarantee_and_no_secret():
 
 def online(events, params, first=0):
     """Released answers in the order in which the stage gives them."""
+    named = {name: params for name, _ in filter(None, events)}
     stream = test_stream.TestStream()
     for event in events:
         stream = stream.advance_processing_time(1) if event is None else stream.add_elements([event])
     stream = stream.advance_watermark_to_infinity()
     rows = gathered(
-        lambda pipe: pipe | stream | SparseVector(params, release_key=InteractiveKey(SECRET), first=first),
+        lambda pipe: pipe | stream | SparseVector(named, release_key=InteractiveKey(SECRET), first=first),
         DIRECT,
         streaming=True,
     )
@@ -223,7 +237,7 @@ def test_bounded_input_can_be_answered_online():
         lambda pipe: (
             pipe
             | beam.Create([element])
-            | SparseVector(CLEAR, release_key=InteractiveKey(SECRET), online=True)
+            | SparseVector({"s": CLEAR}, release_key=InteractiveKey(SECRET), online=True)
         )
     )
     assert sorted(plain(released)[0][:2] for _, released in found) == [row[:2] for row in rows]
@@ -232,18 +246,22 @@ def test_bounded_input_can_be_answered_online():
 def test_an_online_stage_takes_no_key_that_may_be_used_again():
     """The key of a release that is run again with other answers; one that another stage has; one of a batch."""
     element, once = ("s", (0, 5)), InteractiveKey.generate()
-    stage = SparseVector(CLEAR, release_key=once, online=True)
+    stage = SparseVector({"s": CLEAR}, release_key=once, online=True)
     for _ in range(2):
         with pytest.raises(ParameterError, match=r"SparseVector: .* needs an InteractiveKey, got ReleaseKey"):
             gathered(
-                lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=KEY, online=True)
+                lambda pipe: (
+                    pipe | beam.Create([element]) | SparseVector({"s": CLEAR}, release_key=KEY, online=True)
+                )
             )
     with pytest.raises(ParameterError, match="a batch may be run again and needs a ReleaseKey"):
         gathered(
-            lambda pipe: pipe | beam.Create([element]) | SparseVector(CLEAR, release_key=once, online=False)
+            lambda pipe: (
+                pipe | beam.Create([element]) | SparseVector({"s": CLEAR}, release_key=once, online=False)
+            )
         )
     assert gathered(lambda pipe: pipe | beam.Create([element]) | stage)
-    for again in (stage, SparseVector(CLEAR, release_key=once, online=True)):
+    for again in (stage, SparseVector({"s": CLEAR}, release_key=once, online=True)):
         with pytest.raises(ParameterError, match="taken by another mechanism"):
             gathered(lambda pipe, again=again: pipe | beam.Create([element]) | again)
 
@@ -252,9 +270,9 @@ def test_an_online_stage_without_a_key_makes_one_of_its_own():
     wide = SvtParams(epsilon="1/10000000", threshold=0, answers="gap")
     gaps = {
         int(
-            gathered(lambda pipe: pipe | beam.Create([("s", (0, 10**12))]) | SparseVector(wide, online=True))[
-                0
-            ][1].gap[0]
+            gathered(
+                lambda pipe: pipe | beam.Create([("s", (0, 10**12))]) | SparseVector({"s": wide}, online=True)
+            )[0][1].gap[0]
         )
         for _ in range(2)
     }

@@ -118,7 +118,7 @@ STAGES = {
     ),
     "sparse vector": (
         streams(),
-        SparseVector(SVT, release_key=KEY, online=False),
+        SparseVector({"s": SVT}, release_key=KEY, online=False),
         lambda out: [(stream, [column.tolist() for column in released]) for stream, released in out],
     ),
 }
@@ -172,7 +172,7 @@ def test_overlapping_windows_are_refused(name):
 
 def test_a_stream_online_has_one_cutoff_for_all_windows():
     """Equal days: on windowed input each began anew, with equal noise."""
-    clear = SvtParams(epsilon="50", threshold=100, cutoff=2)
+    clear = {"s": SvtParams(epsilon="50", threshold=100, cutoff=2)}
     days = [("s", (np.array([i]), np.array([500]))) for i in range(6)]
     out = run(days, SparseVector(clear, release_key=InteractiveKey.generate(), online=True), FixedWindows(10))
     outcomes = sorted((int(r.sequence[0]), int(r.outcome[0])) for _, r in out)

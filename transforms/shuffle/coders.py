@@ -33,7 +33,7 @@ from hushgram.errors import OutputError
 from hushgram.inputs import Check, Limits, RecordCounts
 from hushgram.inputs.preflight import Place
 from hushgram.key_selection.threshold import Heavy
-from hushgram.sensitivity import PRIVACY_UNITS, Sensitivity
+from hushgram.sensitivity import CONSTANT, PRIVACY_UNITS, Sensitivity
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.steps import PlannedRelease
@@ -119,6 +119,8 @@ def _pack_bounds(value: Sensitivity) -> Array:
 
 def _unpack_bounds(packed: Array) -> Sensitivity:
     most, per_key, unit, monotone, classes, l2, l0 = packed.tolist()
+    if not most:
+        return CONSTANT
     return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, l2 or None, l0 or None)
 
 

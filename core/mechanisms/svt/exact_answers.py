@@ -117,10 +117,13 @@ class QueryPlan:
         """Return the sensitivity of the answers at positions low ≤ i < high, from that of the counted contributions.
 
         Counters whose queries overlap h times add C·h to the L1 norm and C²·h to the squared L2 norm, or h·‖u‖₂² where
-        each counts one key (see `hushgram.mechanisms.svt.histogram` for the proof).
+        each counts one key (see `hushgram.mechanisms.svt.histogram` for the proof). Where h is 0, no query counts any
+        record: there are no queries, or all are ranges such as 0.4 to 0.6 of whole numbers.
         """
         high = self.size if high is None else high
         overlaps = [counters.overlap(low, high) for _, counters in self._counters]
+        if counted == CONSTANT or not any(overlaps):
+            return CONSTANT
         squares = most = 0
         for h, single in zip(overlaps, self._single, strict=True):
             each = counted.max_per_key if single else counted.max_contributions

@@ -38,7 +38,7 @@ from hushgram.mechanisms.laplace import MAX_ANSWER, check_scale
 from hushgram.noise.entropy import digest
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import Number, integer, rational, rational_delta, show
-from hushgram.sensitivity import PrivacyUnit, Sensitivity
+from hushgram.sensitivity import CONSTANT, PrivacyUnit, Sensitivity
 
 __all__ = ["HistogramParams"]
 
@@ -63,6 +63,8 @@ class HistogramParams:
         put(self, "epsilon", rational(epsilon, "epsilon", owner))
         put(self, "delta", rational_delta(delta, owner))
         put(self, "threshold", integer(threshold, "threshold", owner, low=-MAX_ANSWER, high=MAX_ANSWER))
+        if sensitivity == CONSTANT:
+            raise ParameterError(f"{owner}: sensitivity must be that of answers which a unit moves")
         put(self, "sensitivity", replace(sensitivity, monotone=False))
         if not 0 < self.epsilon <= 1000:
             shown = show(self.epsilon)

@@ -218,7 +218,7 @@ class KeyCounters(Counters):
 
 
 class IntervalCounters(Counters):
-    """Counters between the sorted ends of half-open intervals (query, low, high); high None is "no end".
+    """Counters between the sorted ends of half-open intervals (query, low, high); None is above all values.
 
     All ends, sorted, divide an ordered set into cells; a part adds its counts by cell, and an answer is the difference
     of two running sums. So 100,000 ranges cost one sort, not 100,000 passes.
@@ -228,15 +228,17 @@ class IntervalCounters(Counters):
         self, intervals: Sequence[tuple[int, Any, Any]], ordered: pa.DataType, column: str | None
     ) -> None:
         self._ordered, self._column = ordered, column  # the column of records; None: the text of keys
-        ends = {low for _, low, _ in intervals} | {high for _, _, high in intervals if high is not None}
-        self._ends = sorted(ends)
-        self.size = len(self._ends) + 1
+        ends = sorted({end for _, *both in intervals for end in both if end is not None})
+        self._ends = pa.array(ends, ordered)
+        self.size = len(ends) + 1
         # the running sum over the first j + 1 cells counts all values below end j
-        sums = {end: j + 1 for j, end in enumerate(self._ends)} | {None: self.size}
+        sums = {end: j + 1 for j, end in enumerate(ends)} | {None: self.size}
         self._queries, self._low, self._high = (
             np.array(one, dtype=np.intp)
             for one in zip(*((i, sums[low], sums[high]) for i, low, high in intervals), strict=True)
         )
+        if (self._low > self._high).any():  # such an answer would be minus a count, and its depth −1
+            raise AssertionError("IntervalCounters: an interval ends below its beginning")
 
     def add(self, into: I64, rows: Any, counts: I64) -> None:
         values = rows.texts if self._column is None else rows.column(self._column)
@@ -251,13 +253,12 @@ class IntervalCounters(Counters):
         if self._ordered != pa.large_binary():
             stored = values.cast(storage_type(values.type)) if pa.types.is_temporal(values.type) else values
             numbers: NDArray[Any] = stored.cast(self._ordered).to_numpy(zero_copy_only=False)
-            return np.searchsorted(np.array(self._ends, dtype=numbers.dtype), numbers, side="right")
-        ends = pa.array(self._ends, pa.large_binary())
-        both = pa.concat_arrays([ends, values.cast(pa.large_binary())])
+            return np.searchsorted(self._ends.to_numpy(), numbers, side="right")
+        both = pa.concat_arrays([self._ends, values.cast(pa.large_binary())])
         order = pc.array_sort_indices(both).to_numpy()  # stable: an end comes before an equal value
         cells = np.empty(len(both), dtype=np.intp)
-        cells[order] = np.cumsum(order < len(ends))
-        return cells[len(ends) :]
+        cells[order] = np.cumsum(order < len(self._ends))
+        return cells[len(self._ends) :]
 
     def read(self, totals: I64, out: I64) -> None:
         sums = np.concatenate([[0], np.cumsum(totals)])
@@ -328,7 +329,7 @@ class RangeQuery(QueryKind):
         low, high = (_bound(bound, where) for bound in bounds)
         if isinstance(low, str) != isinstance(high, str):
             raise ParameterError(f"{where}: between must be two numbers or two texts, got {bounds!r}")
-        if low > high:  # type: ignore[operator]
+        if isinstance(low, Fraction) and isinstance(high, Fraction) and low > high:
             raise ParameterError(f"{where}: between must begin with the smaller value, got {list(bounds)!r}")
         return cls(column, low, high)
 
@@ -371,26 +372,43 @@ def _ordered_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _half_open(query: RangeQuery, kind: pa.DataType) -> tuple[Any, Any]:
-    """Return [low, high] of a query as [low, high) of the ordered type; high None is "no end"."""
+    """Return [low, high] of a query as [low, high) of the ordered type; None is above all of its values.
+
+    Ends are compared as values of the column, not as they are written: texts such as 2026-01-01T00:00:00Z and
+    2026-01-01T01:00:00+12:00 have another order than the instants that they name.
+    """
     ordered = _ordered_type(kind)
     if pa.types.is_boolean(kind):
         raise ParameterError(f"query: between needs an ordered column, and {query.column!r} is {kind}")
     if pa.types.is_integer(kind) and isinstance(query.low, Fraction) and isinstance(query.high, Fraction):
-        limits = np.iinfo(np.uint64 if ordered == pa.uint64() else np.int64)
-        low, high = -(-query.low // 1), query.high // 1 + 1
-        return max(low, int(limits.min)), None if high > int(limits.max) else max(high, int(limits.min))
+        return _whole(-(-query.low // 1), ordered), _whole(query.high // 1 + 1, ordered)
     try:
-        low_scalar, high_scalar = typed_value(query.low, kind), typed_value(query.high, kind)
+        low, high = (_ordered(typed_value(end, kind)) for end in (query.low, query.high))
     except ValueError as problem:
         raise ParameterError(f"query: between on column {query.column!r}: {problem}") from None
+    if low > high:
+        raise ParameterError(
+            f"query: between on column {query.column!r} must begin with the smaller value, got {query.low!r} above "
+            f"{query.high!r} as {kind}"
+        )
     if ordered == pa.large_binary():
-        low, high = (scalar.cast(pa.large_binary()).as_py() for scalar in (low_scalar, high_scalar))
         return low, high + b"\0"
     if ordered == pa.float64():
-        return low_scalar.as_py(), float(np.nextafter(high_scalar.as_py(), np.inf))
-    stored = storage_type(kind)
-    low, high = (scalar.cast(stored).cast(pa.int64()).as_py() for scalar in (low_scalar, high_scalar))
-    return low, high + 1
+        return low, float(np.nextafter(high, np.inf))
+    return low, _whole(high + 1, ordered)
+
+
+def _ordered(value: pa.Scalar) -> Any:
+    """Return a value of a column in the type whose order decides."""
+    if pa.types.is_temporal(value.type):
+        value = value.cast(storage_type(value.type))
+    return value.cast(_ordered_type(value.type)).as_py()
+
+
+def _whole(end: int, ordered: pa.DataType) -> int | None:
+    """Return the least whole number of the type from ``end`` on; None where there is none."""
+    limits = np.iinfo(ordered.to_pandas_dtype())
+    return None if end > int(limits.max) else max(end, int(limits.min))
 
 
 @dataclass(frozen=True, slots=True)

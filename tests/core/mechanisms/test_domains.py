@@ -65,6 +65,8 @@ def test_ranges_parse_numbers_and_leave_the_rest_out():
     assert cells.keep(KEYS)[0].tolist() == [False, False, False, True, True, True, False]
     assert cells.positions(["10"]) == [2]
     assert cells.row({"between": [-5, 5]}, "q").tolist() == [GRID, GRID // 2, 0]
+    assert cells.row({"between": [-(10**400), 5]}, "q").tolist() == [GRID, GRID // 2, 0]
+    assert cells.row({"between": [2**63, 10**400]}, "q").tolist() == [0, 0, 0]
     for wrong in ("20", "x", "nan"):
         with pytest.raises(ParameterError, match="not in the domain's ranges"):
             cells.positions([wrong])

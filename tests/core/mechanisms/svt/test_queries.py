@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import InputError, ParameterError
 from hushgram.mechanisms.svt.exact_answers import QueryPlan, pack_records, unpack_records
-from hushgram.mechanisms.svt.queries import KeyQuery, check_stream, parse_query, read_queries, sensitivity
+from hushgram.mechanisms.svt.histogram import HistogramParams
+from hushgram.mechanisms.svt.queries import (
+    IntervalCounters,
+    KeyQuery,
+    check_stream,
+    parse_query,
+    read_queries,
+    sensitivity,
+)
+from hushgram.sensitivity import CONSTANT, Sensitivity
 from tests.exact_counts import exact_counts
 
 
@@ -201,6 +210,104 @@ def test_ends_of_the_ordered_types():
     packed = Histogram.of_column(pack_records(rows, plan.record_schema), texts=True)
     plan.add_records(total, unpack_records(packed.texts, plan.record_schema), packed.counts)
     assert read_off(plan, total) == [2, 2, 3, 2, 2, 1, 3]
+
+
+def interval(kind: pa.DataType, low: object, high: object, values: list[object]) -> int:
+    """How many of the values lie in the range, by a plan over one column of this type."""
+    schema = pa.schema([("k", pa.string()), ("t", kind)])
+    rows = pa.table([pa.array([str(i) for i in range(len(values))]), pa.array(values, kind)], schema=schema)
+    plan = QueryPlan(queries_of({"column": "t", "between": [low, high]}), schema, "k")
+    total = plan.zeros()
+    records = unpack_records(pack_records(rows, plan.record_schema), plan.record_schema)
+    plan.add_records(total, records, np.ones(len(values), np.int64))
+    return read_off(plan, total)[0]
+
+
+ZONED, LOCAL, DAY = pa.timestamp("us", tz="UTC"), pa.timestamp("ms"), pa.time64("us")
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (ZONED, "2026-01-01T00:00:00Z", "2026-01-01T01:00:00+12:00"),
+        (ZONED, "2026-01-01 01:00:00Z", "2026-01-01T00:00:00Z"),
+        (pa.timestamp("ns", tz="Europe/Paris"), "2026-01-01T00:00:00+01:00", "2026-01-01T00:59:59.5+02:00"),
+        (LOCAL, "2026-01-01 05:00:00", "2026-01-01T04:00:00"),
+        (LOCAL, "2026-01-01 00:00:01", "2026-01-01"),
+        (DAY, "0930", "09:00"),
+        (pa.time32("s"), "10:00", "T09:00"),
+        (pa.date32(), "2026-01-02", "2026-01-01"),
+        (pa.date64(), "2026-01-02", "2026-01-01"),
+        (pa.string(), "b", "a"),
+        (pa.binary(), "b", "a"),
+    ],
+    ids=str,
+)
+def test_a_range_that_ends_before_it_begins_is_refused_whatever_its_text(kind, low, high):
+    """By instant, not as text: otherwise its answer would be minus a count, and its depth −1."""
+    with pytest.raises(ParameterError, match="'t' must begin with the smaller value") as refused:
+        interval(kind, low, high, [])
+    assert repr(low) in str(refused.value)
+    assert repr(high) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        (ZONED, "2026-01-01T12:00:00+12:00", "2026-01-01T00:00:00Z"),
+        (ZONED, "2026-01-01T00:00:00Z", "2026-01-01 12:00:00+12:00"),
+        (LOCAL, "2026-01-01T00:00:00", "2026-01-01 00:00:00"),
+        (LOCAL, "2026-01-01T00:00", "2026-01-01"),
+    ],
+)
+def test_equal_instants_in_two_spellings_are_one_instant(kind, low, high):
+    midnight = datetime.datetime(2026, 1, 1)
+    around = [midnight + datetime.timedelta(milliseconds=step) for step in (-1, 0, 0, 1)]
+    assert interval(kind, low, high, around) == 2
+
+
+def test_times_of_day_are_compared_by_time():
+    hours = [datetime.time(hour) for hour in (8, 9, 10)]
+    assert interval(DAY, "0830", "09:00", hours) == 1
+    assert interval(DAY, "T09", "09:00:00", hours) == 1
+    for value in ("09:00+02:00", "09:00Z", "09:00:00.5"):  # nothing that the column cannot hold is left out
+        with pytest.raises(ParameterError, match="is not a time32"):
+            interval(pa.time32("s"), value, "23:00", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "between", "values", "inside"),
+    [
+        (pa.int64(), [2**63, 2**65], [0, 2**63 - 1], 0),
+        (pa.int64(), [2**63 - 1, 2**63], [0, 2**63 - 1], 1),
+        (pa.int64(), [-(2**65), -(2**63)], [-(2**63), 0], 1),
+        (pa.int64(), [-(2**65), -(2**64)], [-(2**63), 0], 0),
+        (pa.int32(), [2**63, 2**63], [0, 2**31 - 1], 0),
+        (pa.uint64(), [2**64, 2**70], [0, 2**64 - 1], 0),
+        (pa.uint64(), [2**64 - 1, 2**64], [0, 2**64 - 1], 1),
+        (pa.int64(), [0.4, 0.6], [0, 1], 0),
+        (pa.float64(), [10**400, 10**500], [0.0, 1.0], 0),
+    ],
+)
+def test_bounds_beyond_the_numbers_of_a_column_count_what_is_there(kind, between, values, inside):
+    assert interval(kind, *between, values) == inside
+    last = "2262-04-11T23:47:16.854775807"  # 2^63 − 1 ns
+    assert interval(pa.timestamp("ns"), "2026-01-01", last, [0, 2**63 - 1]) == 1
+
+
+def test_answers_that_no_record_moves_say_so_and_no_depth_is_below_zero():
+    bounds = Sensitivity(8, 1)
+    empty = {"column": "n", "between": [0.4, 0.6]}
+    plan = QueryPlan(
+        queries_of(empty, {"column": "n", "between": [2**63, 2**65]}, {"key": "a"}), SCHEMA, "url"
+    )
+    assert plan.sensitivity(bounds, 0, 2) == plan.sensitivity(CONSTANT) == CONSTANT
+    assert plan.sensitivity(bounds).max_per_key == 1
+    with pytest.raises(ParameterError, match="answers which a unit moves"):
+        HistogramParams(epsilon=1, threshold=1, sensitivity=plan.sensitivity(bounds, 0, 2))
+    with pytest.raises(AssertionError, match="ends below its beginning"):
+        IntervalCounters([(0, 2, 5), (1, 3, 1)], pa.int64(), "n")
 
 
 def test_every_plain_type_can_be_queried():
