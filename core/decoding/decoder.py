@@ -239,8 +239,8 @@ class Decoder:
             _check_share(present, "present", open_end=False)
             return self._total_like_the_data(asked, level, present, beside, noise)
         if estimator == "any" and len(symbols) == 1 and apart is None:  # one key has one interval
-            one, low, high = self.estimate(found, values, listed, level=level)
-            return float(one[0]), float(low[0]), float(high[0])
+            one, least, most = self.estimate(found, values, listed, level=level)
+            return float(one[0]), float(least[0]), float(most[0])
         fitted = self.total_model.total(symbols[~far], value[~far]) if not far.all() else 0.0
         fitted += float(self.likelihood.far(symbols[far], value[far])[0].sum())
         each, spread = self.likelihood.unbiased(symbols, value, named, mean=fitted / max(len(symbols), 1))

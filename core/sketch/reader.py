@@ -256,7 +256,8 @@ class Sketch:
                     apart=(named, self._noise) if len(named) else None,
                 )  # fmt: skip
             elif len(named) == 1 and estimator != "unbiased":  # one key has one interval
-                sums = tuple(float(x[0]) for x in self._estimate_listed(named, named == named, level)[:3])
+                one, low, high = self._estimate_listed(named, named == named, level)[:3]
+                sums = float(one[0]), float(low[0]), float(high[0])
             else:
                 sums = self._sum_listed(named, level, cut=estimator != "unbiased")
             out.append(self._total(sums, level, end - start, assumes))
@@ -358,12 +359,17 @@ class Sketch:
                 else "others: this release has selected keys alone; release with encoding alp or buckets for the others"
             )
         values, listed = self._storage.heavy.values, self.manifest.heavy_rows
-        real = self._listed[1] if self._joint else self._real_listed(values)
+        decoded = self._joint and self.plan.layout is not None
+        real = self._listed[1] if decoded else self._real_listed(values)
         shown = np.flatnonzero(real >= REAL) if not all else np.arange(listed)
         shown = shown[np.argsort(-values[shown], kind="stable")[:limit]]
-        if self._joint:
+        if decoded:
             named, variance = self.decoder.chosen(self._listed[0][shown], values[shown])
             middle = sizes.records - named
+        elif self._joint:  # a list alone
+            bias = self._noise.selected(values.astype(np.float64), int(values[shown].min(initial=1 << 62)))
+            middle = sizes.records - float(values[shown].sum()) + float(bias.sum())
+            variance = len(shown) * self._noise.variance + float((bias**2).sum())
         else:  # the released size is that of keys that are not listed; what is listed and not shown is beside them
             rest, noise = listed - len(shown), self._noise
             every = float(values.sum()) - listed * noise.mean
