@@ -182,14 +182,15 @@ def keys_options(function: C) -> C:
 def rounded(estimate: float | None, low: float, high: float, finest: float = 1.0) -> tuple[str, str, str]:
     """Return an estimate and its interval as text, rounded to what the width of the interval supports.
 
-    An interval is rounded outwards. `finest` is what one count stands for: nothing is shown in finer steps.
+    An interval is rounded outwards. `finest` is what one count stands for: nothing is shown in finer steps. Without an
+    estimate all that is known is that the count is below the upper end.
 
     >>> rounded(199.4, 176.2, 221.9)
     ('199', '176', '222')
     >>> rounded(1234567.0, 1210111.0, 1260222.0)
     ('1,235,000', '1,210,000', '1,261,000')
     >>> rounded(None, 0.0, 229.0), rounded(12.34, 12.1, 12.6, 0.05)
-    (('unresolved', '0', '229'), ('12.34', '12.10', '12.60'))
+    (('< 229', '0', '229'), ('12.34', '12.10', '12.60'))
     """
     power = math.floor(math.log10(max((high - low) / 40.0, finest)) + 1e-9)
     step, digits = 10.0**power, max(-power, 0)
@@ -198,7 +199,9 @@ def rounded(estimate: float | None, low: float, high: float, finest: float = 1.0
         return f"{number * step + 0.0:,.{digits}f}"
 
     below, above = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return "unresolved" if estimate is None else text(round(estimate / step)), text(below), text(above)
+    if estimate is None:
+        return f"< {text(above)}" if above > 0 else text(above), text(below), text(above)
+    return text(round(estimate / step)), text(below), text(above)
 
 
 def resolved_sums(sums: Iterable[float]) -> tuple[float | None, float, float]:

@@ -78,6 +78,7 @@ SAMPLE: Final = 1 << 18  # buckets from which the background is measured; 0.2 % 
 PRESENT: Final = 0.5  # probability that a looked-up key is in the data, where nobody says; nothing is known
 WHOLE: Final = 0.99  # level at which n̂ with its noise bounds every count and every sum; rarely in the way
 INSIDE: Final = 1.5  # standard deviations that an estimate may leave the unbiased sum by; tuned: worst case
+PROVED: Final = 0.05  # share of the missing coverage for each end that is proved; an interval is 2.5 % longer
 MODEL: Final = 1e-3  # relative error of the prior's mean that comes from its bins; seen in the benchmark
 TABLES: Final = 8  # tables that are kept, of levels and of probabilities of being there; memory
 

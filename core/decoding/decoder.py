@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from hushgram.decoding.constants import INSIDE, LEAST_MISS, MODEL, PRESENT, TABL
 from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
-from hushgram.decoding.totals import TotalModel, normal_range, positive_range
+from hushgram.decoding.totals import TotalModel, normal_range, radius, total_interval
 from hushgram.errors import ParameterError
-from hushgram.noise.laws import LaplaceLaw
+from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, counted, plus_minus
 
 __all__ = [
@@ -221,9 +222,11 @@ class Decoder:
         present: float | None = None,
         among: int = 1,
     ) -> Flags:
-        """Return whether each key's confidence interval is at most as wide as its estimate: about ± 50 %."""
+        """Return whether each key has a noisy count of its own in the list, or an interval at most as wide as its
+        estimate.
+        """
         estimate, low, high = self.estimate(found, values, listed, level=level, present=present, among=among)
-        return high - low <= estimate
+        return np.asarray((high - low <= estimate) | np.asarray(listed, bool).reshape(-1))
 
     def total(
         self,
@@ -234,53 +237,152 @@ class Decoder:
         estimator: str = "any",
         level: float = 0.95,
         present: float | None = None,
+        apart: tuple[Ints, NoiseLaw] | None = None,
     ) -> tuple[float, float, float]:
         """Sum of the counts of distinct keys, with an interval.
 
         ``any`` (default) holds for any fixed set of keys, also of absent ones (`totals`). ``posterior`` is sharper,
         but holds for sets that are like a random sample of the keys alone. ``unbiased`` is the plain sum of
         unbiased estimates, which may be negative.
+        ``apart``: values, with their noise, of further keys of the set that are in no other number of the release.
         """
         choice(estimator, "estimator", "Decoder", TOTALS)
         _check_share(level, "level", open_end=True)
         asked = self._lookups(found, values, listed)
         symbols, value, named, far = asked.symbols, asked.values, asked.listed, asked.far
-        if len(symbols) == 0:
+        if len(symbols) == 0 and apart is None:
             return 0.0, 0.0, 0.0
+        beside = 0.0 if apart is None else float(apart[0].sum()) - len(apart[0]) * apart[1].mean
+        noise = 0.0 if apart is None else len(apart[0]) * apart[1].variance
         if estimator == "posterior":
             present = 1.0 if present is None else present
             _check_share(present, "present", open_end=False)
-            return self._total_like_the_data(asked, level, present)
+            return self._total_like_the_data(asked, level, present, beside, noise)
+        if estimator == "any" and len(symbols) == 1 and apart is None:  # one key has one interval
+            one, least, most = self.estimate(found, values, listed, level=level)
+            return float(one[0]), float(least[0]), float(most[0])
         fitted = self.total_model.total(symbols[~far], value[~far]) if not far.all() else 0.0
         fitted += float(self.likelihood.far(symbols[far], value[far])[0].sum())
-        each, spread = self.likelihood.unbiased(symbols, value, named, mean=fitted / len(symbols))
+        each, spread = self.likelihood.unbiased(symbols, value, named, mean=fitted / max(len(symbols), 1))
         middle, deviation = float(each.sum()), float(spread.sum()) ** 0.5
         if estimator == "unbiased":
-            return middle, *normal_range(middle, deviation**2, 0.0, level)
-        low, high = positive_range(middle, deviation, level)
-        high = max(min(high, self.released.whole), low)
+            return middle + beside, *normal_range(middle + beside, deviation**2 + noise, 0.0, level)
+        proven = partial(self._proven, value, apart)
+        low, high = total_interval(middle + beside, deviation**2 + noise, level, proven=proven)
         estimate = np.clip(fitted, middle - INSIDE * deviation, middle + INSIDE * deviation)
-        return float(np.clip(estimate, low, high)), low, high
+        return float(np.clip(estimate + beside, low, high)), low, high
+
+    def chosen(self, found: Any, values: ArrayLike) -> tuple[float, float]:
+        """Return the sum of the counts of listed keys that were chosen by looking at the release, and its variance.
+
+        Values that were chosen for being large are too large on average. Near the threshold the posterior, whose
+        prior is that of all cells, accounts for that; far above it the bias of selecting by the smallest value is
+        estimated from all values around it (`NoiseLaw.selected`), whatever counts are like.
+        """
+        released = self.released
+        asked = self._lookups(found, values, np.ones(len(found), np.bool_))
+        outcomes, place = asked.distinct
+        near, cells = ~asked.far, released.domain_size
+        present = (
+            1.0 if cells is None or released.named else float(np.clip(self.prior.keys / cells, 1e-18, 1.0))
+        )
+        often = np.bincount(place[near], minlength=len(outcomes.symbols)).astype(np.float64)
+        mean, variance, _ = self._posterior(present).moments(outcomes)
+        total, spread = float(often @ mean), float(often @ variance) + self._doubt(often, variance)
+        far = asked.values[asked.far]
+        if len(far):
+            bias = released.far_noise.selected(released.listed.astype(np.float64), int(far.min()))
+            total += float(far.sum()) - float(bias.sum())
+            spread += len(far) * released.far_noise.variance + float((bias**2).sum())
+        return total, spread
+
+    def _proven(self, values: Ints, apart: tuple[Ints, NoiseLaw] | None, miss: float) -> tuple[float, float]:
+        """Return a lower and an upper end of the sum over a set, each of which fails with probability ``miss``.
+
+        The listed values of the set say that it is no less, except for their noise: a key that is not listed loses its
+        whole count, which is more than the bias of those that are, so only cells that nobody's key is in, and keys that
+        share a cell, have to be taken off. And the released number of records, without what is listed and not in
+        the set, says that it is no more.
+        """
+        released = self.released
+        miss /= 1.0 if apart is None else 2.0
+        level, listed, most = 1.0 - 2.0 * miss, values[values >= 0], np.inf
+        least = self._listed_least(listed, len(values), miss)
+        if len(released.profile_at):
+            places = (released.domain_size or 0.0) + (released.top.cells if released.top is not None else 0.0)
+            cut = released.threshold
+            if places:  # from here on hardly any cell is listed for its noise alone
+                cut += int(released.noise.scale * np.log(places * (cut + 1.0)))
+            cut = min(cut, released.last) if released.named else cut
+            every, mine = (held[held >= cut] for held in (released.listed, listed))
+            terms, noise = max(len(every) - len(mine), 0), released.far_noise
+            taken = max(float(every.sum()) - float(mine.sum()) - terms * noise.mean, 0.0)
+            spread = terms * max(noise.variance, released.noise.variance)
+            most = max(released.records - taken + radius(level, spread, released.profile_noise), 0.0)
+        if apart is not None:
+            value, noise = apart
+            middle, half = float(value.sum()) - len(value) * noise.mean, noise.interval(level, len(value))
+            least, most = least + max(middle - half, 0.0), most + max(middle + half, 0.0)
+        return least, most
+
+    def _listed_least(self, listed: Ints, keys: int, miss: float) -> float:
+        """Return what so many keys, of which some are listed, have at least, except with probability ``miss``: by the
+        last list alone, or by both, whichever says more.
+        """
+        released, top = self.released, self.released.top
+        high = released.listed >= released.last
+        rest = max(released.records - (float(released.listed[high].sum()) if top is not None else 0.0), 0.0)
+        lists = [
+            (high, released.far_noise, released.last, released.domain_size if top is None else top.cells)
+        ]
+        if top is not None:
+            lists.append((~high, released.noise, released.threshold, released.domain_size))
+        miss /= len(lists)
+        least = total = spread = variance = 0.0
+        terms = 0
+        for of_list, noise, cut, cells in lists:
+            mine = listed[(listed >= released.last) == (of_list is high)]
+            if not len(mine):
+                continue
+            terms, variance = terms + len(mine), max(variance, noise.variance)
+            half = noise.interval(1.0 - 2.0 * miss, terms) * (variance / noise.variance) ** 0.5
+            total += float(mine.sum()) - len(mine) * noise.mean
+            if cells:
+                every = released.listed[of_list].astype(np.float64)
+                false, value = float(noise.tail(np.array([float(cut)]))[0]), cut + noise.scale
+                total -= keys * false * value + (keys * float(every.sum()) + len(mine) * rest) / cells
+                spread += keys * (false * (value**2 + noise.scale**2) + float((every**2).sum()) / cells)
+                rank = int(
+                    miss * cells / keys
+                )  # hardly ever does one of the set share the cell of a larger value
+                total -= float(np.partition(every, -1 - rank)[-1 - rank]) if rank < len(every) else 0.0
+            least = max(least, total - float(np.hypot(half, NormalDist().inv_cdf(1.0 - miss) * spread**0.5)))
+        return least
 
     # Helpers ------------------------------------------------------------------------------------------
 
     def _total_like_the_data(
-        self, asked: _Lookups, level: float, present: float
+        self, asked: _Lookups, level: float, present: float, beside: float, noise: float
     ) -> tuple[float, float, float]:
         posterior, far = self._posterior(present), asked.far
         outcomes, place = asked.distinct
         often = np.bincount(place[~far], minlength=len(outcomes.symbols)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
         far_mean, far_variance = posterior.far(asked.symbols[far], asked.values[far])
-        leaning = np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)
-        whole = float(often @ leaning) * self.prior.doubt  # the fit's own error moves all keys together
         shape = MODEL * float(often @ mean)
-        total = float(often @ mean + far_mean.sum())
-        spread = float(often @ variance + far_variance.sum()) + whole**2 + shape**2
+        total = float(often @ mean + far_mean.sum()) + beside
+        spread = float(often @ variance + far_variance.sum()) + noise + shape**2
+        spread += self._doubt(often, variance)
         least = float(len(far)) if present >= 1.0 else 0.0
         low, high = normal_range(total, spread, float(often @ skew), level)
-        most = max(self.released.whole, 0.0)
+        most = max(self.released.whole, 0.0) + max(beside, 0.0)
         return min(total, most), min(max(low, least), total, most), min(max(high, total), most)
+
+    def _doubt(self, often: Floats, variance: Floats) -> float:
+        """Return the variance of a sum that comes from the fit's own error, which moves all keys together."""
+        return (
+            float(often @ np.minimum(variance / max(self.prior.variance, 1e-9), 1.0)) * self.prior.doubt
+        ) ** 2
 
     def _lookups(self, found: Any, values: ArrayLike, listed: ArrayLike) -> _Lookups:
         asked = self._asked

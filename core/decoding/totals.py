@@ -12,11 +12,17 @@ explains the outcomes (its evidence, by Laplace's approximation):
 * the same, except for a share of the keys that is absent.
 
 A fit can be wrong about an odd set, so the estimate never leaves the unbiased sum by more than INSIDE of its
-standard deviations, nor what the release as a whole says.
+standard deviations.
+
+Every interval of a sum comes from `total_interval`: from a sum of many noises, whose variances add up, and from ends
+that are proved another way. What listed keys alone prove and what the released sizes allow are two such ends. Each may
+fail with PROVED of the missing coverage, and the sum's own interval with the rest, so that all of them together hold.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -24,6 +30,7 @@ import numpy as np
 
 from hushgram.decoding.confidence import OutcomeTable
 from hushgram.decoding.constants import (
+    PROVED,
     SET_ABSENT,
     SET_BEND,
     SET_FLOOR,
@@ -36,7 +43,7 @@ from hushgram.decoding.constants import (
 from hushgram.decoding.likelihood import Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.prior import Prior
 
-__all__ = ["TotalModel", "normal_range", "positive_range"]
+__all__ = ["TotalModel", "normal_range", "positive_range", "radius", "total_interval"]
 
 
 class TotalModel:
@@ -139,8 +146,64 @@ def _penalty(at: Floats) -> Floats:
 
 # --- intervals of sums ------------------------------------------------------------------------------------------
 
+_NORMAL = 5.0  # from this ratio of normal to Laplace noise on their sum is normal for every purpose here
 _FAR = 7.0  # deviations from which on a sum does not feel that it cannot be negative
 _STEP = 0.01
+
+
+def total_interval(
+    estimate: float,
+    variance: float,
+    level: float,
+    *,
+    laplace: float = 0.0,
+    proven: Callable[[float], tuple[float, float]] | None = None,
+) -> tuple[float, float]:
+    """Return an interval for a nonnegative sum.
+
+    Args:
+        estimate: An unbiased estimate of the sum.
+        variance: The variance of its normal part.
+        level: The probability with which the interval holds.
+        laplace: The scale of the Laplace noise that it has beside.
+        proven: Returns a lower and an upper end of the sum, each of which fails with the given probability at most.
+    """
+    missed = 1.0 - level
+    if proven is None:
+        least, most = 0.0, math.inf
+    else:
+        least, most = proven(PROVED * missed)
+        level = 1.0 - (1.0 - 2.0 * PROVED) * missed
+    deviation = math.sqrt(variance)
+    if laplace:
+        deviation = radius(level, variance, laplace) / NormalDist().inv_cdf(0.5 + level / 2.0)
+    low, high = positive_range(estimate, deviation, level)
+    low = max(low, least, 0.0)
+    return low, max(min(high, most), low)
+
+
+def radius(level: float, variance: float, laplace: float) -> float:
+    """Return r with P(|N + L| ≤ r) = level, N normal of this variance and L Laplace of this scale."""
+    deviation = math.sqrt(max(variance, 0.0))
+    if deviation >= _NORMAL * laplace:
+        return NormalDist().inv_cdf(0.5 + level / 2.0) * math.sqrt(max(variance, 0.0) + 2.0 * laplace**2)
+    missed = (1.0 - level) / 2.0
+    if not deviation:
+        return -laplace * math.log(2.0 * missed)
+    ratio = deviation / laplace
+
+    def normal(x: float) -> float:
+        """Return P(X ≤ x) of a standard normal X, with all digits where it is small."""
+        return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+    low, high = 0.0, 9.0 * deviation - laplace * math.log(2.0 * missed)
+    for _ in range(60):
+        r = (low + high) / 2.0
+        at, far = r / deviation, r / laplace
+        beside = math.exp(ratio**2 / 2.0 - far) * normal(at - ratio)
+        tail = normal(-at) + (beside - math.exp(ratio**2 / 2.0 + far) * normal(-at - ratio)) / 2.0
+        low, high = (r, high) if tail > missed else (low, r)
+    return high
 
 
 def normal_range(mean: float, variance: float, third: float, level: float) -> tuple[float, float]:

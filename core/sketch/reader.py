@@ -25,6 +25,7 @@ from hushgram.accounting.guarantee import Guarantee
 from hushgram.contributions.keys import Encoded, encode, hash_bytes
 from hushgram.decoding import Decoder, ReleasedNumbers, Top
 from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
+from hushgram.decoding.totals import total_interval
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
 from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
@@ -146,8 +147,9 @@ class Sketch:
     ) -> ResultTable:
         """Estimate the count of each key, with an interval.
 
-        A key is resolved if its confidence interval is at most as wide as its estimate (about ± 50 %). The estimate of
-        a key that is not resolved is null, unless an estimator is asked for.
+        A key is resolved if it is listed, so that it has a noisy count of its own, or if its confidence interval is at
+        most as wide as its estimate (about ± 50 %). Of a key that is not resolved the release says no more than that
+        its count is below ``high``: its estimate is null, unless an estimator is asked for.
 
         An interval holds at ``level`` for a key that was chosen without looking at the release. For keys that were
         selected out of N by looking (the largest estimates, say), pass ``among=N``: then all N intervals hold at once,
@@ -243,17 +245,21 @@ class Sketch:
         alone = heavy & (self.plan.layout is None or not self._joint)  # released apart from all other keys
         asked = np.flatnonzero(~alone)
         found = self._find(prints[asked]) if len(asked) else None
-        # the intervals of selected keys and of all others hold at once
-        part = level if self.plan.layout is None or self._joint else 1.0 - (1.0 - level) / 2.0
         assumes = "keys like the data" if estimator == "posterior" and self.plan.layout else "nothing"
         out = []
         for start, end in itertools.pairwise(np.cumsum([0, *map(len, encoded)]).tolist()):
             named, (first, last) = values[start:end][alone[start:end]], np.searchsorted(asked, (start, end))
-            sums = self._sum_listed(named, part) if len(named) or self.plan.layout is None else (0.0,) * 3
             if found is not None and first < last:
-                known = found[first:last], values[asked[first:last]], heavy[asked[first:last]]
-                others = self.decoder.total(*known, estimator=estimator, level=part, present=present)
-                sums = _added(sums, others) if len(named) else others
+                sums = self.decoder.total(
+                    found[first:last], values[asked[first:last]], heavy[asked[first:last]],
+                    estimator=estimator, level=level, present=present,
+                    apart=(named, self._noise) if len(named) else None,
+                )  # fmt: skip
+            elif len(named) == 1 and estimator != "unbiased":  # one key has one interval
+                one, low, high = self._estimate_listed(named, named == named, level)[:3]
+                sums = float(one[0]), float(low[0]), float(high[0])
+            else:
+                sums = self._sum_listed(named, level, cut=estimator != "unbiased")
             out.append(self._total(sums, level, end - start, assumes))
         return out
 
@@ -330,7 +336,8 @@ class Sketch:
         """Estimate the total of everything that `heavy` does not name, with its interval, so that sums add up.
 
         With key selection by weights that total was released; else it is the released number of records without what is
-        named. Raise ParameterError where neither was released: for public keys, lists without an encoding, and sizes
+        named. Named values are too large on average, since they were listed for it; the total is corrected for that.
+        Raise ParameterError where neither was released: for public keys, lists without an encoding, and sizes
         that were stated instead of released.
 
         Args:
@@ -341,7 +348,7 @@ class Sketch:
         Returns:
             The total; its number of keys is an estimate.
         """
-        sizes, per = self.plan.sizes, self.per_count
+        sizes = self.plan.sizes
         if not self.plan.selection.selects:
             raise ParameterError("others: keys that are not in the public list are not in this release")
         if not sizes.scale:
@@ -351,26 +358,33 @@ class Sketch:
                 if stated
                 else "others: this release has selected keys alone; release with encoding alp or buckets for the others"
             )
-        apart = not self._joint  # the released size is that of keys that are not selected
-        part = 1.0 - (1.0 - level) / 2.0
         values, listed = self._storage.heavy.values, self.manifest.heavy_rows
-        *ends, real = self._judge_heavy(part)
+        decoded = self._joint and self.plan.layout is not None
+        real = self._listed[1] if decoded else self._real_listed(values)
         shown = np.flatnonzero(real >= REAL) if not all else np.arange(listed)
         shown = shown[np.argsort(-values[shown], kind="stable")[:limit]]
-        numbers, named = self._in_values(values, *ends), len(shown)
-        value, low, high = (each[shown].sum() for each in numbers)
-        if apart and named == listed:
-            part, value, low, high = level, 0.0, 0.0, 0.0
-        elif apart:  # what is listed and not shown is among the others
-            value, low, high = (
-                each.sum() - of_shown for each, of_shown in zip(numbers, (value, low, high), strict=True)
+        if decoded:
+            named, variance = self.decoder.chosen(self._listed[0][shown], values[shown])
+            middle = sizes.records - named
+        elif self._joint:  # a list alone
+            bias = self._noise.selected(values.astype(np.float64), int(values[shown].min(initial=1 << 62)))
+            middle = sizes.records - float(values[shown].sum()) + float(bias.sum())
+            variance = len(shown) * self._noise.variance + float((bias**2).sum())
+        else:  # the released size is that of keys that are not listed; what is listed and not shown is beside them
+            rest, noise = listed - len(shown), self._noise
+            every = float(values.sum()) - listed * noise.mean
+            bias = (
+                noise.selected(values.astype(np.float64), int(values[shown].min()))
+                if len(shown)
+                else np.zeros(1)
             )
-        else:
-            value, low, high = -value, -high, -low
-        half, records = LaplaceLaw(float(sizes.scale)).radius(part) * per, sizes.records * per
-        keys = sizes.keys + (listed - named if apart else -named)
-        estimate, least, most = (max(float(records + each), 0.0) for each in (value, low - half, high + half))
-        return Total(estimate, least, most, level, max(keys, 0), keys_error=half / per)
+            middle = sizes.records + (every - float(values[shown].sum()) + float(bias.sum()) if rest else 0.0)
+            variance = rest * noise.variance + (float((bias**2).sum()) if rest else 0.0)
+        low, high = total_interval(middle, variance, level, laplace=float(sizes.scale))
+        keys = sizes.keys + (listed - len(shown) if not self._joint else -len(shown))
+        half = LaplaceLaw(float(sizes.scale)).radius(level)
+        total = self._total((min(max(middle, low), high), low, high), level, max(keys, 0))
+        return replace(total, keys_error=half)
 
     def expected_false(self, all: bool = False) -> float:
         """Return how many of the keys that `heavy` shows are expected to be false: in all d·P[Z ≥ threshold]."""
@@ -582,7 +596,7 @@ class Sketch:
             estimate, low, high = (
                 np.where(listed, one, other) for one, other in ((estimate, 0.0), (low, 0.0), (high, most))
             )
-        return [estimate, low, high, high - low <= estimate, low > 0.0, source]
+        return [estimate, low, high, listed | (high - low <= estimate), low > 0.0, source]
 
     def _about(self, middle: NDArray[Any], half: float) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return intervals of listed counts from the list alone."""
@@ -605,10 +619,14 @@ class Sketch:
         assert isinstance(plan.noise, LaplaceNoise)
         return withheld(plan.scale, plan.noise)[: plan.top.threshold - 1] / float(1 << TOP_GRID)
 
-    def _sum_listed(self, values: NDArray[np.int64], level: float) -> tuple[float, float, float]:
+    def _sum_listed(
+        self, values: NDArray[np.int64], level: float, *, cut: bool
+    ) -> tuple[float, float, float]:
+        """Return the sum of listed values with its interval, ``cut`` at 0."""
         half = self._noise.interval(level, max(len(values), 1))
         middle = float(values.sum()) - len(values) * self._noise.mean
-        return middle, middle - half, middle + half
+        least = 0.0 if cut else -np.inf
+        return max(middle, least), max(middle - half, least), max(middle + half, least)
 
     def _judge_heavy(self, level: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return intervals of all listed keys, which hold at once, and the probability that each is real."""
@@ -677,10 +695,6 @@ class Sketch:
         sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
         heavy = self._cells()[0] if self._joint else np.zeros(0, np.uint64)
         return Decoder(released, plan.layout.likelihood(released, sums, heavy, seeds, self._storage.block))
-
-
-def _added(one: tuple[float, float, float], other: tuple[float, float, float]) -> tuple[float, float, float]:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 def _find(held: Fingerprints, wanted: Fingerprints) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

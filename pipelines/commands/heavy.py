@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute
 
 from hushgram.errors import ParameterError
 from hushgram.numbers import counted
@@ -50,8 +51,9 @@ def command(
     The intervals hold for all listed keys at once with probability 95 %. They are longer than those of query, which are
     for keys chosen without looking at the release.
 
-    The last row is the total of all keys that are not listed, where that was released; formats other than table mark
-    it in the column others. Its interval holds by itself.
+    Two rows follow the keys: "more" has the sum of the values that --limit leaves out, and "others" the total of all
+    keys that are not named, where that was released, as hushgram others estimates it. Its interval holds by itself.
+    Formats other than table mark both rows in the column others.
     """
     from hushgram.sketch.reader import Sketch
 
@@ -60,8 +62,7 @@ def command(
     warn_about_keys(names or [], opened, keys_file)
     table = opened.heavy(all=every, keys=names)
     order = [("value", "descending"), ("fingerprint", "ascending")]
-    shown_table = table.sort_by(order).slice(0, limit)
-    shown_table = _with_others(shown_table, opened, limit, every)
+    shown_table = _with_others(table.sort_by(order), opened, limit, every)
     if style == "table":
         shown_table = round_columns(
             shown_table.drop_columns(["among", "others"]), opened.per_count, estimate="value"
@@ -81,23 +82,29 @@ def command(
 
 
 def _with_others(table: pa.Table, sketch: Sketch, limit: int, every: bool) -> pa.Table:
-    """Return the table with a last row for all other keys where their total was released, marked in a last column."""
-    marked = table.append_column("others", pa.array([False] * table.num_rows, pa.bool_()))
+    """Return the first rows of the table, a row for its other rows, and one for all keys that are not named, where
+    their total was released; these are marked in a last column.
+    """
+    marked = table.slice(0, limit).append_column(
+        "others", pa.array([False] * min(table.num_rows, limit), pa.bool_())
+    )
+    rows: list[dict[str, Any]] = []
+    if table.num_rows > limit:
+        rows.append({"fingerprint": "more", "value": pa.compute.sum(table["value"].slice(limit)).as_py()})
     try:
-        total = sketch.others(limit=limit, all=every)
+        total = sketch.others(all=every)
     except ParameterError:  # there is no such total
-        return marked
-    row = {
-        "fingerprint": "others",
-        "value": total.estimate,
-        "low": total.low,
-        "high": total.high,
-        "others": True,
-    }
+        pass
+    else:
+        ends = {"low": total.low, "high": total.high}
+        rows.append({"fingerprint": "others", "value": total.estimate, **ends})
     whole = pa.types.is_integer(marked.schema.field("value").type)
-    row["value"] = round(total.estimate) if whole else total.estimate
+    for row in rows:
+        row |= {"value": round(row["value"]) if whole else row["value"], "others": True}
     columns = [
-        pa.concat_arrays([*marked[field.name].chunks, pa.array([row.get(field.name)], field.type)])
+        pa.concat_arrays(
+            [*marked[field.name].chunks, pa.array([row.get(field.name) for row in rows], field.type)]
+        )
         for field in marked.schema
     ]
     return pa.table(columns, schema=marked.schema)

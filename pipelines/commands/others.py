@@ -26,10 +26,11 @@ __all__ = ["command"]
 def command(
     sketch: str, level: float, limit: int | None, every: bool, style: str, output: str | None
 ) -> None:
-    """Estimate the total of all keys of SKETCH that heavy does not list. Costs no privacy budget.
+    """Estimate the total of all keys of SKETCH that heavy does not name. Costs no privacy budget.
 
-    The values of the listed keys and this total add up to the released number of records. It is not released for public
-    keys, for selected keys without an encoding, and where the config states the sizes.
+    It is the released number of records without the listed keys, the same total as in the last row of heavy. With
+    --limit it is that of all keys but the largest listed ones. It is not released for public keys, for selected keys
+    without an encoding, and where the config states the sizes.
     """
     from hushgram.sketch.reader import Sketch
 

@@ -22,8 +22,8 @@ __all__ = ["command"]
 @keys_options
 @click.option(
     "--estimator", type=click.Choice(["confidence", "posterior", "argmax", "unbiased"]),
-    help="Show an estimate of every key, resolved or not: the count that confidence intervals shrink to, the posterior "
-    "mean, the most likely count, or an unbiased estimate. By default confidence, for resolved keys only.",
+    help="Show an estimate of every key: the count that confidence intervals shrink to, the posterior "
+    "mean, the most likely count, or an unbiased estimate. By default confidence, for listed and resolved keys only.",
 )  # fmt: skip
 @click.option(
     "--interval", type=click.Choice(["confidence", "credible", "none"]), default="confidence", show_default=True,
@@ -52,8 +52,9 @@ def command(
 ) -> None:
     """Estimate the counts of KEYS in SKETCH, with intervals. Costs no privacy budget.
 
-    A key is unresolved if its interval is wider than its estimate. A single number would say nothing about it, so none
-    is shown unless --estimator asks for one. above_zero is yes for a count that is significantly above 0.
+    A key in the list of the release has a noisy count of its own, its estimate. Of any other key whose interval is
+    wider than its estimate, only an upper bound is shown, such as < 50, unless --estimator asks for a number.
+    above_zero is yes for a count that is significantly above 0.
 
     An interval holds for every key that was chosen without looking at the release, even one that nobody used. For keys
     that were picked out of N by their estimates, such as the largest ones, use --among N.

@@ -19,6 +19,7 @@ from hushgram.pipelines.terminal import (
     print_table,
     read_keys,
     round_columns,
+    rounded,
     total_text,
     warn_about_keys,
 )  # fmt: skip
@@ -55,7 +56,10 @@ def command(
     The interval holds for any set of keys (rare, heavy, or used by nobody) that was chosen without looking at the
     release. A total over keys that were picked for their large estimates is biased upwards.
 
-    With --by, every total is that of its keys alone, and its interval holds by itself.
+    With --by, every total is that of the given keys of its group, and its interval holds by itself. Without keys, the
+    named keys of the release are grouped: "named" is their total, and the keys of a group that are not named are known
+    only as part of all others. So the group itself has no estimate, but a lower end (its named keys) and an upper one
+    (as if all others were in it).
     """
     from hushgram.sketch.reader import Sketch
 
@@ -65,18 +69,21 @@ def command(
     wanted = _named_keys(opened) if named else read_keys(keys, keys_file)
     warn_about_keys(wanted, opened, keys_file)
     if by is not None:
-        rows = []
         groups = _groups(wanted, by)
-        totals = opened.totals(list(groups.values()), level, estimator=estimator)
-        for group, found in zip(groups, totals, strict=True):
-            fields = {name: getattr(found, name) for name in ("keys", "estimate", "low", "high")}
-            rows.append({"group": group, **fields, "level": level, "assumes": found.assumes})
-        table = pa.Table.from_pylist(rows)
+        table = (
+            _named_groups(opened, groups, level) if named else _given_groups(opened, groups, level, estimator)
+        )
         if style == "table":
-            table = round_columns(table.drop_columns(["level", "assumes"]), opened.per_count, sums=True)
-        print_table(table, style, output, right=("estimate", "low", "high"))
-        whose = "Named keys alone: others of a group are not in its total. " if named else ""
-        print_note(f"{whose}{opened.measure.capitalize()}s are after bounding.", style)
+            table = table.drop_columns(["level", "assumes"])
+            table = (
+                _round_named(table, opened) if named else round_columns(table, opened.per_count, sums=True)
+            )
+        print_table(table, style, output, right=("named", "estimate", "low", "high"))
+        whose = (
+            'Only "named" is a sum of counts: keys that are not named belong to some group, and nobody knows which.'
+            " Groups cannot be ranked by it. "
+        )
+        print_note(f"{whose if named else ''}{opened.measure.capitalize()}s are after bounding.", style)
         return
     result = opened.total(wanted, level=level, estimator=estimator)
     if style == "table" and output is None:
@@ -87,6 +94,56 @@ def command(
         )
         return
     print_table(result.table, style, output)
+
+
+def _given_groups(sketch: Sketch, groups: dict[str, list[str]], level: float, estimator: str) -> pa.Table:
+    """Return the total of each group of given keys."""
+    totals = sketch.totals(list(groups.values()), level, estimator=estimator)
+    columns = {
+        name: [getattr(total, name) for total in totals] for name in ("keys", "estimate", "low", "high")
+    }
+    told = {"level": [level] * len(totals), "assumes": [total.assumes for total in totals]}
+    return pa.table({"group": list(groups), **columns, **told})
+
+
+def _named_groups(sketch: Sketch, groups: dict[str, list[str]], level: float) -> pa.Table:
+    """Return what is known of each group: the total of its named keys, and ends of the total of all its keys."""
+    part = 1.0 - (1.0 - level) / 2.0  # the interval of the named keys and that of the others hold at once
+    totals = sketch.totals(list(groups.values()), part)
+    try:
+        most: float | None = sketch.others(part).high
+    except ParameterError:  # nothing was released of the others
+        most = None
+    number = len(totals)
+    return pa.table(
+        {
+            "group": list(groups),
+            "keys": [total.keys for total in totals],
+            "named": [total.estimate for total in totals],
+            "estimate": pa.nulls(number, pa.float64()),
+            "low": [total.low for total in totals],
+            "high": pa.array([None if most is None else total.high + most for total in totals], pa.float64()),
+            "level": [level] * number,
+            "assumes": [total.assumes for total in totals],
+        }
+    )
+
+
+def _round_named(table: pa.Table, sketch: Sketch) -> pa.Table:
+    """Return the table for people."""
+    rows = table.to_pylist()
+    ends = [
+        rounded(row["named"], row["low"], row["high"] or 2.0 * row["named"] - row["low"], sketch.per_count)
+        for row in rows
+    ]
+    texts = {
+        "named": [told for told, _, _ in ends],
+        "low": [low for _, low, _ in ends],
+        "high": [
+            "not known" if row["high"] is None else high for row, (_, _, high) in zip(rows, ends, strict=True)
+        ],
+    }
+    return pa.table({"group": table["group"], "keys": table["keys"], **texts})
 
 
 def _named_keys(sketch: Sketch) -> list[str]:

@@ -264,7 +264,7 @@ def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table
             cells += [Cell("")] * (len(columns) - 1)
         else:
             cells += keys.cells(text_of(names[i]))
-        cells += number_cells(values[i], low[i], high[i], sketch.per_count)
+        cells += number_cells(values[i], low[i], high[i], sketch.per_count, listed=True)
         if whole is not None:
             cells.append(whole.share(values[i], low[i], high[i]))
             cells.append(whole.share(sums[i], sums[i] - around[i], sums[i] + around[i]))
@@ -299,7 +299,7 @@ def asked_keys(
     table = Table("asked", caption, [*keys.columns(), *numbers], file="asked.csv")
     for text, row in zip(texts, rows, strict=True):
         value = row["estimate"] if row["resolved"] else None
-        cells = keys.cells(text) + number_cells(value, row["low"], row["high"], sketch.per_count)
+        cells = keys.cells(text) + number_cells(value, row["low"], row["high"], sketch.per_count, listed=True)
         if whole is not None:
             cells.append(Cell("–", "") if value is None else whole.share(value, row["low"], row["high"]))
         table.rows.append(cells)
@@ -318,19 +318,23 @@ def spelled_titles(sketch: Sketch, titles: Mapping[Any, str]) -> dict[str, str]:
     return out
 
 
-def number_cells(value: float | None, low: float, high: float, finest: float) -> list[Cell]:
-    """Return estimate and interval; no estimate where the interval is wider than it."""
-    if value is not None and high - max(low, 0.0) > value:
+def number_cells(
+    value: float | None, low: float, high: float, finest: float, *, listed: bool = False
+) -> list[Cell]:
+    """Return estimate and interval; no estimate of what is not ``listed`` where the interval is wider than it."""
+    if value is not None and not listed and high - max(low, 0.0) > value:
         value = None
     told = rounded(value, max(low, 0.0), max(high, 0.0), finest)
     return [Cell(told[0], "" if value is None else value), Cell(told[1], low), Cell(told[2], high)]
 
 
 def bar(value: float, low: float, high: float, top: float) -> Cell:
-    """Return a bar up to the estimate with its interval; the interval alone where the estimate is not resolved."""
+    """Return a bar up to the estimate of a listed key with its interval."""
     at, start, end = (100.0 * max(x, 0.0) / max(top, 1.0) for x in (value, low, high))
-    full = "" if high - max(low, 0.0) > value else f'<path d="M0 0h{at:.1f}v10H0z"/>'
-    inside = f'{full}<path class="i" d="M{start:.1f} 4h{max(end - start, 0.4):.1f}v2H{start:.1f}z"/>'
+    length = max(end - start, 0.4)
+    inside = (
+        f'<path d="M0 0h{at:.1f}v10H0z"/><path class="i" d="M{start:.1f} 4h{length:.1f}v2H{start:.1f}z"/>'
+    )
     return Cell(
         Markup(f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{inside}</svg>')
     )

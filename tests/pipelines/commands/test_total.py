@@ -38,20 +38,52 @@ def rows(*words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("source", ["pure", "named"])
+@pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize(("by", "groups", "each"), [("1", ["DE", "FR"], 600), ("2", ["/a", "/b", "/c"], 400)])
 def test_totals_by_column(
-    source: str, by: str, groups: list[str], each: int, sketches: dict[str, str], tmp_path: Path
+    source: str, by: str, groups: list[str], each: int, given: bool, sketches: dict[str, str], tmp_path: Path
 ) -> None:
+    if source == "pure" and not given:
+        pytest.skip("no keys are named")
     (tmp_path / "keys").write_text("\n".join(KEYS))
-    given = ["--keys-file", str(tmp_path / "keys")] if source == "pure" else []
-    found = rows(sketches[source], "--by", by, *given)
+    found = rows(sketches[source], "--by", by, *(["--keys-file", str(tmp_path / "keys")] if given else []))
     assert [row["group"] for row in found] == groups
     for row in found:
-        assert row["low"] <= row["estimate"] <= row["high"]
-        assert row["estimate"] == pytest.approx(each, abs=60)
+        name = "estimate" if given else "named"
+        assert row["low"] <= row[name] <= row["high"]
+        assert row[name] == pytest.approx(each, abs=60)
+        assert given or row["estimate"] is None
         one = [key for key in KEYS if json.loads(key)[int(by) - 1] == row["group"]]
-        assert row["estimate"] == hg.Sketch.open(sketches[source]).total(one).estimate
+        assert row[name] == hg.Sketch.open(sketches[source]).total(one).estimate
     assert "DE" in CliRunner().invoke(command, [sketches["named"], "--by", "1"]).stdout
+
+
+def test_groups_of_named_keys_say_what_is_not_known(tmp_path: Path) -> None:
+    """The group with most records has few named keys: it must not look smaller than the other one."""
+    users, keys = [], []
+    for i in range(4_000):  # FR: 2,000 keys that are too rare to be named; DE: one that is
+        keys += [f'["FR","{i // 2}"]', '["DE","/a"]'][: 1 + (i < 600)]
+        users += [f"u{i}"] * (1 + (i < 600))
+    keys += ['["FR","/b"]'] * 200
+    users += [f"w{i}" for i in range(200)]
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, encoding="alp")
+    listed = hg.ReleaseParams(epsilon="1", max_contributions=2)
+    hg.release(users, keys, params, tmp_path / "names", release_key=hg.ReleaseKey(bytes(32)))
+    hg.release_public(users, keys, sorted(set(keys))[:3], listed, tmp_path / "public")
+    for path in (tmp_path / "names", tmp_path / "public"):
+        found = {row["group"]: row for row in rows(str(path), "--by", "1")}
+        assert list(found) == sorted(found)  # never ranked
+        out = CliRunner().invoke(command, [str(path), "--by", "1"])
+        assert out.stdout.splitlines()[0].split() == ["group", "keys", "named", "low", "high"]
+        if path.name == "public":
+            assert found["DE"]["high"] is None
+            assert "not known" in out.stdout
+            continue
+        assert found["FR"]["named"] < found["DE"]["named"]
+        assert found["FR"]["estimate"] is None
+        assert found["FR"]["low"] <= 4_200 <= found["FR"]["high"]
+        assert found["DE"]["low"] <= 600 <= found["DE"]["high"]
+        assert found["FR"]["high"] > found["DE"]["low"]
 
 
 @pytest.mark.parametrize(
