@@ -23,9 +23,9 @@ from weakref import WeakKeyDictionary
 import pytest
 from _pytest.runner import runtestprotocol
 
+from tests.leftovers import choose_temporary_directory
 from tests.noise import fixed_noise
 
-_MEMORY, _ROOM = "/dev/shm", 6 << 30
 _CHANCE = 1e-9  # that a test of correct code fails with fresh noise
 _fixed = False
 
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    _choose_temporary_directory()
+    choose_temporary_directory()
     _fix_noise(config)
 
 
@@ -114,19 +114,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
-
-
-def _choose_temporary_directory() -> None:
-    """Choose the place of temporary files, also for processes that tests start; TMPDIR names another.
-
-    Ledgers and releases write through to the disk, often. Where memory has no room, or no programs may run from it,
-    the place stays the system's.
-    """
-    if "TMPDIR" in os.environ or not os.path.isdir(_MEMORY):
-        return
-    found = os.statvfs(_MEMORY)
-    if found.f_bavail * found.f_frsize > _ROOM and not found.f_flag & os.ST_NOEXEC:
-        os.environ["TMPDIR"], tempfile.tempdir = _MEMORY, None
 
 
 def pytest_collection_finish() -> None:
