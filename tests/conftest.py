@@ -8,6 +8,7 @@ probability at most 10⁻⁹ only.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import shutil
@@ -18,6 +19,7 @@ from functools import partialmethod
 from pathlib import Path
 from types import MethodType
 from typing import Any
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -107,13 +109,28 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     tries = math.ceil(math.log(_CHANCE) / math.log(marker.kwargs["rate"]))
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for _ in range(tries):
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        with _salted():
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
         if not any(report.failed for report in reports):
             break
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+@contextlib.contextmanager
+def _salted() -> Generator[None]:
+    """Let all that is drawn from fixed keys be other draws."""
+    from hushgram.noise import entropy
+
+    derive, salt = entropy._Secret._derive, os.urandom(16).hex()
+
+    def salted(self: Any, kind: bytes, step: str, shard: int, context: bytes) -> bytes:
+        return derive(self, kind, salt + step, shard, context)
+
+    with mock.patch.object(entropy._Secret, "_derive", salted):
+        yield
 
 
 def pytest_collection_finish() -> None:
