@@ -121,3 +121,49 @@ def test_the_product_knows_nothing_of_it() -> None:
     for folder in ("core", "transforms", "pipelines"):
         for path in (ROOT / folder).rglob("*.py"):
             assert not [name for name in names if name in path.read_text()], path
+
+
+FRESH = """\
+import pathlib
+import pytest
+import hushgram as hg
+KEY = hg.ReleaseKey(bytes(32))
+
+def told(word):
+    with open("told", "a") as file:
+        file.write(word + "\\n")
+
+@pytest.mark.fresh_noise(rate=1e-5)
+def test_chance():
+    told("chance " + str(KEY.source("a").words(1)[0]))
+    assert pathlib.Path("told").read_text().count("chance") == 2
+
+@pytest.mark.fresh_noise(rate=1e-5)
+def test_always():
+    told("always")
+    assert False
+
+@pytest.mark.fresh_noise(rate=1e-9)
+def test_never():
+    told("never " + hg.ReleaseKey.generate().hex())
+    assert False
+
+def test_other():
+    told("other")
+"""
+
+
+def test_a_failure_with_fresh_noise_is_tried_until_chance_does_not_explain_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FRESH)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest"]
+    words = []
+    for _ in range(2):
+        run = subprocess.run(
+            [*command, "--rootdir", str(tmp_path), "--fresh-noise"],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert "2 failed, 1 passed, 1 deselected" in run.stdout, run.stdout
+        words += (tmp_path / "told").read_text().splitlines()
+        (tmp_path / "told").unlink()
+    assert [word.split()[0] for word in words] == ["chance", "chance", "always", "always", "never"] * 2
+    assert len({word for word in words if word != "always"}) == 6
