@@ -58,6 +58,8 @@ def run(command: Sequence[str]) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     downloads = {name: os.path.expanduser(path) for name, path in _DOWNLOADS.items()}
     environment = {**downloads, **environment, "TMPDIR": str(place), "HOME": str(home)}
+    for name in ("CACHE", "CONFIG"):  # matplotlib and browsers keep some
+        environment[f"XDG_{name}_HOME"] = str(place / name.lower())
     code = _run(command, environment)
     left = [f"process {name}" for name in _processes_left()]
     left += [f"file {path}" for path in home.iterdir()]
