@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 TREE   := .build/tree
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree docs bench wheel lock clean sketch-mutants
+.PHONY: help setup demo test explore-noise test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree docs bench wheel lock clean sketch-mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -25,10 +25,13 @@ demo: setup     ## generate page views, release them privately, look keys up bes
 	@$(BIN)/hushgram demo
 
 test: setup     ## all tests; those on engines say how to run them (ARGS goes to pytest)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal $(ARGS)
+
+explore-noise: setup ## tests that hold for any noise, with fresh noise; and other examples of hypothesis
+	$(BIN)/python -m tests.leftovers --fresh-noise -n 2 --dist worksteal $(ARGS)
 
 test-flink: setup ## the release and the query stage on a real Flink cluster and on Prism
-	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m pytest tests/engines $(ARGS)
+	HUSHGRAM_REQUIRE_ENGINES=1 $(BIN)/python -m tests.leftovers tests/engines $(ARGS)
 
 coverage: setup ## branch coverage of the library (core/) by its own tests and the privacy tests, with a floor
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-config=pyproject.toml --cov-report=term tests/core tests/privacy $(ARGS)

@@ -117,6 +117,7 @@ def noise(listed: list[str], keys: list[str] = KEYS, **more) -> dict[str, int]:
     return {row["key"]: row["value"] - counts[row["key"]] for row in found.to_pylist()}
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_every_key_has_noise_once_in_shards_without_data_too() -> None:
     """False-alarm rate: 1e-7 per comparison."""
     for keys in (KEYS, []):

@@ -3,8 +3,9 @@
     python -m tests.mutants              all of them
     python -m tests.mutants NAME ...     some
 
-A mutant replaces one text in one file. The tree is copied, the mutant applied to the copy, and its tests run there; a
-mutant that survives, or whose text is not found any more, is a failure. Nothing in the work tree is touched.
+A mutant changes one function, found by its name. The tree is copied, the mutant applied to the copy, and its tests run
+there; a mutant that survives, or whose function or expression is gone, is a failure. Nothing in the work tree is
+touched.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants.breaches import BREACHES, Breach
+from tests.mutants.patching import Gone, mutated
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("core", "transforms", "pipelines", "tests", "configs", "benchmarks", "tools", "pyproject.toml")
@@ -37,6 +39,8 @@ sys.meta_path.insert(0, Finder())
 
 def main(names: list[str]) -> int:
     """Runs the mutants; the number of survivors."""
+    if unknown := {*names} - {breach.name for breach in BREACHES}:
+        sys.exit(f"there is no mutant {', '.join(sorted(unknown))}")
     chosen = [breach for breach in BREACHES if not names or breach.name in names]
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(_try, chosen))
@@ -57,11 +61,11 @@ def _try(breach: Breach) -> tuple[bool, str]:
                 shutil.copytree(source, home / part, ignore=ignore)
             else:
                 shutil.copy(source, home / part)
-        file = home / breach.file
-        text = file.read_text() if file.exists() else ""
-        if text.count(breach.old) < 1:
-            return False, f"its text is not in {breach.file} any more"
-        file.write_text(text.replace(breach.old, breach.new))
+        try:
+            file, text = mutated(breach, home)
+        except Gone as problem:
+            return False, str(problem)
+        file.write_text(text)
         (home / "boot").mkdir()
         (home / "boot/sitecustomize.py").write_text(BOOT.format(root=str(home)))
         environment = {**os.environ, "PYTHONPATH": f"{home}/boot", "PYTHONDONTWRITEBYTECODE": "1"}

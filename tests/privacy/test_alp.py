@@ -182,6 +182,7 @@ def draw(counts, sizes, seeds, width, bound, index):
 
 
 @pytest.mark.parametrize("counts", [(0, 0), (3, 1), (2, 9)])
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_code_draws_this_distribution(counts):
     """Rounding, hashing, OR and flips of the real code on columns of 8 bits; the bits of both keys are looked at."""
     width, bound, sizes = Fraction(5, 2), 5, (8, 8)

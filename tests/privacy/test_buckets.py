@@ -107,6 +107,7 @@ def test_gaussian_delta_holds_apart_and_not_where_a_users_keys_meet():
 
 
 @pytest.mark.parametrize(("noise", "pmf"), [("laplace", laplace_pmf), ("gaussian", gaussian_pmf)])
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_code_draws_the_distribution_on_every_bucket(noise, pmf):
     """Empty buckets and full ones alike; noise 30 % off is rejected."""
     layout = BucketsLayout(noise, Fraction(5), 3, 256)

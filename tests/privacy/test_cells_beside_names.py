@@ -187,6 +187,7 @@ def test_code_draws_the_distribution(name: str) -> None:
     assert not fits(drawn, expected((x[0] + 1, x[1])))
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_an_empty_shard_has_false_cells_and_no_names() -> None:
     nothing, total = Histogram.empty(texts=True), 0
     for i in range(200):

@@ -145,6 +145,7 @@ def test_gaussian_noise_where_it_is_less():
     )
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_every_answer_has_its_noise_and_its_value():
     """Sums of squares of 20,000 draws: false alarm below 1e-6, a scale 30 % off is rejected."""
     values = np.full(20_000, 50)

@@ -203,6 +203,7 @@ def test_epsilon_and_delta_together(mine, theirs):
 # --- the code draws these distributions --------------------------------------------------------------------------
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_code_draws_the_pure_distribution():
     """A shard of four cells, one of them occupied: which cells are listed, and with what values."""
     scale, bound, bits = Fraction(3), 3, 10
@@ -246,6 +247,7 @@ def test_an_empty_shard_is_released_too():
     assert sum(listed) > 0
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_code_draws_the_text_distribution():
     scale, bound = Fraction(3), 4
     part = Histogram(

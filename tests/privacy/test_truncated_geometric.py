@@ -135,6 +135,7 @@ def test_no_selection_lists_a_key_more_often(epsilon: str, delta: str) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [("1", "1e-6"), ("1/2", "1e-3"), ("1/20", "1/100"), ("3", "1/50")]
 )
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_draws_fit_and_noise_off_by_a_twentieth_is_rejected(epsilon: str, delta: str) -> None:
     """False-alarm rate 1e-7; another ε, another δ where it matters, and a shift are rejected."""
     noise, exact, most, _ = made(epsilon, delta)

@@ -85,6 +85,7 @@ def plan(rounds: int = 2) -> SelectionPlan:
     return SelectionPlan(4, (Round(Fraction(WHOLE), 4 * WHOLE),) * rounds, WHOLE)
 
 
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_a_round_selects_by_noisy_weights_and_only_keys_that_are_weighed() -> None:
     """20,000 keys of each weight: shares within five standard deviations (a false alarm in a million runs)."""
     size = 20_000

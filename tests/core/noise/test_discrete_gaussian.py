@@ -14,6 +14,7 @@ from tests.statistics import fits, gaussian_pmf
 
 KEY = ReleaseKey(bytes(range(32)))
 N = 300_000
+pytestmark = pytest.mark.fresh_noise(rate=1e-5)
 
 
 def source(name):

@@ -24,6 +24,7 @@ from tests.statistics import laplace_tail as summed_tail
 
 KEY = ReleaseKey(bytes(range(32)))
 N = 400_000
+pytestmark = pytest.mark.fresh_noise(rate=1e-5)
 
 
 def source(name):

@@ -145,6 +145,7 @@ def statistic(exact, runs, model) -> float:
 
 
 @pytest.mark.parametrize("variant", ["optimal", "dwork-roth"])
+@pytest.mark.fresh_noise(rate=1e-5)
 def test_outcomes_have_the_exact_distribution(variant):
     """False alarm below 1e-7; noise that is 30 % off on either side is rejected."""
     params = SvtParams(epsilon="4", threshold=0, cutoff=2, variant=variant)
