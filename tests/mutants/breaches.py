@@ -388,7 +388,7 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "an old version of a row fits the head",
-        "hushgram.ledger.keys:LedgerKey.head",
+        "hushgram.ledger.keys:Macs.head",
         "[charge_of(row) for row in releases]",
         "len(releases)",
         ("tests/core/ledger/test_hash_chain.py",),
@@ -570,7 +570,7 @@ BREACHES: tuple[Breach, ...] = (
     ),
     Breach(
         "lists of an earlier run stay beside the sketch",
-        "hushgram.transforms.write_sketch:_sweep",
+        "hushgram.transforms.write_sketch:sweep",
         "name not in kept and _WRITTEN.fullmatch(name)",
         "name == SharedKeys.NAME",
         ("tests/transforms/test_key_lists.py",),
