@@ -396,7 +396,8 @@ BREACHES: tuple[Breach, ...] = (
     Breach(
         "lost spending booked under one relation",
         "hushgram.ledger.hash_chain:AnchorEntry.lost",
-        "Event.concentrated('restored', epsilon, delta, rho=rho, rho_delta=delta, relation=self.relation, details=about)",
+        "Event.concentrated('restored', epsilon, delta, rho=rho, rho_delta=delta, relation=self.relation, "
+        "details=about)",
         "Event.concentrated('restored', epsilon, delta, rho=rho, rho_delta=delta, details=about)",
         ("tests/core/ledger/test_hash_chain.py",),
     ),
