@@ -168,9 +168,12 @@ def _batch_rows(file: pq.ParquetFile, group: int, names: list[str]) -> int:
     The sizes of single columns in the footer must not be asked for: pyarrow ends the process where they are damaged.
     """
     kinds = [_type_of(file.schema_arrow, name) for name in names]
-    fixed = sum(kind.byte_width for kind in kinds if kind is not None and pa.types.is_fixed_size_binary(kind))
+    fixed: int = sum(
+        kind.byte_width for kind in kinds if kind is not None and pa.types.is_fixed_size_binary(kind)
+    )
     most = max(1, min(_BATCH_ROWS, limits.BATCH_BYTES // max(1, fixed)))
-    rows, size = file.metadata.row_group(group).num_rows, file.metadata.row_group(group).total_byte_size
+    footer = file.metadata.row_group(group)
+    rows, size = int(footer.num_rows), int(footer.total_byte_size)
     if size * most <= rows * limits.BATCH_BYTES:
         return most
     first = next(file.iter_batches(_FEW_ROWS, row_groups=[group], columns=names), None)
