@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
 from hushgram.key_selection import threshold
@@ -19,7 +21,8 @@ from hushgram.noise.noises import noise_of
 from hushgram.sensitivity import Sensitivity
 from tests.statistics import fits, laplace_pmf, laplace_tail
 
-Outcomes = dict[Any, float]
+Floats = NDArray[np.float64]
+Outcomes = dict[tuple[Any, ...], Floats]
 ENDS = (-40, 90)  # beyond, values of a cell are lumped together
 
 
@@ -31,12 +34,15 @@ def planned(epsilon: str, delta: str, most: int, name: str) -> tuple[LaplaceNois
     return noise, scale, high
 
 
-def named(noise: LaplaceNoise, scale: Fraction, x: int, high: int) -> Outcomes:
+@cache
+def named(noise: LaplaceNoise, scale: Fraction, x: int, high: int) -> dict[int | None, float]:
     """Return {None or v: probability} of a key in the list of texts."""
     if not x:
         return {None: 1.0}
     law, values = noise.law(float(scale)), np.arange(high, high + 60.0)
-    out: Outcomes = dict(zip(values.astype(int).tolist(), law.pmf(values - x).tolist(), strict=True))
+    out: dict[int | None, float] = dict(
+        zip(values.astype(int).tolist(), law.pmf(values - x).tolist(), strict=True)
+    )
     out[None] = float(law.below(np.array([float(high - x)]))[0])
     return out
 
@@ -53,45 +59,49 @@ def counted(noise: LaplaceNoise, scale: Fraction, x: int, high: int, twin: str =
     return {math.floor(mean): 1 - mean % 1, math.floor(mean) + 1: mean % 1}
 
 
-def cell(noise: LaplaceNoise, scale: Fraction, y: int, twin: str = "") -> Outcomes:
-    """Return {value: probability} of a noisy cell; lists and cuts of it are post-processing."""
+@cache
+def cell(noise: LaplaceNoise, scale: Fraction, y: int, twin: str = "") -> Floats:
+    """Return the probability of each value of a noisy cell; lists and cuts of it are post-processing."""
     first, last = ENDS
+    values = np.arange(first, last + 1.0)
     if twin == "bounded noise":
-        law = noise.law(float(scale))
-        return {v: float(law.pmf(np.array([float(v - y)]))[0]) for v in range(first, last)}
-    out: Outcomes = {v: laplace_pmf(float(scale), v - y) for v in range(first + 1, last)}
-    out[first], out[last] = laplace_tail(float(scale), y - first), laplace_tail(float(scale), last - y)
+        return noise.law(float(scale)).pmf(values - y)
+    out = np.array([laplace_pmf(float(scale), int(v) - y) for v in values])
+    out[0], out[-1] = laplace_tail(float(scale), y - first), laplace_tail(float(scale), last - y)
     return out
 
 
 def outcomes(counts: tuple[int, ...], plan: tuple[LaplaceNoise, Fraction, int], twin: str = "") -> Outcomes:
-    """Return every outcome of keys that share a cell: what the list of texts shows of each, and the cell."""
+    """Return, by what the list of texts shows of keys that share a cell, the probability of each value of the cell."""
     noise, scale, high = plan
-    parts: dict[tuple[tuple[Any, ...], int], float] = {((), 0): 1.0}
+    parts: dict[tuple[Any, ...], dict[int, float]] = {(): {0: 1.0}}
     for x in counts:
-        grown: dict[tuple[tuple[Any, ...], int], float] = {}
-        for (seen, y), p in parts.items():
-            for o, q in named(noise, scale, x, high).items():
+        grown: dict[tuple[Any, ...], dict[int, float]] = {}
+        for seen, sums in parts.items():
+            for o, p in named(noise, scale, x, high).items():
                 adds = counted(noise, scale, x, high, twin) if o is None or twin == "counted" else {0: 1.0}
-                for n, share in adds.items():
-                    place = ((*seen, o), y + n)
-                    grown[place] = grown.get(place, 0.0) + p * q * share
+                grown[(*seen, o)] = {n: p * q for n, q in convolved(sums, adds).items()}
         parts = grown
-    out: Outcomes = {}
-    cells = {y: cell(noise, scale, y, twin) for _, y in parts}
-    for (seen, y), p in parts.items():
-        for v, q in cells[y].items():
-            out[seen, v] = out.get((seen, v), 0.0) + p * q
+    return {
+        seen: np.sum([p * cell(noise, scale, y, twin) for y, p in sums.items()], axis=0)
+        for seen, sums in parts.items()
+    }
+
+
+def convolved(one: dict[int, float], other: dict[int, float]) -> dict[int, float]:
+    out: dict[int, float] = {}
+    for x, p in one.items():
+        for y, q in other.items():
+            out[x + y] = out.get(x + y, 0.0) + p * q
     return out
 
 
 def spent(one: Outcomes, other: Outcomes, epsilon: float) -> float:
     """Return δ at ``epsilon``: the larger of both directions."""
-    every = one.keys() | other.keys()
-    pairs = [(one.get(o, 0.0), other.get(o, 0.0)) for o in every]
-    return max(math.fsum(max(p - math.exp(epsilon) * q, 0.0) for p, q in way) for way in (
-        pairs, [(q, p) for p, q in pairs]
-    ))  # fmt: skip
+    nothing = np.zeros(ENDS[1] - ENDS[0] + 1)
+    pairs = [(one.get(o, nothing), other.get(o, nothing)) for o in one.keys() | other.keys()]
+    p, q = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    return max(float(np.maximum(a - math.exp(epsilon) * b, 0.0).sum()) for a, b in ((p, q), (q, p)))
 
 
 def worst(epsilon: str, plan: tuple[LaplaceNoise, Fraction, int], twin: str = "") -> float:
@@ -178,9 +188,10 @@ def test_code_draws_the_distribution(name: str) -> None:
 
     def expected(counts: tuple[int, ...]) -> dict[int, float]:
         out: dict[int, float] = {}
-        for ((first, second), v), p in outcomes(counts, (noise, scale, high)).items():
-            place = 200 * (first is not None) + 100 * (second is not None) + min(v, high - 1) * (v >= low)
-            out[place] = out.get(place, 0.0) + p
+        for (first, second), chances in outcomes(counts, (noise, scale, high)).items():
+            for v, p in enumerate(chances.tolist(), ENDS[0]):
+                place = 200 * (first is not None) + 100 * (second is not None) + min(v, high - 1) * (v >= low)
+                out[place] = out.get(place, 0.0) + p
         return out
 
     assert fits(drawn, expected(x))
