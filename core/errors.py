@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 __all__ = [
     "EXTRAS", "BudgetExceeded", "FormatError", "HushgramError", "InputError", "LedgerError", "MissingPackage",
-    "OutputError", "ParameterError", "check_name", "is_name", "naming_extras", "printable",
+    "OutputError", "ParameterError", "check_name", "is_name", "is_unicode", "naming_extras", "printable",
 ]  # fmt: skip
 
 #: package → the extra of hushgram that installs it
@@ -106,6 +106,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def is_unicode(text: str) -> bool:
+    r"""Return whether a text can be written as UTF-8; half a surrogate pair, such as JSON's "\ud800", cannot.
+
+    >>> is_unicode("ε"), is_unicode("\ud800")
+    (True, False)
+    """
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def is_name(text: object) -> bool:

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import click
 import pyarrow as pa
 
-from hushgram.errors import OutputError, printable
+from hushgram.errors import OutputError, ParameterError, is_unicode, printable
 from hushgram.numbers import counted
 from hushgram.publishing import put_file
 
@@ -361,6 +361,10 @@ def read_keys(keys: tuple[str, ...], keys_file: str | None) -> list[str] | list[
     if keys_file is None:
         if not keys:
             raise click.UsageError("give one key or more, or --keys-file")
+        if wrong := [key for key in keys if not is_unicode(key)]:
+            raise ParameterError(
+                f"KEY must be UTF-8 text, got {wrong[0]!r:.80}; give keys of other bytes by --keys-file"
+            )
         return list(keys)
     from hushgram.inputs.source import (
         read_key_list,

@@ -197,8 +197,8 @@ def result() -> str:
             f'<line x1="{real:.1f}" x2="{real:.1f}" y1="{y - 2}" y2="{y + 18}" stroke="var(--bad)" stroke-width="2"/>'
         )
         told, *ends = rounded(row["estimate"], row["low"], row["high"])
-        told = f"{told}  ({' to '.join(ends)})" if row["resolved"] else f"unresolved, {' to '.join(ends)}"
-        out.append(f'<text x="{max(high, real) + 8:.1f}" y="{y + 12}">{told}</text>')
+        told = f"{told}  ({' to '.join(ends)})"
+        out.append(f'<text x="{max(high, real) + 8:.1f}" y="{y + 12}">{escape(told)}</text>')
     return as_file("Estimates with intervals beside the truth", "".join(out), 802, 60 + 24 * len(rows))
 
 

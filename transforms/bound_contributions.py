@@ -43,7 +43,7 @@ from hushgram.transforms.shuffle.combining import (
 )
 from hushgram.transforms.shuffle.records import Columns, Fields, TakeBatches, check_fields
 
-__all__ = ["BoundContributions", "BoundKept", "BoundUsers"]
+__all__ = ["BoundContributions", "BoundKept", "BoundUsers", "CountBounded"]
 
 _CODER = ContributionsCoder()
 # Batches that wait are split already, by ranges of so many shards: what is split at last fits a cache. With texts,
@@ -152,6 +152,25 @@ def _bound_kept(
 ) -> Histogram:
     bounds = spec.bounds(None if chosen is None else chosen.params)
     return shard[1].metric(metric).bounded(bounds)
+
+
+class CountBounded(beam.PTransform):
+    """Parts of the bounded histogram → the same; counts their records, for the operator alone.
+
+    For jobs without `MergeHistograms`, which counts them too.
+    """
+
+    def expand(self, parts: Any) -> Any:
+        return parts | "CountBounded" >> beam.ParDo(_CountBounded()).with_output_types(Histogram)
+
+
+class _CountBounded(beam.DoFn):
+    def setup(self) -> None:
+        self._records = operator_counter("records", True)
+
+    def process(self, part: Histogram) -> Iterator[Histogram]:
+        self._records.inc(int(part.counts.sum()))
+        yield part
 
 
 class BoundUsers(CombineParts):

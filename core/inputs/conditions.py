@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hushgram.contributions.keys import is_text, one_array
-from hushgram.errors import ParameterError
+from hushgram.errors import ParameterError, is_unicode
 
 __all__ = [
     "Bound", "Condition", "bind", "equality", "kind_of", "kinds_together", "numbers_in", "parse", "text_bytes",
@@ -163,7 +163,7 @@ def parse(text: str, *, bare: bool = False) -> Condition:
     """
     if len(text) > _MAX_TEXT:
         raise ParameterError(f"where: a condition may have {_MAX_TEXT} characters, got {len(text)}")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_unicode(text):
         raise ParameterError("where: the condition is not UTF-8 text")
     parser = _Parser(text, list(_tokens(text)), bare)
     tree = parser.condition(0)

@@ -36,13 +36,15 @@ def command(config: str, queries: str | None, keys: tuple[str, ...], **options: 
 
 def _ask(directory: str, queries: str | None, keys: tuple[str, ...], style: str, output: str | None) -> None:
     """Answer from a released hypothesis: post-processing, without data, budget or Beam."""
-    from hushgram.errors import InputError
+    from hushgram.errors import InputError, ParameterError, is_unicode
     from hushgram.mechanisms.pmw.synthetic import LinearQuery, SyntheticHistogram, read_queries
 
     synthetic = SyntheticHistogram.open(directory)
     if queries is None and not keys:
         print_table(synthetic.histogram(), style, output)
         return
+    if wrong := [key for key in keys if not is_unicode(key)]:
+        raise ParameterError(f"--key must be UTF-8 text, got {wrong[0]!r:.80}")
     asked = [LinearQuery(key, {"keys": [key]}) for key in keys]
     if queries is not None:
         try:

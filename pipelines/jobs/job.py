@@ -33,6 +33,7 @@ from hushgram.inputs import InputPlan, check_first_blocks
 from hushgram.inputs.source import read_text_keys
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import JobConfig
+from hushgram.pipelines.terminal import EXACT
 from hushgram.sensitivity import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -129,8 +130,13 @@ class Job(ABC, Generic[C]):
         return {}
 
     def exact_lines(self, exact: Mapping[str, int]) -> Iterator[Line]:
-        """Yield (name, text) of exact figures of a run, for the operator alone."""
-        yield from ()
+        """Yield (name, text) of exact figures of a run, for the operator alone: the records that bounding kept."""
+        offered, kept = exact.get("offered"), exact.get("records")
+        if not offered or kept is None:
+            return
+        bounds = "max_contributions" if self.by_record else "max_contributions or max_per_key"
+        more = f"; raise {bounds} to keep more, with more noise" if kept < offered else ""
+        yield "kept", f"{kept:,} of {offered:,} records ({kept / offered:.1%}) after bounding ({EXACT}){more}"
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         """Yield (name, text) of what was released."""
@@ -184,12 +190,12 @@ class Job(ABC, Generic[C]):
         texts: bool,
         by_record: bool | None = None,
     ) -> PTransform:
-        """Return the stage from batches to parts of the bounded histogram of ``column``; ``by_record`` as of the job.
+        """Return the stages from batches to parts of the bounded histogram of ``column``; ``by_record`` as of the job.
 
         Where a user may count more than once for one key, every record up to that bound has the same chance to count.
         """
         from hushgram.contributions.bounding import BoundingSpec, Bounds
-        from hushgram.transforms.bound_contributions import BoundContributions
+        from hushgram.transforms.bound_contributions import BoundContributions, CountBounded
         from hushgram.transforms.shuffle.combining import shards_for
 
         privacy, user = self.config.privacy, self.config.input.user
@@ -198,7 +204,7 @@ class Job(ABC, Generic[C]):
         bounds = Bounds.of_records(most) if drawn else Bounds(most, per_key, evenly=per_key > 1)
         spec = BoundingSpec(user, column, release_key, (bounds,), texts)
         shards = shards_for(self.source.bytes, self.config.shards)
-        return BoundContributions(spec, shards.users, local, counters=True)
+        return BoundContributions(spec, shards.users, local, counters=True) | CountBounded()
 
     def bounded_cells(
         self, pipeline: Pipeline, cells: FiniteDomain, release_key: ReleaseKey, local: LocalResources

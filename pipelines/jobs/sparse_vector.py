@@ -418,6 +418,10 @@ class SparseVectorJob(Job[SparseVectorConfig]):
             kinds = Counter(query.kind.name for query in queries)
             yield from _describe(stream, kinds, self.config.privacy.max_per_key)
 
+    def exact_lines(self, exact: Mapping[str, int]) -> Iterator[Line]:
+        if not (self.plan.reads_keys and self.plan.reads_records):  # bounded twice, records have no one share
+            yield from super().exact_lines(exact)
+
     def closing_lines(self, path: str) -> Iterator[Line]:
         rows = read_lines(path)[1:]
         for stream in self.streams:

@@ -261,22 +261,17 @@ def sort_rows(data: pa.Table, sort: str) -> pa.Table:
 
 
 def as_estimates(table: pa.Table) -> pa.Table:
-    """Return listed keys with the columns of estimates; one that is not resolved has no number."""
+    """Return listed keys with the columns of estimates: each has its count, however wide its interval."""
     value, low, high = (table[name].to_numpy().astype(float) for name in ("value", "low", "high"))
     low, value = np.maximum(low, 0.0), np.maximum(value, 0.0)
-    resolved = high - low <= value
-    return pa.table(
-        {
-            "estimate": pa.array(value, mask=~resolved), "low": low, "high": high, "resolved": resolved,
-            "source": ["listed"] * len(value),
-        }
-    )  # fmt: skip
+    resolved, source = [True] * len(value), ["listed"] * len(value)
+    return pa.table({"estimate": value, "low": low, "high": high, "resolved": resolved, "source": source})
 
 
 def count_cell(
     estimate: float | None, low: float | None, high: float | None, *, finest: float, top: float = 0.0
 ) -> Cell:
-    """Return an answer as text: 120, 90 to 150, or unresolved, 0 to 40; with `top`, a bar beside it."""
+    """Return an answer as text: 120, 90 to 150, or without an estimate < 40, 0 to 40; with `top`, a bar beside it."""
     if low is None or high is None:
         return Cell("not in this release", kind="soft")
     drawn = None
@@ -284,9 +279,7 @@ def count_cell(
         at, start, end = (round(100 * min(max(x or 0.0, 0.0) / top, 1.0), 2) for x in (estimate, low, high))
         drawn = (at, start, end)
     told, least, most = rounded(estimate, max(low, 0.0), high, finest)
-    if estimate is None:
-        return Cell(f"unresolved, {least} to {most}", kind="unresolved", bar=drawn)
-    return Cell(told, f"{least} to {most}", bar=drawn)
+    return Cell(told, f"{least} to {most}", kind="n" if estimate is not None else "unresolved", bar=drawn)
 
 
 def total_cell(ask: Callable[[], Total], sketch: Sketch) -> Cell:

@@ -126,8 +126,8 @@ def _asked_note(rows: Sequence[Any], unresolved: int, titles: int) -> str:
     shown = f"The {len(rows):,} largest are shown. " if len(rows) >= MAX_ROWS else ""
     first = f"The first {MAX_ASKED:,} keys of the file were looked up; hushgram query takes more. "
     return (
-        f"{first if titles > MAX_ASKED else ''}{shown}{counted(unresolved, 'key')} unresolved: the interval of each is"
-        " wider than any number that could be shown. Their total may be known: see hushgram total."
+        f"{first if titles > MAX_ASKED else ''}{shown}{counted(unresolved, 'key')} with an upper bound alone: the"
+        " interval of each is wider than its estimate. Their total may be known: see hushgram total."
     )
 
 
@@ -137,10 +137,10 @@ def _others(sketch: Sketch, listed: pa.Table, whole: Whole | None) -> list[tuple
         total = sketch.others()
     except ParameterError:
         return None
-    told = rounded(total.estimate, total.low, total.high, sketch.per_count)
     keys = plus_minus(total.keys, total.keys_error)
     sure = total.high - total.low <= total.estimate
-    about = f"{told[0]} ({told[1]} to {told[2]})" if sure else f"unresolved, {told[1]} to {told[2]}"
+    told = rounded(total.estimate if sure else None, total.low, total.high, sketch.per_count)
+    about = f"{told[0]} ({told[1]} to {told[2]})"
     facts = [
         (
             f"{sketch.measure} of all other keys together",
@@ -264,7 +264,7 @@ def _errors(sketch: Sketch) -> dict[str, Any]:
     rows = [
         (f"{n:,.10g}", _share(error / n), _share(width / 2 / n))
         if (n, error, width) in resolved
-        else (f"{n:,.10g}", "unresolved", f"0 to {n + width:,.0f}")
+        else (f"{n:,.10g}", "–", f"< {n + width:,.0f}")
         for n, error, width in at
     ]
     return {

@@ -275,7 +275,7 @@ def ranked_keys(sketch: Sketch, titles: Mapping[str, str] | None) -> tuple[Table
 def asked_keys(
     sketch: Sketch, titles: Mapping[str, str], listed: pa.Table, whole: Whole | None
 ) -> tuple[Table, int] | None:
-    """Return the table of the keys of a file that are not listed, largest first, and how many are unresolved."""
+    """Return the table of the keys of a file that are not listed, largest first, and how many have no estimate."""
     spelled = spelled_titles(sketch, titles)
     held = {text_of(key) for key in listed["key"].to_pylist()} if "key" in listed.column_names else set()
     wanted = [key for key in spelled if key not in held][:MAX_ASKED]

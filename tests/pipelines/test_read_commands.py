@@ -190,6 +190,8 @@ def test_total_heavy_inspect_verify(run):
         (("query", PURE, "k", "--keys-file", "x"), 2, "not both"),
         (("query", PURE, "--keys-file", "missing"), 3, "No such file"),
         (("query", PURE, "k", "--level", "2"), 2, "level"),
+        (("query", PURE, "k\udcff"), 2, r"KEY must be UTF-8 text, got 'k\udcff'; give keys of other bytes"),
+        (("total", PURE, "k\udcff"), 2, "KEY must be UTF-8 text"),
         (("total", PURE, "--keys-file", "/dev/null"), 3, "has no keys"),
         (("nonsense",), 2, "No such command"),
         (("heavy", PURE, "--limit", "0"), 2, "limit"),

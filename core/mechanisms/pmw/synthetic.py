@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hushgram.accounting import Guarantee
-from hushgram.errors import FormatError, InputError, ParameterError
+from hushgram.errors import FormatError, InputError, ParameterError, is_unicode
 from hushgram.mechanisms.domains import BucketDomain, FiniteDomain, KeyDomain, RangeDomain
 from hushgram.mechanisms.pmw.mechanism import (
     FROM_HYPOTHESIS,
@@ -77,6 +77,8 @@ def read_queries(lines: Iterable[str | bytes], source: str) -> list[LinearQuery]
             raise InputError(f"{source}, line {number}: not JSON; write one object per line") from None
         if not isinstance(fields, dict):
             raise InputError(f'{source}, line {number}: must be an object such as {{"keys": ["/a"]}}')
+        if not is_unicode(json.dumps(fields, ensure_ascii=False)):
+            raise InputError(f"{source}, line {number}: is not Unicode text: it has half a surrogate pair")
         name = str(fields.get("id", len(out)))
         if name in seen:
             raise InputError(f"{source}, line {number}: id {name!r} occurs twice")

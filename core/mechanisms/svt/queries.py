@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import fingerprints
-from hushgram.errors import InputError, ParameterError
+from hushgram.errors import InputError, ParameterError, is_unicode
 from hushgram.inputs.conditions import Condition, bind, equality, kind_of, parse, typed_value
 
 __all__ = [
@@ -128,7 +128,14 @@ def read_text(value: Any, name: str, where: str, *, numbers: bool = False, empty
         return str(value)
     if not isinstance(value, str) or not (value or empty):
         raise ParameterError(f"{where}: {name} must be text, got {value!r}")
-    return value
+    return _unicode(value, name, where)
+
+
+def _unicode(text: str, name: str, where: str) -> str:
+    """Refuse half a surrogate pair: no record can hold it, and no file of answers can be written with it."""
+    if not is_unicode(text):
+        raise ParameterError(f"{where}: {name} must be Unicode text, got {text!r:.80}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +360,7 @@ class RangeQuery(QueryKind):
 
 def _bound(value: Any, where: str) -> Fraction | str:
     if isinstance(value, str):
-        return value
+        return _unicode(value, "between", where)
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -524,7 +531,7 @@ def parse_query(fields: Any, position: int, where: str) -> Query:
     name = fields.get("id", default_id(sequence))
     if isinstance(name, bool) or not isinstance(name, str | int) or not str(name):
         raise ParameterError(f"{where}: id must be text, got {name!r}")
-    return Query(str(name), sequence, kind.parse(fields, where))
+    return Query(_unicode(str(name), "id", where), sequence, kind.parse(fields, where))
 
 
 def _kind_of(fields: Mapping[str, Any], where: str) -> type[QueryKind]:
@@ -569,6 +576,8 @@ def _plain_key_query(fields: Any, position: int) -> Query | None:
         return None
     key, name = fields.get("key"), fields.get("id")
     if type(key) is not str or not key or len(fields) != 1 + (type(name) is str and name != ""):
+        return None
+    if not is_unicode(key) or not is_unicode(name or ""):
         return None
     return Query(name or default_id(position), position, KeyQuery(key))
 

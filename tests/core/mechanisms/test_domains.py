@@ -100,6 +100,8 @@ def test_query_files():
     for lines, message in [
         (["{"], "f, line 1: not JSON"),
         (["[]"], "must be an object"),
+        (['{"keys": ["\\ud800"]}'], "f, line 1: is not Unicode text"),
+        (['{"id": "\\ud800", "all": true}'], "f, line 1: is not Unicode text"),
         (['{"id": 1, "all": 1}', '{"id": "1", "all": 1}'], "id '1' occurs twice"),
         ([], "holds no query"),
     ]:

@@ -125,6 +125,8 @@ def test_ranges_of_a_numeric_key(home):
     result = call("answer.yaml", "--quiet", *(word for change in extra for word in ("--set", change)))
     assert result.exit_code == 0, result.exception
     assert abs(answers(home / "out/answers")["y"]["answer"] - exact(range(5))) < 60
+    refused = call("out/answers", "--key", "3\udcff").exception
+    assert str(refused) == r"--key must be UTF-8 text, got '3\udcff'"
 
 
 def test_hash_buckets_without_users(home):

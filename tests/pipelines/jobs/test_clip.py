@@ -116,11 +116,25 @@ def test_command(ages):
         "records with a number; at most 1 of a user, drawn at random; each clamped to 0 and the bound"
         in words
     )
-    result = json.loads(Path("out/ages.json").read_text())["result"]
+    kept = "kept 8,000 of 8,500 records (94.1%) after bounding (exact, not for publication)"
+    assert f"{kept}; raise max_contributions to keep more, with more noise" in words
+    written = Path("out/ages.json").read_text()
+    assert not [word for word in ("8,500", "8500", "kept", "94.1%") if word in written]
+    result = json.loads(written)["result"]
     assert f"{result['average_low']:,.4f} to {result['average_high']:,.4f}" in words
     assert f"records counted {result['count']:,} ± {result['count_noise']}" in words.replace("│ ", "")
     assert json.loads(Path("out/ages.json").read_text())["name"] == "ages"
     assert "exists already" in str(command().exception)
+    again = ["--set", "clip=again", "--set", "output.path=out/again.json"]
+    whole = command(*again, "--set", "privacy.max_contributions=2", "--output", "told")
+    line = next(line for line in whole.stderr.splitlines() if line.startswith("kept"))
+    assert (
+        line.split(maxsplit=1)[1]
+        == "8,500 of 8,500 records (100.0%) after bounding (exact, not for publication)"
+    )
+    told = whole.stdout + Path("told").read_text() + Path("out/again.json").read_text()
+    assert "guarantee" in told
+    assert not [word for word in ("kept", "exact, not", "of 8,500") if word in told]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_answers_are_those_of_bounded_contributions(job_dir):
     """At ε = 1000 the gaps show the exact answers within a few units."""
     job = load("svt.threshold=-100000")
     assert job.streams[0].params.sensitivity == 4
-    run_stages(job, path="answers.jsonl", release_key=KEY)
+    result = run_stages(job, path="answers.jsonl", release_key=KEY)
+    assert not list(job.exact_lines(result.exact))  # bounded by key and by record: no one share
     header, rows = read("answers.jsonl")
     found = [row["gap"] - 100_000 for row in rows]
     assert len(found) == 5

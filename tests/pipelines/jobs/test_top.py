@@ -53,6 +53,7 @@ def test_the_most_frequent_keys_without_counts(home):
     assert all(set(line) == {"rank", "key"} for line in lines[1:])
     assert "3-differentially private for one user" in lines[0]["guarantee"]
     assert "rank  key\n   1  /9\n   2  /8\n" in result.output
+    assert "4,500 of 4,500 records (100.0%) after bounding" in " ".join(result.output.split())
     again = call("top.yaml", "--quiet", "--set", "output.path=out/again.jsonl", "--set", "shards=2")
     assert again.exit_code == 0
     assert (home / "out/again.jsonl").read_bytes() == (home / "out/top.jsonl").read_bytes()

@@ -7,6 +7,7 @@ import csv
 import datetime
 import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import hushgram as hg
@@ -26,6 +28,7 @@ from hushgram.errors import HushgramError
 from hushgram.pipelines.pages.explore import LARGEST_FILE
 from hushgram.pipelines.pages.explore_questions import KeyFile, Question, group_of
 from hushgram.pipelines.pages.explore_views import Explorer
+from hushgram.pipelines.terminal import rounded
 from hushgram.sketch.over_time import compare, series
 from hushgram.sketch.reader import Sketch
 from tests.pipelines.page_checks import violations
@@ -144,8 +147,9 @@ def test_what_is_not_resolved_has_no_number(address: str, sketches: dict[str, Pa
     (two, nowhere), high = [row[1] for row in answer.rows], answer.data["high"].to_pylist()
     assert two.soft
     assert two.kind == "n"
-    assert (nowhere.text, nowhere.kind) == (f"unresolved, 0 to {np.ceil(high[1]):.0f}", "unresolved")
-    assert "unresolved, 0 to" in ask(f"{address}?k=/nowhere")[1]
+    most = f"{np.ceil(high[1]):.0f}"
+    assert (nowhere.text, nowhere.soft, nowhere.kind) == (f"< {most}", f"0 to {most}", "unresolved")
+    assert re.search(r'>&lt; ([\d,]+)<span class="interval">0 to \1<', ask(f"{address}?k=/nowhere")[1])
 
 
 def test_known_keys_are_suggested(over_time: str) -> None:
@@ -250,8 +254,9 @@ def test_lines_over_dates_are_those_of_series(dated: list[Path]) -> None:
     shown = held.table.to_pylist()[0]
     assert shown["date"] == datetime.date(2026, 11, 1)
     assert answer.rows[0][1].text == f"{shown['smoothed']:,.0f}"
-    assert all(row[2].text.startswith("unresolved") for row in answer.rows), [
-        row[2].text for row in answer.rows
+    nowhere = held.table.filter(pa.compute.equal(held.table["key"], "nowhere")).to_pylist()
+    assert [row[2].text for row in answer.rows] == [
+        rounded(None, row["smoothed_low"], row["smoothed_high"])[0] for row in nowhere
     ]
     assert answer.chart.count("<polygon") == 4  # a band per key, for wide and for narrow windows
     alone = explorer.answer(Question("dates", k=(LAUNCH,), alone=True))
@@ -437,7 +442,7 @@ def test_keys_are_completed_by_keyboard_and_addresses_lead_back(over_time: str, 
     page.fill("#key", "/nowhere")
     page.keyboard.press("Enter")
     page.wait_for_selector(".chips li:nth-child(3)")
-    assert "unresolved, 0 to" in page.inner_text("#answers")
+    assert "< " in page.inner_text("#answers")
     page.go_back()
     assert page.locator(".chips li").count() == 2
     page.go_back()

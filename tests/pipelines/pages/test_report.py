@@ -244,7 +244,7 @@ def test_a_report_of_public_keys_has_the_errors_of_its_noise() -> None:
     text = report_text(sketch)
     law = sketch.plan.noise.law(float(sketch.plan.scale))
     error, width = law.variance**0.5, 2 * law.interval(0.95)
-    assert f" 1 unresolved 0 to {1 + width:,.0f} " in text
+    assert f" 1 – &lt; {1 + width:,.0f} " in text
     assert f" 10,000 ± {error / 100:.2g} % ± {width / 200:.2g} % " in text
     for word in ("0 records", "bits per key", "alpha", "synthetic"):
         assert word not in text

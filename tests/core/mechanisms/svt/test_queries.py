@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import pickle
 from fractions import Fraction
 
@@ -60,12 +61,22 @@ def test_order_and_names():
         ({"key": "a", "seq": -1}, "seq must be a whole number"),
         ({"key": "a", "id": ""}, "id must be text"),
         ("key", "must be an object"),
+        ({"key": "a\ud800"}, r"line 3: key must be Unicode text, got 'a\\ud800'"),
+        ({"id": "\udfff", "key": "a"}, "id must be Unicode text"),
+        ({"prefix": "\ud800"}, "prefix must be Unicode text"),
+        ({"column": "\ud800", "between": [1, 2]}, "column must be Unicode text"),
+        ({"column": "city", "between": ["a", "\ud800"]}, "between must be Unicode text"),
+        ({"where": "city = '\ud800'"}, "line 3: where must be Unicode text"),
     ],
 )
 def test_bad_queries(fields, message):
     with pytest.raises(ParameterError, match=message) as refused:
         parse_query(fields, 0, "line 3")
     assert "\n" not in str(refused.value)
+    with pytest.raises(
+        ParameterError, match=message.replace("line 3", "f, line 1")
+    ):  # a frequent form is read apart
+        read_queries([json.dumps(fields)], "f")
 
 
 def test_bad_streams():
