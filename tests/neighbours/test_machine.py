@@ -330,7 +330,7 @@ _FIRST = {
     "4d order of the input": 0,
     "5 whole numbers near 2^62": 250,
     "6 records charged as users": 7,
-    "9 weights that ignore other keys": 85,
+    "9 weights that ignore other keys": 75,
     "10 numbers of another metric": 119,
     "11 records before bounding, as far as batches keep them": 15,
     "12 empty files decide types": 28,
