@@ -535,6 +535,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (shuffle_records, "ROWS_PER_BATCH"): rng.choice((1, 3, 1000)),
         (combining, "MAX_PENDING"): rng.choice((0, 2, 10, 1000)),
         (combining, "_BYTES_PER_GROUP"): rng.choice((1, *(1 << 25,) * 19)),  # more than 256 groups, or fewer
+        (combining, "_MAX_GROUPS"): 512,  # thousands take half a minute, and show no more
         (bound_contributions, "KEPT_ROWS"): rng.choice((1, 3, 1000)),
         (encode_counts, "BLOCK_RANGES"): rng.choice((1, 2, 1024)),
         (bounding, "_CROWD_BITS"): rng.choice((1, 4, 12)),
@@ -545,7 +546,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (models, "Source"): partial(
             Source,
             block_bytes=rng.choice((1, 60, *(300,) * 8, *(10_000,) * 50)),
-            item_bytes=rng.choice((1, 40, *(300,) * 8, *(10_000,) * 50)),
+            item_bytes=rng.choice((7, 40, *(300,) * 8, *(10_000,) * 50)),
         ),
     }
     with replaced({**in_jobs, **in_library, **sizes}):

@@ -319,17 +319,24 @@ def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
 BREACHES = _breaches()
 
 
-# Where to begin to look, so that the test is short: where a breach was found last, from 0 on.
+# Where to begin to look, so that the test is short: a try by which a breach is found, from 0 on.
 _FIRST = {
-    "11 records before bounding, as far as batches keep them": 50,
-    "1 sums cut per batch": 430,
-    "9 weights that ignore other keys": 85,
+    "1 sums cut per batch": 839,
+    "2 words without users": 134,
+    "3 top from a sketch of cells": 48,
+    "4a parts by content": 4,
+    "4b conditions on secrets": 177,
+    "4c unreadable secrets": 10,
+    "4d order of the input": 0,
+    "5 whole numbers near 2^62": 250,
+    "6 records charged as users": 7,
+    "9 weights that ignore other keys": 75,
     "10 numbers of another metric": 119,
+    "11 records before bounding, as far as batches keep them": 15,
     "12 empty files decide types": 28,
+    "13 keys of a record without a bound": 35,
     "14 batches by the footer": 94,
-    "4b conditions on secrets": 80,
-    "5 whole numbers near 2^62": 90,
-    "15 ranges in the order of their text": 20,
+    "15 ranges in the order of their text": 1350,
 }
 
 
