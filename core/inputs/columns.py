@@ -23,7 +23,7 @@ from hushgram.inputs.key_expressions import bound_record
 from hushgram.inputs.source import InputPlan, Places, Rejects, Source
 
 __all__ = [
-    "Texts", "cuts", "identifier_type", "is_utf8", "keep_good", "no_column", "parsed", "sizes_of", "valid_text",
+    "Texts", "cuts", "identifier_type", "is_utf8", "keep_good", "no_column", "parsed", "row_sizes", "valid_text",
 ]  # fmt: skip
 
 
@@ -233,9 +233,20 @@ def cuts(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
+def row_sizes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return how many bytes each row needs without dictionaries."""
+    sizes: NDArray[np.int64] = np.zeros(len(batch), np.int64) + sum(map(sizes_of, batch.columns))
+    return sizes
+
+
 def sizes_of(column: pa.Array) -> NDArray[np.int64] | int:
-    """Return how many bytes a copy of each value needs."""
+    """Return how many bytes a copy of each value needs, without its dictionary."""
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        size = sizes_of(column.dictionary)
+        if isinstance(size, int) or not len(size):
+            return 8
+        return size[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
     if _is_text(kind) or _is_bytes(kind):
         return pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)  # type: ignore[no-any-return]
     return int(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 8

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from hushgram.inputs import source as limits
 from hushgram.inputs.blocks import BOM, HEAD_BYTES, Block
-from hushgram.inputs.columns import keep_good
+from hushgram.inputs.columns import keep_good, row_sizes
 from hushgram.inputs.source import (
     Chunk,
     InputFile,
@@ -111,11 +111,14 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Yield the batches that come of `size` bytes of input, small ones together; at least one, which may be empty."""
     held: list[pa.RecordBatch] = []
+    decoded = 0
     for batch in batches:
-        if held and sum(part.nbytes for part in held) + batch.nbytes > limits.BATCH_BYTES:
+        more = int(row_sizes(batch).sum())
+        if held and decoded + more > limits.BATCH_BYTES:
             yield Chunk(_together(held), size, *rejects.take())
-            held, size = [], 0
+            held, size, decoded = [], 0, 0
         held.append(batch)
+        decoded += more
     yield Chunk(_together(held) if held else plan.empty, size, *rejects.take())
 
 

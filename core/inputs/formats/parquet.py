@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from hushgram.contributions.keys import is_text, to_id
 from hushgram.errors import InputError
 from hushgram.inputs import source as limits
-from hushgram.inputs.columns import cuts, keep_good, sizes_of
+from hushgram.inputs.columns import cuts, keep_good, row_sizes
 from hushgram.inputs.formats.format import FilePlan, Format
 from hushgram.inputs.source import (
     Chunk,
@@ -129,8 +128,7 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
         for batch in source.iter_batches(rows, row_groups=[group], columns=names):
             columns = {name: _column(batch, name) for name in names}
             whole = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-            size = np.zeros(len(whole), np.int64) + sum(map(_decoded_sizes, columns.values()))
-            yield from (whole.slice(start, stop - start) for start, stop in cuts(size))
+            yield from (whole.slice(start, stop - start) for start, stop in cuts(row_sizes(whole)))
 
 
 def _opened(raw: Any, metadata: Any, coded: list[str], **options: Any) -> pq.ParquetFile:
@@ -150,16 +148,6 @@ def _longest(raw: Any, metadata: Any, group: int, coded: list[str]) -> int:
     columns = [] if first is None else [_column(first, name) for name in coded]
     values = (column.dictionary if pa.types.is_dictionary(column.type) else column for column in columns)
     return sum(int(pc.max(pc.binary_length(some)).as_py() or 0) for some in values)
-
-
-def _decoded_sizes(column: pa.Array) -> NDArray[np.int64] | int:
-    """Return how many bytes each value needs without its dictionary."""
-    if not pa.types.is_dictionary(column.type):
-        return sizes_of(column)
-    size = sizes_of(column.dictionary)
-    if isinstance(size, int) or not len(size):
-        return 8
-    return size[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]  # type: ignore[no-any-return]
 
 
 def _batch_rows(file: pq.ParquetFile, group: int, names: list[str]) -> int:
