@@ -24,8 +24,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup     ## generate page views, release them privately, look keys up beside the truth
 	@$(BIN)/hushgram demo
 
-test: setup     ## all tests; those on engines say how to run them (ARGS goes to pytest)
-	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal $(ARGS)
+test: setup     ## the tests, in about five minutes (ARGS goes to pytest: ARGS=tests/core)
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal -m "not long" --ignore=tests/engines $(ARGS)
+
+test-all: setup ## these and the long ones: searches, fuzzing, storms and kills; engines have a target of their own
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal --ignore=tests/engines $(ARGS)
 
 explore-noise: setup ## tests that hold for any noise, with fresh noise; and other examples of hypothesis
 	$(BIN)/python -m tests.leftovers --fresh-noise -n 2 --dist worksteal $(ARGS)

@@ -13,6 +13,8 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import GRID, gaussian_delta
 from hushgram.sensitivity import Sensitivity
 
+pytestmark = pytest.mark.long
+
 KEY = ReleaseKey(bytes(32))
 ASKED, ROWS, WIDTH = 3_000, 3, 2_048
 

@@ -20,6 +20,8 @@ from hushgram.transforms.shuffle.coders import ContributionsCoder, HistogramCode
 from hushgram.transforms.shuffle.combining import shards_for
 from tests.transforms.releases import collect
 
+pytestmark = pytest.mark.long
+
 
 def test_a_small_release_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "DATA", tmp_path / "bench")

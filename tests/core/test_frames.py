@@ -148,6 +148,7 @@ def test_what_files_refuse_the_library_refuses() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reader", "LazyFrame", "DuckDB", "older polars"])
+@pytest.mark.long
 def test_batches_give_the_bytes_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "hushgram.release_in_memory._MERGED_ROWS", 40

@@ -40,6 +40,7 @@ def test_names_that_are_not_public_are_errors() -> None:
         _ = hg.relese  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_type_checkers_know_every_name_and_refuse_others(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     names = [name for name in hg.__all__ if name != "__version__"]

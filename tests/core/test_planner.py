@@ -186,6 +186,7 @@ def test_recommendation_is_the_smallest_score() -> None:
     assert f"max_contributions {best.params.max_contributions}" in why
 
 
+@pytest.mark.long
 def test_epsilon_is_solved_for() -> None:
     made = Population.zipf(3_000, 60_000)
     epsilon, reached = solve_epsilon(PARAMS, made, 20.0, 500)
@@ -304,6 +305,7 @@ def test_how_keys_are_selected_stays_in_other_settings() -> None:
     assert (same.max_keys_selection, same.selection_rounds) == (30, 1)
 
 
+@pytest.mark.long
 def test_epsilon_for_a_named_key() -> None:
     made = Population.zipf(20_000, 400_000, 40_000)
     epsilon, found = solve_epsilon(WEIGHTED, made, 20.0, 2_000)

@@ -24,6 +24,8 @@ from hushgram.pipelines.commands import EXAMPLES as EXAMPLES_OF_HELP
 from hushgram.pipelines.commands.example import EXAMPLES
 from hushgram.pipelines.synthetic import PageViews
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",

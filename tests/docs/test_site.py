@@ -46,6 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.long
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     found = {
         (path.relative_to(site).as_posix(), "".join(match))

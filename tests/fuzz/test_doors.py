@@ -12,6 +12,8 @@ import pytest
 from tests.fuzz.__main__ import knock, stay
 from tests.fuzz.doors import DOORS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("door", [door for door in DOORS if not door.startswith(("input", "sketch"))])
 def test_only_our_own_errors(door: str) -> None:

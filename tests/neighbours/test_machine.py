@@ -343,7 +343,7 @@ _FIRST = {
     "5 whole numbers near 2^62": 250,
     "6 records charged as users": 7,
     "9 weights that ignore other keys": 75,
-    "10 numbers of another metric": 119,
+    "10 numbers of another metric": 81,
     "11 records before bounding, as far as batches keep them": 15,
     "12 empty files decide types": 28,
     "13 keys of a record without a bound": 35,

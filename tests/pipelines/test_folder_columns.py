@@ -26,6 +26,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.long
 def test_every_job_reads_folders_as_columns(job: str, home: Path) -> None:
     _, config, column = JOBS[job]
     column = "url" if job == "randomized-response" else column

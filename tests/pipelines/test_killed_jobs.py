@@ -34,6 +34,8 @@ RUN = """
 import importlib, os, signal, sys
 number, module, name, *arguments = sys.argv[1:]
 from hushgram.pipelines.cli import main
+
+pytestmark = pytest.mark.long
 if module:
     place = importlib.import_module(module)
     *path, last = name.split(".")

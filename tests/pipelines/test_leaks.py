@@ -78,6 +78,7 @@ def _plain_lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("delta", "encoding"), [("0", "alp"), ("1e-6", "alp"), ("0", "buckets")])
+@pytest.mark.long
 def test_nothing_but_the_release_differs(
     delta: str, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, one_stream: None
 ) -> None:

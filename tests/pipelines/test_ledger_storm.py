@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 
 def test_storm() -> None:
     checks = Path(__file__).with_name("storm_checks.py")

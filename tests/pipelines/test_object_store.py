@@ -72,6 +72,7 @@ def run(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.long
 def test_a_release_from_s3_to_s3_is_the_local_one(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_release_from_s3_to_s3_is_the_local_one(
     assert missing.stderr == "error: s3://logs/out/other.sketch: there is no such sketch\n"
 
 
+@pytest.mark.long
 def test_a_tracked_start_makes_few_requests(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_key_expressions_give_the_bytes_of_the_library(users: bool, tmp_path: Pa
     assert contents(tmp_path / "job") == contents(tmp_path / "library")
 
 
+@pytest.mark.long
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     """multi_processing: DoFns, coders, spilled batches and errors cross process borders."""
     chosen = params()

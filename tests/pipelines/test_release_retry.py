@@ -66,6 +66,7 @@ WEIGHTED = [
     ("delta", "selection", "methods"),
     [("0", "threshold", METHODS), ("1e-6", "threshold", METHODS), ("1e-6", "weighted", WEIGHTED)],
 )
+@pytest.mark.long
 def test_failing_workers_change_no_byte(delta: str, selection: str, methods: list, folder: Path) -> None:
     """Every stage fails in one try of two or so, before or after it has sent its results; see `retries`."""
     chosen = params(delta, key_selection=selection)

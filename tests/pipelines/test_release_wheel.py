@@ -9,6 +9,8 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 CONFIG = """\
 release: urls
@@ -28,6 +30,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_wheel_alone_runs_a_release(tmp_path: Path) -> None:
     """Dependencies come from this environment by PYTHONPATH, which ignores its link to the repository."""
     source = tmp_path / "source"  # so that nothing is built inside the repository

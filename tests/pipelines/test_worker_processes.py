@@ -86,6 +86,7 @@ def test_a_listener_is_seen() -> None:
         ),
     ],
 )
+@pytest.mark.long
 def test_no_worker_listens(
     workers: int, arguments: list[str], processes: int, around: Any, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ workers: 2
 """
 
 
+@pytest.mark.long
 def test_a_release_in_two_processes_has_no_listening_socket_and_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +190,7 @@ def die(value: int) -> int:
         (die, HushgramError, "a worker process ended before its work was done"),
     ],
 )
+@pytest.mark.long
 def test_a_workers_end_is_one_line(function: Any, kind: type[Exception], text: str, around: Any) -> None:
     before = children(os.getpid())
     options = pipeline_options([], workers=2)

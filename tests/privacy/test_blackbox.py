@@ -130,6 +130,7 @@ BROKEN: dict[str, tuple[Any, int, dict[tuple[Any, str], Any]]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.long
 def test_broken_code_put_back_is_above_its_claim(name: str) -> None:
     pair, runs, changes = BROKEN[name]
     (case,) = (case for case in JOBS if case.draw is pair)
@@ -164,6 +165,7 @@ def test_the_bound_is_below_the_ratio() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in cases() if "PMW" not in name])
+@pytest.mark.long
 def test_every_case_runs_and_none_is_above_its_claim(name: str) -> None:
     case = cases()[name]
     verdict = audited(case, {side: list(case.draw(side, 60)) for side in (True, False)})

@@ -143,6 +143,7 @@ def test_the_tally_is_what_was_there_and_what_is_counted():
     assert rows.bounded(Bounds(4, 1)).counts.sum() == kept.sum()
 
 
+@pytest.mark.long
 def test_intervals_hold_the_share():
     """Of 200 releases at most 5 % are outside; more than 12 % has probability below 10^-5 at 5 %."""
     rng = np.random.default_rng(7)

@@ -170,6 +170,7 @@ def cuts(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("file", "kind"), [(file, kind) for file in FILES for kind in FILES[file][3]])
+@pytest.mark.long
 def test_only_the_released_bit_of_a_record_depends_on_its_secret(file, kind, release, monkeypatch):
     name, write, values, _ = FILES[file]
     secret, rng = SECRETS[kind], np.random.default_rng(len(file) + len(kind))

@@ -43,6 +43,7 @@ def model_of(params: SvtParams, **more) -> Model:
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("variant", ["optimal", "dwork-roth"])
 @pytest.mark.parametrize("epsilon", ["1", "8"])
+@pytest.mark.long
 def test_loss_is_within_epsilon(epsilon, variant, monotone, cutoff, answers):
     params = SvtParams(
         epsilon=epsilon, threshold=0, cutoff=cutoff, variant=variant, monotone=monotone, answers=answers

@@ -327,6 +327,7 @@ JOINT = [(1, 1, "1/50"), (2, 1, "1/50"), (3, 1, "1/50"), (3, 1, "1/10"), (2, 2, 
 
 @pytest.mark.parametrize(("most", "vectors", "delta"), JOINT)
 @pytest.mark.parametrize("epsilon", ["1/2", "1"])
+@pytest.mark.long
 def test_joint_delta_by_enumeration(most, vectors, delta, epsilon):
     """Scales and threshold of a release spend no more than δ together, and nearly all of it."""
     epsilon, delta, bounds = Fraction(epsilon), Fraction(delta), Sensitivity(most, 1)

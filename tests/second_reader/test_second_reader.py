@@ -91,6 +91,7 @@ def random_sketch(seed: int, path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.long
 def test_random_sketches(seed: int, tmp_path: Path) -> None:
     """`python -m tests.second_reader 1000` looks at more."""
     random_sketch(seed, tmp_path / "random.sketch")

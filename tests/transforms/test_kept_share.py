@@ -36,6 +36,7 @@ def same_files(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.long
 def test_job_and_library_write_the_same_bytes(name: str, tmp_path: Path) -> None:
     rows, value = table(), "size" if name == "values" else None
     given = {"epsilon": 4, "max_contributions": 4, "kept_share": "0.25", **SETTINGS[name]}

@@ -55,6 +55,7 @@ def graph_size(transform: beam.PTransform) -> int:
     return len(pipeline.to_runner_api().SerializeToString())
 
 
+@pytest.mark.long
 def test_the_graph_with_a_million_public_keys_is_small(tmp_path: Path) -> None:
     """And the sketch has the bytes of the library, though the keys are counted in several groups."""
     keys = [f"https://example.org/{i}" for i in range(1_000_000)]

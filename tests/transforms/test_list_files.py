@@ -33,6 +33,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.long
 def test_one_worker_or_many_write_the_librarys_files(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,8 @@ from hushgram.transforms.shuffle.coders import BlockParts
 from hushgram.transforms.shuffle.combining import Shards, groups_at, split_groups
 from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records, same, spec
 
+pytestmark = pytest.mark.long
+
 TABLE = records()
 PAIRS = list(zip(TABLE["user"].to_pylist(), TABLE["url"].to_pylist(), strict=True))
 CHOSEN = {

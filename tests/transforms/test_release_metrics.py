@@ -68,6 +68,7 @@ def weighted_metrics() -> dict[str, Metric]:
 @pytest.mark.parametrize(
     "names", [("visits", "bytes"), ("once", "bytes"), ("visits", "bytes", "choosing", "once")]
 )
+@pytest.mark.long
 def test_keys_are_selected_once_for_all_metrics(names: tuple[str, ...], tmp_path: Path) -> None:
     """Job and library write the same bytes; metrics by weights name the same keys and say with whom they share them."""
     metrics = {name: weighted_metrics()[name] for name in names}

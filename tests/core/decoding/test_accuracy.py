@@ -112,6 +112,7 @@ def world_with_absent_keys(contributions: int) -> World:
 
 @pytest.mark.parametrize("size", [30, 300])
 @pytest.mark.parametrize("contributions", [1, 8])
+@pytest.mark.long
 def test_a_total_holds_for_any_set(size: int, contributions: int) -> None:
     world = world_with_absent_keys(contributions)
     decoder, rng = world.decoder, np.random.default_rng(size)

@@ -12,6 +12,8 @@ import hushgram as hg
 from hushgram.decoding.buckets import Background
 from hushgram.noise.laws import LaplaceLaw
 
+pytestmark = pytest.mark.long
+
 KEYS, FEW = 60_000, 4_000
 NAMES = pa.array([f"https://example.org/{number}" for number in range(KEYS)])
 DATA: dict[str, Any] = {

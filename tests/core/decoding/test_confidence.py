@@ -121,6 +121,7 @@ def test_among_many_every_count_is_missed_by_at_most_its_share(among: int, cells
 
 @pytest.mark.parametrize("law", [LaplaceLaw(40.0), GaussianLaw(40.0)])
 @pytest.mark.parametrize("among", [1, 1_000, 10**8])
+@pytest.mark.long
 def test_coarse_counts_keep_their_share_whatever_the_noise(law: Any, among: int) -> None:
     """Counts and values are taken together in steps of five, over which thin Gaussian tails change most."""
     coarse = made(threshold=300, noise=40.0, width=90.0, listed=[310, 350, 4000], domain_size=None)

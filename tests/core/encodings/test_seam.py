@@ -14,6 +14,8 @@ from hushgram.errors import FormatError, ParameterError
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from tests.transforms.releases import KEY, SMALL, contents, params, pieces, records, release_by_command
 
+pytestmark = pytest.mark.long
+
 TABLE = records()
 CHOSEN = {**SMALL, "epsilon": "8"}
 

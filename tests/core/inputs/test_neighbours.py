@@ -326,6 +326,7 @@ def test_every_format_and_every_step_is_among_them() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
 def test_a_line_gives_the_same_whatever_stands_beside_it(kind: str) -> None:
     make, line_of, share = KINDS[kind]
     reader, rng = make(), random.Random(kind)
@@ -357,6 +358,7 @@ def bounded(rows: Counter[Any]) -> Counter[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
 def test_without_one_user_the_bounded_histogram_lacks_what_that_user_gives(kind: str) -> None:
     make, line_of, share = KINDS[kind]
     reader, rng = make(), random.Random(kind + "?")

@@ -16,6 +16,8 @@ from hushgram.accounting import Budget, Event, composition, spending
 from hushgram.errors import BudgetExceeded, LedgerError
 from hushgram.ledger import Ledger, Owner, Request
 
+pytestmark = pytest.mark.long
+
 FORK = multiprocessing.get_context("fork")
 DEADLINE = 50.0
 

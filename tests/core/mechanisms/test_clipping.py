@@ -175,6 +175,7 @@ def misses(kept, scales, *, lower="0", granularity="1", bound=90, times=1, runs=
         (900, (Fraction(270), Fraction(3)), {"lower": "-45", "granularity": "0.01"}),
     ],
 )
+@pytest.mark.long
 def test_the_interval_holds_the_mean_of_what_is_kept(records, scales, more):
     """Of 2,000 intervals at 95 % more than 141 miss with a probability below 10^-4, if each holds with 95 %."""
     top = more.get("bound", 90)

@@ -15,6 +15,8 @@ from hushgram.noise import noises
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 from tests.transforms.releases import KEY, SMALL, contents, params, pieces, records, release_by_command
 
+pytestmark = pytest.mark.long
+
 TABLE = records()
 
 

@@ -56,6 +56,7 @@ def refused(sketch: Path, words: str) -> None:
     assert pa.default_memory_pool().bytes_allocated() - before < 200 << 20
 
 
+@pytest.mark.long
 def test_mutants_are_refused_or_answer(tmp_path: Path) -> None:
     """HUSHGRAM_SKETCH_MUTANTS says how many; `make sketch-mutants` makes 20,000."""
     bench = Bench(tmp_path, seed=7)
@@ -155,6 +156,7 @@ INTEGERS = {"fingerprint": "DELTA_BINARY_PACKED", "value": "DELTA_BINARY_PACKED"
 COLUMNS = {**INTEGERS, "key": "DELTA_LENGTH_BYTE_ARRAY"}
 
 
+@pytest.mark.long
 def test_few_bytes_that_need_gigabytes(tmp_path: Path) -> None:
     """Constant differences: 20 million rows in a few kilobytes, and as many more as one likes."""
     rows = 20_000_000
@@ -170,6 +172,7 @@ def test_few_bytes_that_need_gigabytes(tmp_path: Path) -> None:
     refused(sketch, "at most 10 rows")
 
 
+@pytest.mark.long
 def test_texts_that_need_gigabytes(tmp_path: Path) -> None:
     """One long text, thousands of times: by compression, by a dictionary, or by naming the one before."""
     rows = 3000
@@ -216,6 +219,7 @@ def test_rows_that_no_release_has(change: dict[str, Any], words: str, tmp_path: 
     refused(sketch, words)
 
 
+@pytest.mark.long
 def test_what_compresses_beyond_measure_is_written_so_that_it_can_be_read() -> None:
     rows = 2000
     texts = pa.array([b"x" * 100_000] * rows, pa.large_binary())

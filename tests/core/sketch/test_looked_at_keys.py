@@ -15,6 +15,8 @@ import pytest
 
 import hushgram as hg
 
+pytestmark = pytest.mark.long
+
 KEYS, ABSENT = 8_000, 400_000
 NAMES = pa.array([f"/page/{number}" for number in range(KEYS)])
 NOBODY = pa.array([f"/nobody/{number}" for number in range(ABSENT)])

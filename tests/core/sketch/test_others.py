@@ -50,6 +50,7 @@ def truth(sketch, limit):
 
 @pytest.mark.parametrize("limit", [None, 3])
 @pytest.mark.parametrize("number", range(len(CHOICES)))
+@pytest.mark.long
 def test_the_interval_holds(number, limit):
     inside = 0
     for seed in range(6):

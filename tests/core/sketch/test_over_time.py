@@ -187,6 +187,7 @@ def test_selected_keys_and_an_encoding(tmp_path: Path) -> None:
 # --- changes --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_false_discoveries_and_power() -> None:
     """40 pairs; the bar of 200 is in benchmarks.over_time. A false alarm of this test is below 1 in 1,000."""
     draws = np.random.default_rng(11)

@@ -175,6 +175,7 @@ epsilons = st.sampled_from(["0.01", "0.1", "1", "3", "20"])
     st.lists(st.integers(-(10**4), 10**7), min_size=len(PROFILE_GRID), max_size=len(PROFILE_GRID)),
 )
 @settings(max_examples=60, deadline=None)
+@pytest.mark.long
 def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, records, profile):
     """Data never decide whether we fail: noise may make sizes negative, huge or crooked."""
     try:
@@ -428,6 +429,7 @@ def test_split_auto_by_weights_without_buckets_is_the_default(encoding):
 
 
 @pytest.mark.parametrize("encoding", ["none", "alp", "buckets"])
+@pytest.mark.long
 def test_split_auto_chooses_the_share_of_selection_for_such_users(encoding):
     """Of few keys all are named with little: counts get more. What is spent stays the same, for every choice."""
     asked = {"epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding, "split": "auto"}

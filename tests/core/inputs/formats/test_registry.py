@@ -89,6 +89,7 @@ def hushgram(tree: Path, folder: Path, *words: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.long
 def test_a_format_is_one_file_and_one_line(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG)
     with gzip.open(tmp_path / "a.toy.gz", "wt") as file:

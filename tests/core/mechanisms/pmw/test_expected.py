@@ -10,6 +10,8 @@ from hushgram.mechanisms.pmw.mechanism import expected_errors, synthetic_counts
 from hushgram.noise.entropy import InteractiveKey, ReleaseKey
 from tests.exact_counts import exact_counts
 
+pytestmark = pytest.mark.long
+
 
 def workload(count, cells=64):
     return Workload(np.random.default_rng(count).integers(0, GRID + 1, (count, cells)).astype(np.uint16))

@@ -189,6 +189,7 @@ def failure_rate(params: SvtParams, width: int, queries: int, runs: int) -> floa
         (5, "0", "optimal"),
     ],
 )
+@pytest.mark.long
 def test_failures_at_alpha_stay_below_beta(cutoff, delta, variant):
     """At a true rate of β a binomial of 400 passes the limit with probability 1e-7: no false alarm."""
     params = SvtParams(epsilon="1", threshold=10_000, cutoff=cutoff, delta=delta, variant=variant)
