@@ -247,7 +247,8 @@ def test_keys_expected_to_be_named_are_about_those_that_are(encoding: str) -> No
     users, keys = _active_users()
     pairs = np.unique(users * 20_000 + keys)
     params = vary(WEIGHTED, encoding=encoding)
-    sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32)))
+    sketches = [hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes([i] * 32))) for i in range(3)]
+    sketch = sorted(sketches, key=lambda each: each.size)[1]  # the number of buckets follows from noisy sizes
     counts = np.unique(pairs % 20_000, return_counts=True)[1]
     made = Population(len(counts), len(pairs), len(np.unique(users)), counts)
     found = predict(params, made)

@@ -15,6 +15,8 @@ import pytest
 from tests.pipelines.sockets import tree
 from tests.transforms.releases import records
 
+pytestmark = pytest.mark.long
+
 RELEASE = """
 release: urls
 input: {path: in.parquet, user: user, key: url}
@@ -34,8 +36,6 @@ RUN = """
 import importlib, os, signal, sys
 number, module, name, *arguments = sys.argv[1:]
 from hushgram.pipelines.cli import main
-
-pytestmark = pytest.mark.long
 if module:
     place = importlib.import_module(module)
     *path, last = name.split(".")
