@@ -140,6 +140,7 @@ def test_every_dependency_is_required_or_in_an_extra() -> None:
         "release --help",
     ],
 )  # fmt: skip
+@pytest.mark.long
 def test_the_reader_needs_no_extra(command: str, tmp_path: Path) -> None:
     done = without_extras(f"from hushgram.pipelines.cli import main; main({command.split()})", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -170,6 +171,7 @@ def test_the_library_needs_no_extra(tmp_path: Path) -> None:
         ("plan --records 50M --keys 1e6 -o plan.html", "pages"),
     ],
 )
+@pytest.mark.long
 def test_what_is_missing_names_its_extra_before_computing(command: str, extra: str, tmp_path: Path) -> None:
     done = without_extras(f"from hushgram.pipelines.cli import main; main({command.split()})", tmp_path)
     assert done.returncode == 2, done.stderr

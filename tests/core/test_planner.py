@@ -260,6 +260,7 @@ def test_keys_expected_to_be_named_are_about_those_that_are(encoding: str) -> No
     assert found.size == pytest.approx(sketch.size, rel=0.3, abs=2_000)
 
 
+@pytest.mark.long
 def test_an_earlier_weighted_release_tells_users_and_keys() -> None:
     users, keys = _active_users()
     params = hg.ReleaseParams(epsilon="4", delta="1e-6", max_contributions="auto")

@@ -163,6 +163,7 @@ PENDING: set[str] = set()
 @pytest.mark.parametrize(
     "term", [pytest.param(t, marks=pytest.mark.xfail(strict=False)) if t in PENDING else t for t in terms()]
 )
+@pytest.mark.long
 def test_every_term_is_used_in_code_and_docs(term: str) -> None:
     """One of its spellings: "heavy hitter (heavy key)", "prior, posterior"; in code with underscores, or as a class."""
     spellings = [

@@ -14,6 +14,8 @@ import pytest
 
 from hushgram.pipelines.cli import cli
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 #: what makes a browser fetch something: scripts, style sheets, images, frames, and CSS imports or fonts
 FETCHED = re.compile(
@@ -46,7 +48,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-@pytest.mark.long
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     found = {
         (path.relative_to(site).as_posix(), "".join(match))

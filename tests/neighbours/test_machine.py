@@ -362,7 +362,12 @@ def _found(machine: Machine, first: int) -> int:
     raise AssertionError("not found")
 
 
-@pytest.mark.parametrize("breach", sorted(BREACHES))
+_SLOW = {"10 numbers of another metric"}
+
+
+@pytest.mark.parametrize(
+    "breach", [pytest.param(name, marks=[pytest.mark.long] * (name in _SLOW)) for name in sorted(BREACHES)]
+)
 def test_breaches_of_old_are_found(breach: str) -> None:
     """And nothing is found by the same try when they are taken out again."""
     jobs, put_back = BREACHES[breach]

@@ -29,6 +29,7 @@ def charged(folder: Path) -> list[str]:
         return [row.name for row in ledger.history("views") if row.charged]
 
 
+@pytest.mark.long
 def test_preview_release_and_do_nothing_twice(tmp_path: Path) -> None:
     folder = tmp_path / "views"
     _prepare_days(folder, 3)

@@ -343,6 +343,7 @@ def test_a_visible_release_does_not_change_its_target(job: Job) -> None:
     assert "committed now" in job.run()[-1]
 
 
+@pytest.mark.long
 def test_bar_three_hundred_restarts_do_not_average_the_noise_away(job: Job) -> None:
     """Questions that come one after another: a run that was begun is never begun again, whatever is asked."""
     secret, drawn = np.array([1234]), []
@@ -379,6 +380,7 @@ def test_a_key_that_may_be_given_again_answers_no_questions_as_they_come(job: Jo
                 mechanism(run.interactive_key)
 
 
+@pytest.mark.long
 def test_bar_three_hundred_reruns_of_online_sparse_vector_are_refused(job: Job) -> None:
     """At one charge, with other answers before it, one answer's noise was averaged away."""
     params = SvtParams(epsilon="0.6", threshold=0, cutoff=1, answers="numeric")

@@ -78,6 +78,7 @@ def test_packages_are_not_listed_for_workers_of_a_pool() -> None:
     assert options.get_all_options()["experiments"] == ["other", "disable_logging_submission_environment"]
 
 
+@pytest.mark.long
 def test_our_worker_pool_listens_on_the_loopback_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hushgram.pipelines.run.worker_pool"]
     pool = subprocess.Popen(

@@ -171,6 +171,7 @@ def test_7_a_failure_before_the_key_gives_the_charge_back(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 @pytest.mark.parametrize(("where", "left"), [(EARLY, ("abandoned", False)), (WRITE, ("running", True))])
+@pytest.mark.long
 def test_signals(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -189,6 +190,7 @@ def test_signals(
     assert status()[-1] == ("committed", True)
 
 
+@pytest.mark.long
 def test_137_killed(home: Path) -> None:
     script = (
         "import os, signal, sys\nfrom hushgram.pipelines.jobs import top\nfrom hushgram.pipelines.cli import main\n"

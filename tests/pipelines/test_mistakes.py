@@ -331,6 +331,7 @@ def test_a_release_that_noise_hides_and_a_large_delta_are_said(capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("how", ["--check", "", "--quiet"])
+@pytest.mark.long
 def test_a_guarantee_that_hardly_protects_is_said(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = "--set sizes.records=60 --set sizes.keys=7"
     assert end(f"release urls.yaml {how} --set privacy.epsilon=50 --set privacy.delta=0.5 {sizes}") == 0

@@ -68,6 +68,7 @@ def write_parquet(folder: Path, table: pa.Table, files: int) -> str:
 
 
 @pytest.mark.parametrize(("delta", "users"), [("0", True), ("1e-6", True), ("0", False), ("1e-6", False)])
+@pytest.mark.long
 def test_bytes_are_those_of_the_library(delta: str, users: bool, tmp_path: Path) -> None:
     """δ = 0 and δ > 0, a person or a record protected; files, row groups and shards differ."""
     chosen = params(delta)
@@ -140,6 +141,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize(("edge", "delta"), [*zip(EDGES, itertools.cycle(["0", "1e-6"]), strict=False)])
+@pytest.mark.long
 def test_the_edges_release_like_anything_else(edge: str, delta: str, tmp_path: Path) -> None:
     chosen = params(delta, **SMALL)
     expected = library(tmp_path / "library", EDGES[edge], chosen)

@@ -154,6 +154,7 @@ def count(value: int, of: list[int]) -> int:
     return value + len(of)
 
 
+@pytest.mark.long
 def test_side_inputs_state_and_counters_cross_the_border(tmp_path: Path) -> None:
     options = pipeline_options([], workers=2)
     pipeline = new_pipeline(options)
@@ -234,6 +235,7 @@ def test_workers_of_a_killed_job_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+@pytest.mark.long
 def test_another_user_reaches_nothing_of_a_worker(tmp_path: Path) -> None:
     """The pair of sockets has no name; what the system shows of a worker's handles is for its user alone."""
     job = subprocess.Popen([sys.executable, "-c", ORPHANS, str(tmp_path)], stderr=subprocess.DEVNULL)

@@ -61,6 +61,7 @@ def test_closed_form_of_noisy_max(scores):
 @pytest.mark.parametrize("scores", SCORES)
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.long
 def test_draws_have_the_closed_form(scores, monotone, mechanism):
     params = SelectionParams("0.8", sensitivity=2, monotone=monotone, mechanism=mechanism)
     source = KEY.source(f"draws {scores} {monotone} {mechanism}")
@@ -69,6 +70,7 @@ def test_draws_have_the_closed_form(scores, monotone, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.long
 def test_power_a_rate_or_a_mechanism_that_is_off_is_seen(mechanism):
     scores, params = [2, 0, 2, 1, -3], SelectionParams(1, monotone=True, mechanism=mechanism)
     source = KEY.source(f"power {mechanism}")

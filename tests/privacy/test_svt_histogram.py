@@ -120,6 +120,7 @@ def test_the_root_of_the_number_of_contributions_is_no_bound():
 
 
 @pytest.mark.parametrize("name", ["nested prefixes", "a key twice", "keys within prefixes"])
+@pytest.mark.long
 def test_epsilon_by_enumeration_and_overlap_left_out_exceeds_it(name):
     plan = plan_of(STREAMS[name])
     params = HistogramParams(epsilon=1, threshold=2, sensitivity=plan.sensitivity(Sensitivity(2, 2)))

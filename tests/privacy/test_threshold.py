@@ -341,6 +341,7 @@ def test_joint_delta_by_enumeration(most, vectors, delta, epsilon):
 
 
 @pytest.mark.parametrize(("most", "vectors", "delta"), JOINT)
+@pytest.mark.long
 def test_broken_joint_twins_are_rejected(most, vectors, delta):
     """Threshold or noise below what either alone may spend: enumeration finds more δ, the privacy map says no."""
     epsilon, delta, bounds = Fraction(1), Fraction(delta), Sensitivity(most, 1)

@@ -354,6 +354,7 @@ EVEN = [*[frozenset({"a"})] * 10, *[frozenset({"a", "b"})] * 5]
 
 
 @pytest.mark.parametrize("user", ["c", "a", "bc", "abc"])
+@pytest.mark.long
 def test_rounds_chosen_by_noisy_numbers_of_users_by_enumeration(user: str) -> None:
     found, claimed = chosen_rounds_delta(EVEN, frozenset(user))
     assert found <= claimed

@@ -116,6 +116,7 @@ def run(folder: Path, *arguments: str) -> str:
     return done.output
 
 
+@pytest.mark.long
 def test_config(tmp_path: Path) -> None:
     users, keys = views()
     rows = "".join(f"{user},{key}\n" for user, key in zip(users, keys, strict=True))

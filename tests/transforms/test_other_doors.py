@@ -82,6 +82,7 @@ def service(tmp_path: Path) -> Iterator[str]:
         process.stop()
 
 
+@pytest.mark.long
 def test_the_expansion_service(tmp_path: Path, arguments: dict[str, Any], service: str) -> None:
     """What Java's and Go's PythonExternalTransform send: a constructor by name, and a row of arguments."""
     payload = ImplicitSchemaPayloadBuilder({"constructor": TRANSFORM, "kwargs": arguments})

@@ -106,6 +106,7 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize(
     "choice", [{}, {"max_contributions": "auto"}, {"public_keys": ["/a"]}, {"user": None}]
 )
+@pytest.mark.long
 def test_too_many_rejected_records_are_refused_before_anything_is_published(
     form: str, choice: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_every_encoding_and_noise_gives_the_librarys_bytes(choice: dict[str, Any
 
 
 @pytest.mark.parametrize("choice", [{}, {"delta": "1e-6", "encoding": "buckets", "max_per_key": 1}])
+@pytest.mark.long
 def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tmp_path: Path) -> None:
     chosen = params(**{"max_contributions": "auto", **choice})
     by_library = release(TABLE["user"], TABLE["url"], chosen, tmp_path / "a", release_key=KEY)
@@ -201,6 +203,7 @@ def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tm
 
 @pytest.mark.parametrize(("keys", "rounds"), [(1, 1), (5, 2)])
 @pytest.mark.parametrize(("most", "split"), [(4, None), ("auto", "auto")])
+@pytest.mark.long
 def test_rounds_chosen_from_the_data_are_the_librarys(
     keys: int, rounds: int, most: int | str, split: str | None, tmp_path: Path
 ) -> None:

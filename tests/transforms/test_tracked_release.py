@@ -137,6 +137,7 @@ def test_the_lease_of_a_pipeline_is_renewed_while_its_process_lives(
     assert statuses(url) == [("monday", "committed", True)]
 
 
+@pytest.mark.long
 def test_the_lease_of_a_call_is_renewed_until_it_returns(
     url: str, tmp_path: Path, short_lease: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_the_lease_of_a_call_is_renewed_until_it_returns(
     assert threading.active_count() <= before
 
 
+@pytest.mark.long
 def test_the_lease_of_a_pipeline_runs_out_when_its_process_dies(
     url: str, tmp_path: Path, short_lease: float
 ) -> None:

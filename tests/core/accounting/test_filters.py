@@ -61,6 +61,7 @@ def _digits() -> None:
     mp.dps = 40
 
 
+@pytest.mark.long
 def test_bar_an_adaptive_adversary_breaks_best_and_not_the_default() -> None:
     stated = mpf(1) / 10**6
     assert reached_by_looking_once("best") > 2 * stated  # why `best` is a choice with a condition

@@ -48,6 +48,7 @@ WIDE, WORDS = "c" * 20_000, " ".join(f"w{i}" for i in range(20_000))
         ("a.parquet", "c", [("k" * 100_000, "")] * 3000, 3000, 0),
     ],
 )
+@pytest.mark.long
 def test_what_comes_out_of_a_record_is_bounded_before_it_is_made(
     tmp_path: Path, name: str, key: str, records: list[tuple[str, str]], rows: int, rejected: int
 ) -> None:

@@ -93,6 +93,7 @@ EDITS = {
 
 
 @pytest.mark.parametrize("what", EDITS)
+@pytest.mark.long
 def test_every_field_is_bound(url: str, what: str) -> None:
     fill(url)
     with editing(url) as connection:

@@ -69,6 +69,7 @@ def test_mutants_are_refused_or_answer(tmp_path: Path) -> None:
     "change", [{}, {"delta": "1e-6"}, {"epsilon": "0.0002", "delta": "1e-6", "noise": "gaussian"}]
 )
 @pytest.mark.parametrize("encoding", ["alp", "buckets"])
+@pytest.mark.long
 def test_noise_of_any_scale_is_decoded_in_time(encoding: str, change: dict[str, Any], tmp_path: Path) -> None:
     """A tiny ε makes tables of values no larger: two kilobytes once took three minutes and gigabytes."""
     sized = {"expected_keys": 60, "expected_records": 320, "max_contributions": 1, "encoding": encoding}

@@ -299,6 +299,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     ],
     ids=["empty", "one", "repeated", "one-user", "one-key", "strange"],
 )
+@pytest.mark.long
 def test_small_and_strange_data(rows, delta):
     params = hg.ReleaseParams(epsilon="1", delta=delta, max_contributions=4)
     users, keys = pa.array([u for u, _ in rows], pa.string()), pa.array([k for _, k in rows], pa.string())

@@ -52,6 +52,7 @@ def test_heavy_and_report(name: str, run: Any, tmp_path: Path) -> None:
     assert ("nothing is released of others" in page) is name.endswith("list")
 
 
+@pytest.mark.long
 def test_plan_tells_named_keys_and_the_ceiling(run: Any, tmp_path: Path) -> None:
     asked = ["--records=200k", "--keys=20k", "--users=20k", "--delta=1e-6", "--max-contributions=8"]
     out, _ = run("plan", *asked)

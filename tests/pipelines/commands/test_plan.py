@@ -58,6 +58,7 @@ def test_everything_that_is_promised_is_said(tmp_path: Path) -> None:
     assert f"{written['privacy']['encoding']} " in told
 
 
+@pytest.mark.long
 def test_an_earlier_release_tells_the_shape_and_how_well(tmp_path: Path) -> None:
     names = np.arange(3_000)
     for most, unsure in ((1, False), (16, True)):

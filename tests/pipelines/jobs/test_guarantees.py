@@ -96,6 +96,7 @@ def call_inspect(path: str) -> str:
     return CliRunner().invoke(cli, ["inspect", path], catch_exceptions=False).output
 
 
+@pytest.mark.long
 def test_metrics_that_share_a_selection_say_so(home: Path) -> None:
     """The pass, its --check, and each of its sketches name the selection, which is charged once."""
     changes = ["--set", "privacy.delta=1e-3", "--set", "privacy.epsilon=4"]

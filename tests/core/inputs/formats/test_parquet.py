@@ -134,6 +134,7 @@ def test_wide_rows_make_small_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     assert max(sizes) <= 20
 
 
+@pytest.mark.long
 def test_damaged_files_never_end_the_process() -> None:
     """1,000 mutants in a process of their own (the module runs any number)."""
     command = [sys.executable, "-m", "tests.core.inputs.formats.parquet_mutants", "0", "1000"]

@@ -32,6 +32,7 @@ def test_plain_update_is_multiplicative():
 
 
 @pytest.mark.parametrize("total", [10, 10**6, MAX_TOTAL])
+@pytest.mark.long
 def test_replay_fits_consistent_answers(total):
     rng = np.random.default_rng(0)
     truth = rng.dirichlet(np.full(20, 0.5)) * total
