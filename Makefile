@@ -4,9 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TREE   := .build/tree
+# All tests run in two processes; what ARGS names runs in one, which starts sooner.
+PROCESSES = $(if $(ARGS),,-n 2 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test explore-noise test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree docs bench wheel lock clean sketch-mutants
+.PHONY: help setup demo test test-all explore-noise test-flink coverage audit mutants fuzz neighbours neighbour-files lint tree docs bench wheel lock clean sketch-mutants
 
 help:           ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 14
@@ -25,7 +27,7 @@ demo: setup     ## generate page views, release them privately, look keys up bes
 	@$(BIN)/hushgram demo
 
 test: setup     ## the tests, in about five minutes (ARGS goes to pytest: ARGS=tests/core)
-	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal -m "not long" --ignore=tests/engines $(ARGS)
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers $(PROCESSES) -m "not long" --ignore=tests/engines $(ARGS)
 
 test-all: setup ## these and the long ones: searches, fuzzing, storms and kills; engines have a target of their own
 	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers -n 2 --dist worksteal --ignore=tests/engines $(ARGS)
