@@ -114,17 +114,19 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
     """Yield the rows of an item in batches of up to BATCH_BYTES, or of one row.
 
     A dictionary has a long value once, and its rows may repeat it. So where it has one, columns are read with their
-    dictionaries, and batches are cut by what the rows will be.
+    dictionaries, and batches are cut by what the rows will be. Of values that are written as differences Arrow makes no
+    dictionaries: there are few rows in a batch then. How values are written must not be asked of the footer: pyarrow
+    ends the process where that is damaged.
     """
     texts = [name for name in names if _is_text(_type_of(file.schema_arrow, name))]
     for group in item.groups:
-        differing = _differing(file.metadata.row_group(group))
-        coded = [name for name in texts if name not in differing]
         rows, source = _batch_rows(file, group, names), file
-        if len(coded) < len(texts):
-            rows = min(rows, _DELTA_ROWS)
-        if coded and _longest(raw, file.metadata, group, coded) * rows > limits.BATCH_BYTES:
-            source = _opened(raw, file.metadata, coded)
+        try:
+            longest = _longest(raw, file.metadata, group, texts) if texts else 0
+        except _DAMAGE:
+            longest, rows = 0, min(rows, _DELTA_ROWS)
+        if longest * rows > limits.BATCH_BYTES:
+            source = _opened(raw, file.metadata, texts)
         for batch in source.iter_batches(rows, row_groups=[group], columns=names):
             columns = {name: _column(batch, name) for name in names}
             whole = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
@@ -133,12 +135,6 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
 
 def _opened(raw: Any, metadata: Any, coded: list[str], **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(raw, metadata=metadata, read_dictionary=coded, pre_buffer=False, **options)
-
-
-def _differing(group: Any) -> set[str]:
-    """Return the columns with values written as differences, of which Arrow makes no dictionaries."""
-    columns = map(group.column, range(group.num_columns))
-    return {c.path_in_schema for c in columns if any(e.endswith("_BYTE_ARRAY") for e in c.encodings)}
 
 
 def _longest(raw: Any, metadata: Any, group: int, coded: list[str]) -> int:
