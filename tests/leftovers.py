@@ -30,7 +30,13 @@ _SET_CHILD_SUBREAPER = 36
 _GRACE_SECONDS = 10.0  # for what is about to end
 _KEPT = "pytest-of-"  # what pytest keeps of failed tests
 _DOWNLOADS = {"HUSHGRAM_ENGINES_CACHE": "~/.cache/hushgram-engines", "PIP_CACHE_DIR": "~/.cache/pip"}
-_DOWNLOADED = {".m2", ".cache", "hushgram-engines", "pip"}  # kept on purpose, also by Maven
+_DOWNLOADED = {
+    ".m2",
+    ".cache",
+    ".apache_beam",
+    "hushgram-engines",
+    "pip",
+}  # kept on purpose, also by Maven and Beam
 
 
 def choose_temporary_directory() -> None:
@@ -62,7 +68,7 @@ def run(command: Sequence[str]) -> int:
         environment[f"XDG_{name}_HOME"] = str(place / name.lower())
     code = _run(command, environment)
     left = [f"process {name}" for name in _processes_left()]
-    left += [f"file {path}" for path in home.iterdir()]
+    left += [f"file {path}" for path in home.iterdir() if path.name not in _DOWNLOADED]
     left += [f"file {path}" for path in sorted((_shared() if alone else set()) - before - {str(place)})]
     for name in left:
         print(f"the tests left behind: {name}", file=sys.stderr)

@@ -121,10 +121,13 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
     texts = [name for name in names if _is_text(_type_of(file.schema_arrow, name))]
     for group in item.groups:
         rows, source = _batch_rows(file, group, names), file
-        try:
-            longest = _longest(raw, file.metadata, group, texts) if texts else 0
-        except _DAMAGE:
-            longest, rows = 0, min(rows, _DELTA_ROWS)
+        footer = file.metadata.row_group(group)
+        longest = int(footer.total_byte_size)  # no value is longer than all of them
+        if texts and longest * min(rows, int(footer.num_rows)) > limits.BATCH_BYTES:
+            try:
+                longest = _longest(raw, file.metadata, group, texts)
+            except _DAMAGE:
+                longest, rows = 0, min(rows, _DELTA_ROWS)
         if longest * rows > limits.BATCH_BYTES:
             source = _opened(raw, file.metadata, texts)
         for batch in source.iter_batches(rows, row_groups=[group], columns=names):
