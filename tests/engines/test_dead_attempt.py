@@ -51,6 +51,6 @@ def test_leftovers_of_a_dead_attempt(tmp_path: Path, name: str, monkeypatch: pyt
 
 def test_the_sweep_is_what_keeps_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken twin: without it the half-written file is published."""
-    monkeypatch.setattr(write_sketch, "_sweep", lambda *_: None)
+    monkeypatch.setattr(write_sketch, "sweep", lambda *_: None)
     leave("blocks-00000.bin.4711.part", monkeypatch)
     assert "blocks-00000.bin.4711.part" in run(tmp_path / "again")
