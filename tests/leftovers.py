@@ -5,8 +5,8 @@
 The tests get a temporary directory of their own, which is removed as a whole, and a home, which must stay empty: what
 is there is theirs, whoever else works on the machine. What a killed or detached process started becomes a child of
 this one; whatever still runs at the end was forgotten. In CI (HUSHGRAM_REQUIRE_ENGINES=1), where nobody else works, the
-shared temporary directories and the real home are compared, too, but not after the tests of engines. Files of failed tests are kept, and their place is
-printed.
+shared temporary directories and the real home are compared, too, but not after the tests of engines. Files of failed
+tests are kept, and their place is printed.
 """
 
 from __future__ import annotations
