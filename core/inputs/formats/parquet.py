@@ -128,8 +128,8 @@ def _batches(file: pq.ParquetFile, raw: Any, item: WorkItem, names: list[str]) -
                 longest = _longest(raw, file.metadata, group, texts)
             except _DAMAGE:
                 longest, rows = 0, min(rows, _DELTA_ROWS)
-        if longest * rows > limits.BATCH_BYTES:
-            source = _opened(raw, file.metadata, texts)
+            if longest * rows > limits.BATCH_BYTES:
+                source = _opened(raw, file.metadata, texts)
         for batch in source.iter_batches(rows, row_groups=[group], columns=names):
             columns = {name: _column(batch, name) for name in names}
             whole = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
