@@ -9,7 +9,8 @@ The runner gives a worker one bundle at a time, so both sides take turns and nee
     job → worker   descriptor of a stage (once), instruction, elements
     worker → job   any number of elements and state requests (each answered), then the response
 
-The command forks its workers. Inside another program, whose threads are unknown, workers are started as new processes.
+The command forks its workers. Inside another program, whose threads are unknown, and where gRPC has threads, which a
+forked process cannot use, workers are started as new processes.
 A worker ends when the job ends, however it ends.
 """
 
@@ -27,6 +28,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
 from typing import Any
 
 from apache_beam.portability import python_urns
@@ -84,7 +86,7 @@ class _ProcessHandler(WorkerHandler):
     def start_worker(self) -> None:
         self._pipe, theirs = Pipe()
         with theirs:
-            if process_is_one_run() and sys.platform == "linux":
+            if process_is_one_run() and sys.platform == "linux" and not _grpc_has_threads():
                 self._kill, self._await = _fork(theirs, self._pipe)
             else:
                 self._kill, self._await = _start(theirs)
@@ -184,6 +186,15 @@ def _start(theirs: Connection) -> tuple[Callable[[], object], Callable[[], objec
         stderr=subprocess.DEVNULL,  # failures come back in responses
     )
     return worker.kill, worker.communicate
+
+
+def _grpc_has_threads() -> bool:
+    """True once this process has a gRPC channel or server: a process forked beside it crashes now and then."""
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            if (thread / "comm").read_text().startswith(("grpc", "event_engine", "lifeguard")):
+                return True
+    return False
 
 
 def _fork(theirs: Connection, ours: Connection) -> tuple[Callable[[], object], Callable[[], object]]:

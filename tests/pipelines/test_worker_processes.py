@@ -99,6 +99,25 @@ def test_no_worker_listens(
     assert children(os.getpid()) <= before  # every worker has ended with the job
 
 
+def test_no_worker_is_forked_beside_grpc() -> None:
+    """gRPC has threads once there is a server or a channel; what they hold, a forked process would wait for."""
+    script = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "import grpc\n"
+        "from hushgram.pipelines.run.worker_processes import _grpc_has_threads\n"
+        "before = _grpc_has_threads()\n"
+        "server = grpc.server(ThreadPoolExecutor(1))\n"
+        "server.add_insecure_port('unix-abstract:hushgram-test')\n"
+        "server.start()\n"
+        "print(before, _grpc_has_threads())\n"
+        "server.stop(0)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said.stdout == "False True\n"
+
+
 CONFIG = """
 release: urls
 input: {{path: {input}, user: user, key: url}}
