@@ -52,6 +52,7 @@ __all__ = ["Changes", "Series", "compare", "date_of", "differing_parameters", "s
 Floats = NDArray[np.float64]
 
 _LEVEL = 0.95
+_SEVERAL = 3  # named keys
 _DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 # q relative to the variance of the noise: a daily change from 6 % of the noise to three times the noise.
 _RATES = 10.0 ** np.linspace(-2.5, 1.0, 15)
@@ -78,7 +79,7 @@ class Changes(Tabular):
     """What rose or fell from one sketch to another.
 
     `table` has a row per compared key; `found` of them changed, at a false discovery rate of `rate` out of `among`.
-    `differs` says which parameters of noise and key selection differ.
+    `differs` says which parameters of noise and key selection differ, and whether no named key is in both.
     """
 
     table: pa.Table
@@ -102,7 +103,10 @@ def date_of(sketch: Sketch) -> datetime.date:
 
 
 def differing_parameters(first: Sketch, other: Sketch) -> str:
-    """Return what differs between two releases and may move their noise, in words; empty where nothing does."""
+    """Return what differs between two releases and may move their noise, in words; empty where nothing does.
+
+    That they have no named key in common is said too: then they may count the keys of different columns.
+    """
 
     def stated(sketch: Sketch) -> dict[str, str]:
         params = sketch.plan.params
@@ -114,7 +118,10 @@ def differing_parameters(first: Sketch, other: Sketch) -> str:
             "noise": sketch.plan.noise_name,
         }
 
-    return ", ".join(_differences(stated(first), stated(other)))
+    found = _differences(stated(first), stated(other))
+    if _share_no_name(first, other):
+        found.append("named keys, of which none is in both")
+    return ", ".join(found)
 
 
 def _refuse_other_counts(owner: str, first: Sketch, other: Sketch) -> None:
@@ -141,6 +148,18 @@ def _refuse_other_counts(owner: str, first: Sketch, other: Sketch) -> None:
             f"{owner}: {first.path} and {other.path} do not count the same: {'; '.join(found)}; give sketches with the"
             " same keys, privacy unit and bounds"
         )
+
+
+def _share_no_name(first: Sketch, other: Sketch) -> bool:
+    """Return whether both releases name several keys and none of them is the same: a sign of different columns.
+
+    A sketch does not have the name of its column. Of few names chance may leave none in common.
+    """
+    names = []
+    for sketch in (first, other):
+        heavy = sketch.heavy()
+        names.append(set(heavy["key"].to_pylist()) if "key" in heavy.column_names else set())
+    return min(map(len, names)) >= _SEVERAL and names[0].isdisjoint(names[1])
 
 
 def _differences(one: dict[str, str], two: dict[str, str]) -> list[str]:
@@ -356,6 +375,11 @@ def compare(
         raise ParameterError(f"compare: rate must be above 0 and below 1, got {rate!r}")
     _refuse_other_counts("compare", first, second)
     asked = keys is not None
+    if not asked and _share_no_name(first, second):
+        raise ParameterError(
+            f"compare: no key is named by both {first.path} and {second.path}, so their keys seem to be of different"
+            " columns; if they are not, give keys with --keys-file"
+        )
     keys = keys if asked else _named(first, second)
     texts = first.estimate(keys, interval=None)["key"]
     a, b = _observe(first, keys), _observe(second, keys)

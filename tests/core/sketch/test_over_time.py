@@ -160,6 +160,19 @@ def test_sketches_that_count_different_things_are_refused(
         assert "urls-2026-11-01.sketch and " in str(problem.value)
 
 
+def test_keys_of_another_column_are_refused_or_named(tmp_path: Path) -> None:
+    """A sketch does not say of which column its keys are: all keys of one fell, all of the other rose."""
+    first = public(np.full(40, 50), tmp_path / "carriers-2026-11-01.sketch")
+    names = [f"airport {number}" for number in range(40)]
+    params = hg.ReleaseParams(epsilon="1/5", max_contributions=1)
+    second = hg.release_public(None, names * 50, names, params, tmp_path / "airports-2026-11-02.sketch")
+    with pytest.raises(ParameterError, match=r"no key is named by both .*; if they are not, give keys"):
+        compare(first, second)
+    told = "named keys, of which none is in both"
+    assert compare(first, second, [NAMES[0], names[0]]).differs == told
+    assert series([first, second], NAMES[:2]).differs == {datetime.date(2026, 11, 2): told}
+
+
 def test_selected_keys_and_an_encoding(tmp_path: Path) -> None:
     """Keys that are named on some days only are estimated from the encoding on others."""
     draws = np.random.default_rng(3)
