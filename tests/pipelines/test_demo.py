@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,7 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines import synthetic
 from hushgram.pipelines.commands.demo import command, run_demo
 from hushgram.pipelines.synthetic import PageViews, write_page_views
+from hushgram.publishing import digest_of
 from hushgram.sparse_histogram.params import ReleaseParams
 
 KEY = ReleaseKey(bytes(range(32)))
@@ -76,6 +80,34 @@ def test_counted_is_what_the_job_counted(tmp_path: Path) -> None:
     assert len(listed) >= 5
     assert all(abs(row["estimate"] - row["counted"]) < 1.5 for row in listed)
     assert any(row["counted"] != row["views"] for row in listed)
+
+
+RUN = f"""
+import sys
+from pathlib import Path
+import hushgram as hg
+from hushgram.pipelines.commands.demo import run_demo
+from hushgram.pipelines.synthetic import PageViews
+params, key = hg.ReleaseParams(epsilon="1", max_contributions=8), hg.ReleaseKey({bytes(range(32))!r})
+run_demo(PageViews(rows=20_000), params, Path(sys.argv[1]), quiet=True, report=str, release_key=key)
+"""
+
+
+def test_the_first_run_in_a_fresh_clone_gives_the_bytes_of_any_other(tmp_path: Path) -> None:
+    """Without compiled files and caches, with other threads, hashes and order of imports."""
+    params = ReleaseParams(epsilon="1", max_contributions=8)
+    run_demo(PageViews(rows=20_000), params, tmp_path / "here", quiet=True, report=str, release_key=KEY)
+    fresh = {"PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), "XDG_CACHE_HOME": str(tmp_path / "caches")}
+    ways = {
+        "first": ("", fresh),
+        "second": ("import scipy.stats, apache_beam, pyarrow.dataset", {**fresh, "PYTHONHASHSEED": "7"}),
+        "one-thread": ("", {"OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1", "PYTHONHASHSEED": "1"}),
+    }
+    for name, (imports, variables) in ways.items():
+        command = [sys.executable, "-c", f"{imports}\n{RUN}", str(tmp_path / name)]
+        subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=120)
+    digests = {name: digest_of(str(tmp_path / name / "urls.sketch")) for name in ("here", *ways)}
+    assert len(set(digests.values())) == 1, digests
 
 
 def test_the_command(tmp_path: Path) -> None:
