@@ -31,7 +31,7 @@ from hushgram.accounting import Event, Guarantee
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs import InputPlan, check_first_blocks
 from hushgram.inputs.source import read_text_keys
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.config.models import JobConfig
 from hushgram.pipelines.terminal import EXACT
 from hushgram.sensitivity import PrivacyUnit
@@ -136,7 +136,10 @@ class Job(ABC, Generic[C]):
             return
         bounds = "max_contributions" if self.by_record else "max_contributions or max_per_key"
         more = f"; raise {bounds} to keep more, with more noise" if kept < offered else ""
-        yield "kept", f"{kept:,} of {offered:,} records ({kept / offered:.1%}) after bounding ({EXACT}){more}"
+        yield (
+            "kept",
+            f"{kept:,} of {counted(offered, 'record')} ({kept / offered:.1%}) after bounding ({EXACT}){more}",
+        )
 
     def closing_lines(self, path: str) -> Iterator[Line]:
         """Yield (name, text) of what was released."""

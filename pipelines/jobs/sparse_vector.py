@@ -39,7 +39,7 @@ from hushgram.mechanisms.svt.queries import (
     sensitivity,
 )
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.config.models import AS_TUPLE, Exact, JobConfig, Model, Name, QueriesConfig, refuse
 from hushgram.pipelines.jobs.job import (
     Job,
@@ -454,9 +454,9 @@ def _queries(stream: StreamConfig, label: str) -> tuple[Query, ...]:
 
 def _describe(stream: Stream, kinds: Mapping[str, int], max_per_key: int) -> Iterator[Line]:
     p, stated = stream.params, stream.accuracy()
-    counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    by_kind = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     if isinstance(p, HistogramParams):
-        yield stream.name, f"{stream.size:,} queries ({counted}), {_cost(p)}"
+        yield stream.name, f"{counted(stream.size, 'query')} ({by_kind}), {_cost(p)}"
         yield "", f"method: histogram, noise on every answer; threshold {p.threshold:,}, no cutoff"
         yield "", f"because: {stream.why}"
         moved = p.sensitivity
@@ -469,7 +469,7 @@ def _describe(stream: Stream, kinds: Mapping[str, int], max_per_key: int) -> Ite
         return
     noise = p.noise
     values = "" if noise.value is None else f", values {float(noise.value):,.1f}"
-    yield stream.name, f"{stream.size:,} queries ({counted}), {_cost(p)}"
+    yield stream.name, f"{counted(stream.size, 'query')} ({by_kind}), {_cost(p)}"
     yield "", f"method: sparse-vector; because: {stream.why}"
     margin = f" with a margin of {p.margin:,}" if p.margin else ""
     yield "", f"threshold {p.threshold:,}{margin}, halts after {p.cutoff:,} yes-answers, answers: {p.answers}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushgram.errors import HushgramError, ParameterError
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.run.logs import JobLog, check_writable
@@ -377,8 +377,8 @@ def _weak(guarantee: Guarantee) -> Iterator[Line]:
 
 def _input_lines(job: Job[Any]) -> Iterator[Line]:
     plan = job.source
-    files = f"{len(plan.files):,} file{'s' if len(plan.files) != 1 else ''} ({', '.join(plan.formats)})"
-    rows = f", {plan.rows:,} rows ({EXACT})" if plan.rows is not None else ""
+    files = f"{counted(len(plan.files), 'file')} ({', '.join(plan.formats)})"
+    rows = f", {counted(plan.rows, 'row')} ({EXACT})" if plan.rows is not None else ""
     yield "input", Private(f"{files}, {file_size(plan.bytes)}{rows}")
     yield "columns", ", ".join(f"{f.name} {getattr(f.type, 'value_type', f.type)}" for f in plan.schema)
 
@@ -397,12 +397,12 @@ def _closing_lines(job: Job[Any], result: JobResult) -> Iterator[Line]:
     """Yield what was read (exact, for the operator), the guarantee, and what was released."""
     exact, path = result.exact, job.config.output.path
     if "rows" in exact:
-        yield "read", f"{exact['rows']:,} records in {result.seconds:,.1f} s ({EXACT})"
+        yield "read", f"{counted(exact['rows'], 'record')} in {result.seconds:,.1f} s ({EXACT})"
     if exact.get("rejected"):
         reasons = sorted((name[10:], count) for name, count in exact.items() if name.startswith("rejected: "))
         listed = "; ".join(f"{reason}: {count:,}" for reason, count in reasons)
         kept = f"; see {job.config.input.rejected_records}" if job.config.input.rejected_records else ""
-        yield "rejected", f"{exact['rejected']:,} records ({EXACT}): {listed}{kept}"
+        yield "rejected", f"{counted(exact['rejected'], 'record')} ({EXACT}): {listed}{kept}"
     yield from job.exact_lines(exact)
     guarantee = job.guarantee()
     yield "guarantee", guarantee.sentence()

@@ -344,6 +344,21 @@ def test_a_guarantee_that_hardly_protects_is_said(how: str, capsys: pytest.Captu
     assert "is large" not in "".join(capsys.readouterr())
 
 
+def test_one_record_is_called_one_record(capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    (home / "in.csv").write_text("user,url\nann,/a\n,/b\n")
+    assert end("release urls.yaml --set input.max_rejected_share=1") == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "read 1 record in " in told
+    assert "rejected 1 record (" in told
+    (home / "in.csv").write_text("user,url\nann,/a\n")
+    (home / "one.jsonl").write_text('{"key": "/a"}\n')
+    changes = ("sparse_vector=one", "stream.path=one.jsonl", "svt.threshold=1", "svt.cutoff=1")
+    changes += ("output.path=out/one.jsonl",)
+    (home / "one.yaml").write_text(CONFIG.replace("release: urls\n", ""))
+    assert end(f"sparse-vector one.yaml {' '.join(f'--set {change}' for change in changes)}") == 0
+    assert "of 1 record (" in " ".join("".join(capsys.readouterr()).split())
+
+
 def test_negative_values_are_said_before_they_are_rejected(
     capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
