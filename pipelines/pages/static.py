@@ -198,10 +198,11 @@ def _distribution(sketch: Sketch) -> dict[str, Any] | None:
     high = np.minimum(np.maximum(profile[before] + noise, 0.0), records / at)
     low, high = (low + least, high + most) if apart else (np.maximum(low, least), high)
     high = np.where(at > all_listed, np.minimum(high, most), high)
+    agree = low <= high  # where intervals do not meet, one of them does not hold, and nobody knows which
     low = np.maximum(np.minimum(low, high), 0.5)
     high = np.maximum(high, low)
     keys = np.clip(above[np.searchsorted(counts, at)], low, high)
-    known = high - low <= keys
+    known = agree & (high - low <= keys)
     drawn = [(first, end) for first, end in runs(known) if end - first > 1]
     if not drawn:
         return None

@@ -417,6 +417,20 @@ def test_the_distribution_is_drawn_where_it_is_known(truth: Truth) -> None:
     assert "not resolved" not in found["chart"]
 
 
+@pytest.mark.parametrize(("delta", "seed"), [("0", 34), ("1e-6", 3)])
+def test_a_number_of_keys_on_which_intervals_do_not_agree_is_left_out(delta: str, seed: int) -> None:
+    """Where two of them did not meet, the page had the end of one, as if it were known: 208 to 208 keys of 112."""
+    rng, key = np.random.default_rng(8), hg.ReleaseKey(bytes([seed]) * 32)
+    pages = np.minimum(rng.zipf(1.3, (2, 20_000)), 3_000)[int(delta == "0")]
+    params = hg.ReleaseParams(epsilon="2", delta=delta, max_contributions=1)
+    found = _distribution(hg.release(np.arange(20_000), pages, params, release_key=key))
+    assert found is not None
+    counts = np.array(list(Counter(pages.tolist()).values()))
+    assert len(found["rows"]) >= 3
+    for least, _, interval in found["rows"]:
+        assert inside(interval, (counts >= number(least)).sum())
+
+
 def test_nothing_is_said_of_which_keys_lost_how_much(truth: Truth) -> None:
     assert "popular keys" not in truth.text
     if not truth.sketch.plan.selection.by_count:
