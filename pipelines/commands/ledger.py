@@ -205,7 +205,10 @@ def back_up(target: str, url: str | None, style: str, output: str | None) -> Non
     """
     with Ledger(url) as ledger:
         counts = backup(ledger, target)
-    what = ", ".join(f"{count} {table}" for table, count in counts.items())
+    nouns = {"datasets": "data set"}
+    what = ", ".join(
+        counted(count, nouns.get(table, table.removesuffix("s"))) for table, count in counts.items()
+    )
     target = target.rpartition("@")[2]
     print_result({"target": target, **counts}, [f"copied {what} to {target}"], style, output)
 

@@ -112,7 +112,7 @@ def test_abandon_and_backup(tmp_path: Path) -> None:
     assert "ε = 1 is refunded" in call("abandon", "waiting", "--dataset", "pageviews").output
     with Ledger() as ledger:
         assert summarise(ledger, "pageviews").left_epsilon == "2"
-    assert "1 datasets, 2 releases, 2 events" in call("backup", "copy.db").output
+    assert "copied 1 data set, 2 releases, 2 events to " in call("backup", "copy.db").output
     assert "drawn" in call("history", "pageviews", "--ledger", f"sqlite:///{tmp_path}/copy.db").output
     with pytest.raises(LedgerError, match="exists already"):
         call("backup", "copy.db")
