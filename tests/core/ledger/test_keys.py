@@ -127,4 +127,4 @@ def test_a_command_that_gives_no_key(
     monkeypatch.setenv("HUSHGRAM_KEY_COMMAND", str(program))
     with pytest.raises(LedgerError, match=said) as refused:
         wrap(bytes(32), "a context")
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(refused.value).replace(str(tmp_path), "")
