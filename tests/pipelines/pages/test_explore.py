@@ -478,7 +478,15 @@ def test_key_files_tables_and_downloads_in_a_browser(over_time: str, looked: Any
 
 
 @pytest.mark.parametrize(
-    "view", ["?rows=4", "?view=groups&rows=4", "?view=changes&rows=4", "?view=dates", "?k=zebra&rows=4"]
+    "view",
+    [
+        "?rows=4",
+        "?view=changes&rows=4",
+        *(
+            pytest.param(view, marks=pytest.mark.long)
+            for view in ("?view=groups&rows=4", "?view=dates", "?k=zebra&rows=4")
+        ),
+    ],
 )
 def test_every_view_fits_reads_and_is_reached_by_keyboard(over_time: str, browser: Any, view: str) -> None:
     assert violations(browser, over_time + view, schemes=("light",)) == []

@@ -100,6 +100,7 @@ def test_everything_inline_is_named_by_its_hash(page: Any) -> None:
         assert header == f"{found.policy}; frame-ancestors 'none'"
 
 
+@pytest.mark.parametrize("looked", ["light"], indirect=True)
 def test_a_browser_reports_no_violation_and_the_page_works(page: Any, looked: Any) -> None:
     name, address, _, _ = page
     looked.page.goto(address)
@@ -114,6 +115,7 @@ def test_a_browser_reports_no_violation_and_the_page_works(page: Any, looked: An
     assert looked.errors == []
 
 
+@pytest.mark.parametrize("looked", ["light"], indirect=True)
 @pytest.mark.parametrize(
     "markup",
     [
