@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup     ## generate page views, release them privately, look keys up beside the truth
 	@$(BIN)/hushgram demo
 
-test: setup     ## the tests, in about six minutes (ARGS goes to pytest: ARGS=tests/core)
+test: setup     ## the tests, in about five minutes (ARGS goes to pytest: ARGS=tests/core)
 	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 $(BIN)/python -m tests.leftovers $(PROCESSES) -m "not long" --ignore=tests/engines $(ARGS)
 
 test-all: setup ## these and the long ones: searches, fuzzing, storms and kills; engines have a target of their own

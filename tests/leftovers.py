@@ -28,6 +28,7 @@ _MEMORY, _ROOM = "/dev/shm", 6 << 30
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "~", "~/.cache", "~/.config", "~/.local/share")
 _SET_CHILD_SUBREAPER = 36
 _GRACE_SECONDS = 10.0  # for what is about to end
+_OTHERS_SECONDS = 60.0  # for files of other programs, which end meanwhile
 _KEPT = "pytest-of-"  # what pytest keeps of failed tests
 _DOWNLOADS = {"HUSHGRAM_ENGINES_CACHE": "~/.cache/hushgram-engines", "PIP_CACHE_DIR": "~/.cache/pip"}
 # Kept on purpose, also by Maven, Beam, Go and Rust.
@@ -65,7 +66,7 @@ def run(command: Sequence[str]) -> int:
     code = _run(command, environment)
     left = [f"process {name}" for name in _processes_left()]
     left += [f"file {path}" for path in home.iterdir() if path.name not in _DOWNLOADED]
-    left += [f"file {path}" for path in sorted((_shared() if alone else set()) - before - {str(place)})]
+    left += [f"file {path}" for path in (_new_files({*before, str(place)}) if alone else ())]
     for name in left:
         print(f"the tests left behind: {name}", file=sys.stderr)
     kept = [path for path in place.iterdir() if path.name.startswith(_KEPT) and any(path.rglob("test_*"))]
@@ -118,6 +119,14 @@ def _children() -> list[int]:
     for path in Path("/proc/self/task").glob("*/children"):
         found += [int(pid) for pid in path.read_text().split()]
     return found
+
+
+def _new_files(before: set[str]) -> list[str]:
+    """Return what is new in the shared directories and stays there."""
+    until = time.monotonic() + _OTHERS_SECONDS
+    while (new := _shared() - before) and time.monotonic() < until:
+        time.sleep(0.5)
+    return sorted(new)
 
 
 def _shared() -> set[str]:

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CODE = "import sys; from tests import leftovers; leftovers._GRACE_SECONDS = 0.3; sys.exit(leftovers.run(sys.argv[1:]))"
+CODE = """\
+import sys
+from tests import leftovers
+leftovers._GRACE_SECONDS = leftovers._OTHERS_SECONDS = 0.3
+sys.exit(leftovers.run(sys.argv[1:]))
+"""
 DETACHED = """\
 import os, subprocess, sys, time
 if os.fork() == 0:

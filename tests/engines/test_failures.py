@@ -166,13 +166,18 @@ def test_one_charge(bench: Bench, flink: FlinkCluster, pools: WorkerPools, on_fl
     overrides = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     command = bench.command("release", "release.yaml", *overrides, "--", *on_flink, "--parallelism=2")
     bench.run(bench.command("ledger", "init", "--dataset", "views", "--epsilon", "10", "--ledger", ledger))
-    before = flink.connected_workers()
+    before = {place: flink.connected_workers(place) for place in flink.task_managers}
+
+    def connected() -> list[int]:
+        return [place for place, count in before.items() if flink.connected_workers(place) > count]
+
     job = bench.start(command, bench.root / "charged.log")
     try:
-        # Not earlier: Beam waits without end for a worker that dies before it reports for work, and three
-        # minutes for one that dies between that and its first data.
-        wait_until(lambda: flink.connected_workers() > before, 90, "a worker of the job")
-        for pid in pools.workers():
+        # Not earlier, and not those of the other TaskManager, which may still start: Beam waits without end for a
+        # worker that dies before it reports for work, and three minutes for one that dies between that and its
+        # first data.
+        wait_until(lambda: bool(connected()), 90, "a worker of the job")
+        for pid in pools.workers(connected()[0]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         assert job.wait(timeout=JOB_SECONDS) == 0, (bench.root / "charged.log").read_text()[-6000:]

@@ -10,7 +10,7 @@ import os
 import pickle
 import signal
 import stat
-import time
+import threading
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +34,7 @@ from hushgram.errors import (
 )
 from hushgram.ledger import Ledger, backup
 from hushgram.ledger import ledger as ledger_module
+from hushgram.ledger.store import Store
 from hushgram.mechanisms.laplace import LaplaceAnswers
 from hushgram.mechanisms.pmw import OnlinePMW, PmwParams
 from hushgram.mechanisms.svt import SvtParams
@@ -493,12 +494,24 @@ def test_two_runs_of_one_id_at_once(job: Job) -> None:
 
 def test_a_run_renews_its_lease(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on another machine, where nobody can see whether its process lives."""
-    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", 2.0)
+    now, renewed, renew = [0.0], threading.Event(), Ledger.renew
+
+    def renewing(*arguments: Any) -> None:
+        renew(*arguments)
+        renewed.set()
+
+    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(Store, "clock", lambda self, connection: now[0])
+    monkeypatch.setattr(Ledger, "renew", renewing)
     monkeypatch.setattr(Owner, "is_dead", lambda self: False)
     with job.open() as run:
         run.key
         (run.path / "manifest.json").write_text("{}")
-        time.sleep(3)
+        for _ in range(4):
+            now[0] += 0.1
+            for _ in range(2):  # one of them has read the clock before
+                renewed.clear()
+                assert renewed.wait(60)
         with pytest.raises(LedgerError, match="is being run by process"):
             job.run()
         run.publish()

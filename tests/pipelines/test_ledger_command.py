@@ -141,22 +141,25 @@ def test_exit_codes_of_the_real_command(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["show", "history"])
-def test_names_are_no_markup_and_a_terminal_need_not_know_greek(command: str) -> None:
+def test_names_are_no_markup_and_a_terminal_need_not_know_greek() -> None:
     with Ledger.create() as ledger:
         ledger.add_dataset("[/red]", Budget(1))
         ledger.reserve(Request("[/red]", "[bold]day[/", [Event("alp", "0.5")]), Owner.this())
-    code = "from hushgram.pipelines.cli import main; main()"
+    code = (
+        "from hushgram.pipelines.cli import cli\n"
+        "for command in ('show', 'history'):\n"
+        "    cli(['ledger', command, '[/red]'], standalone_mode=False)\n"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, "ledger", command, "[/red]"],
+        [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "[/red]" in done.stdout
-    assert "[bold]day[/" in done.stdout
+    assert done.stdout.count("[/red]") >= 2
+    assert done.stdout.count("[bold]day[/") >= 2
 
 
 def test_abandoning_a_visible_release_says_so(tmp_path: Path) -> None:

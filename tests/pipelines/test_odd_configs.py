@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hushgram.errors import HushgramError, InputError, ParameterError
+from hushgram.transforms.files import missing_file_system
 from tests.pipelines.all_jobs import JOBS, call, exit_code, write_home
 
 LONG = "9" * 5000
@@ -76,30 +77,23 @@ def test_dates_in_other_forms(home: Path) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize(
-    ("scheme", "told"),
-    [
-        ("s3", "there is no file system for s3:// here; pip install 'hushgram[aws]'"),
-        ("http", "there is no file system for http://; use a local path, gs://, s3://"),
-    ],
-)
-def test_file_systems_that_are_not_there(home: Path, job: str, scheme: str, told: str) -> None:
-    pytest.importorskip("apache_beam")
-    if scheme == "s3":
-        try:
-            import boto3  # noqa: F401
-
-            pytest.skip("boto3 is installed here")
-        except ImportError:
-            pass
+def test_file_systems_that_are_not_there(home: Path, job: str) -> None:
+    told = "there is no file system for http://; use a local path, gs://, s3://"
     fields = {"input.path": 3, "output.path": 7, "input.rejected_records": 7}
     if job == "randomized-response":
         del fields["input.rejected_records"]  # it keeps no rejected records
     for field, code in fields.items():
         for how in ("--check", "--quiet"):
-            result = call(job, how, "--set", f"{field}={scheme}://bucket/name")
+            result = call(job, how, "--set", f"{field}=http://bucket/name")
             assert exit_code(result) == code, (field, result.exception, result.output)
             assert told in str(result.exception)
+
+
+def test_a_file_system_whose_package_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_file_system("s3://bucket/name") is None  # boto3 is installed for the tests
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    told = "there is no file system for s3:// here; pip install 'hushgram[aws]'"
+    assert missing_file_system("s3://bucket/name") == told
 
 
 @pytest.mark.parametrize("path", ["data.parquet", "./data.parquet", "."])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,19 @@ def test_quiet_where_there_is_no_terminal_and_nothing_takes_long() -> None:
     assert out.getvalue() == ""
 
 
+def wait_for(seen: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not seen():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.01)
+
+
 def test_plain_lines_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PLAIN_SECONDS", 0.01)
     out = io.StringIO()
     with show_progress(Progress("job", 100), file=out):
         tick(1234, 0, 40)
-        time.sleep(0.2)
+        wait_for(lambda: "1,234 rows" in out.getvalue())
     lines = [line for line in out.getvalue().splitlines() if "1,234 rows" in line]
     first = lines[0]  # a line before the tick was read may say less
     assert first.startswith("job: starting · 1,234 rows")
@@ -72,11 +80,7 @@ def test_live_display_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     with show_progress(Progress("job", 100), file=out):
         tick(1234, 0, 40)
-        for _ in range(300):
-            if "1,234 rows" in out.getvalue():
-                break
-            time.sleep(0.1)
-    assert "1,234 rows" in out.getvalue()
+        wait_for(lambda: "1,234 rows" in out.getvalue())
 
 
 def test_steps_are_the_transforms_of_the_pipeline() -> None:
@@ -195,7 +199,7 @@ class Remote:
         return self
 
     def wait_until_finish(self) -> None:
-        time.sleep(0.1)
+        wait_for(lambda: len(self._states) == 1)
 
 
 def test_remote_jobs_show_link_and_state(

@@ -62,7 +62,7 @@ def test_a_listener_is_seen() -> None:
             server.listen()
             assert len(listening(os.getpid())) == len(before) + 1
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(b"\0hushgram-test-listener")
+        server.bind(f"\0hushgram-test-listener-{os.getpid()}".encode())
         server.listen()
         assert len(listening(os.getpid())) == len(before) + 1
     assert listening(os.getpid()) == before
@@ -103,11 +103,11 @@ def test_no_worker_is_forked_beside_grpc() -> None:
     """gRPC has threads once there is a server or a channel; what they hold, a forked process would wait for."""
     script = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "import grpc\n"
+        "import grpc, os\n"
         "from hushgram.pipelines.run.worker_processes import _grpc_has_threads\n"
         "before = _grpc_has_threads()\n"
         "server = grpc.server(ThreadPoolExecutor(1))\n"
-        "server.add_insecure_port('unix-abstract:hushgram-test')\n"
+        "server.add_insecure_port(f'unix-abstract:hushgram-test-{os.getpid()}')\n"
         "server.start()\n"
         "print(before, _grpc_has_threads())\n"
         "server.stop(0)\n"

@@ -208,10 +208,9 @@ class FlinkCluster:
         """Completed checkpoints of a streaming job."""
         return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
 
-    def connected_workers(self) -> int:
-        """How many Python workers have ever been given data, by the logs of the TaskManagers."""
-        logs = self._work.glob("taskmanager-*.log")
-        return sum(log.read_text(errors="replace").count("Fn Data client connected") for log in logs)
+    def connected_workers(self, place: int) -> int:
+        """How many Python workers the TaskManager at `place` has ever given data, by its log."""
+        return self.task_managers[place].log.read_text(errors="replace").count("Fn Data client connected")
 
     def cancel(self, job: str) -> None:
         request = urllib.request.Request(f"http://{self.address}/jobs/{job}?mode=cancel", method="PATCH")

@@ -76,9 +76,9 @@ class WorkerPools:
     def logs(self) -> list[Path]:
         return [pool.log for pool in self._pools]
 
-    def workers(self) -> list[int]:
-        """Process ids of the workers that run now."""
-        return [pid for pool in self._pools for pid in pool.children()]
+    def workers(self, place: int) -> list[int]:
+        """Process ids of the workers that run now in one pool."""
+        return self._pools[place].children()
 
     def place_of(self, worker: int) -> int:
         """Which pool, and so which TaskManager, a worker process belongs to."""

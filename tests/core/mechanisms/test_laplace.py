@@ -112,9 +112,9 @@ def test_top_finds_clear_winners_in_order():
 def test_large_lists_and_extreme_scores():
     scores = np.random.default_rng(0).integers(0, 1 << 40, 300_000)
     scores[77] = np.iinfo(np.int64).max
-    start = time.perf_counter()
+    start = time.process_time()
     assert choose(scores, SelectionParams(1), KEY.source("large")) == 77
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     low = np.array([np.iinfo(np.int64).min, 0])
     assert choose(low, SelectionParams(1), KEY.source("low")) == 1
 

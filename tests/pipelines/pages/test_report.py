@@ -129,7 +129,7 @@ def composite(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"pure": home / "pure", "text": home / "text", "names": home / "names.txt"}
 
 
-@pytest.mark.parametrize("name", ["pure", "text"])
+@pytest.mark.parametrize("name", ["text", pytest.param("pure", marks=pytest.mark.long)])
 def test_names_titles_columns_and_long_keys(
     name: str, composite: dict[str, Path], browser: Any, tmp_path: Path
 ) -> None:
