@@ -4,9 +4,9 @@
 
 The tests get a temporary directory of their own, which is removed as a whole, and a home, which must stay empty: what
 is there is theirs, whoever else works on the machine. What a killed or detached process started becomes a child of
-this one; whatever still runs at the end was forgotten. In CI (HUSHGRAM_REQUIRE_ENGINES=1) the real home is compared, too,
-and the names of hushgram in the shared temporary directories, where other programs may work; but not after the tests
-of engines. Files of failed tests are kept, and their place is printed.
+this one; whatever still runs at the end was forgotten. In CI (HUSHGRAM_REQUIRE_ENGINES=1) the real home is compared,
+too, and the names of hushgram in the shared temporary directories, where other programs may work; but not after the
+tests of engines. Files of failed tests are kept, and their place is printed.
 """
 
 from __future__ import annotations
