@@ -23,7 +23,7 @@ from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.contributions.keys import as_column
 from hushgram.contributions.sums import MAX_SUM, Grid, checked_sums, checked_values
-from hushgram.encodings import EncodedBlock, encoding_named
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.frames import UNSTATED, Frame, Records, columns_by_name, is_frame
 from hushgram.key_selection.rounds import (
@@ -191,7 +191,7 @@ def _release_records(
     )
     if frame is not None and user is None and frame.several and spec.params.sensitivity.classes:
         raise ParameterError(
-            f"{caller}: noise must be laplace with encoding buckets where {frame.key!r} gives several keys per record"
+            f"{caller}: {frame.key!r} gives several keys per record, which needs a threshold"
         )
     if tracked != (None, None):
         return _release_tracked(caller, spec, taken, path, *tracked)
@@ -242,7 +242,7 @@ def _release_tracked(
         dataset=dataset,
         release=spec.name,
         path=path,
-        events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+        events=release_events(spec.params, charged=True),
         parameters=spec.stated(),
     )
     assert tracked is not None
@@ -294,12 +294,6 @@ def release_histogram(
     """
     if is_frame(keys) or key is not UNSTATED or count is not UNSTATED:
         keys, counts = columns_by_name("release_histogram", keys, counts, key=key, count=count)
-    params = checked_params(params, "release_histogram").without_weights("release_histogram")
-    if encoding_named(params.encoding).classes(params.cells_noise, params.max_contributions) is not None:
-        raise ParameterError(
-            f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
-            " use release, or noise laplace"
-        )
     return simulate(keys, counts, params, path, release_key=release_key, name=name, unit=unit)
 
 
@@ -313,29 +307,26 @@ def simulate(
     name: str = "",
     unit: PrivacyUnit = "user",
     at_once: bool = False,
+    scale: int = 1,
 ) -> Sketch:
     """Release synthetic counts as `release_histogram` does: nobody contributed to them, so nothing was bounded.
 
-    With ``at_once`` keys are selected in one shard: other bytes, noise of the same law, several times faster.
+    With ``at_once`` keys are selected in one shard: other bytes, noise of the same law, several times faster. ``scale``
+    is that of a prediction at 1/scale of the keys (`Params`).
     """
-    if params.split.kept:
-        raise ParameterError("release_histogram: kept_share needs users; leave it out")
-    if params.choose_contributions:
-        raise ParameterError(
-            "release_histogram: max_contributions auto needs users and any keys; state a number"
-        )
-    params = params.without_weights("release_histogram")  # weights are of users
     if path is not None:
         check_free(path)
-    column, granularity = as_column(keys), params.granularity
+    column, granularity = as_column(keys), checked_params(params, "release_histogram").granularity
     spec = ReleaseSpec.of(
         params,
         user="user" if unit == "user" else None,
         value=None if granularity is None else "value",
         name=name,
         release_key=release_key,
+        weights=False,
         caller="release_histogram",
     )
+    spec = replace(spec, params=replace(spec.params, scale=scale))
     if granularity is None:
         numbers = _checked_counts(counts)
         if len(column) != len(numbers):
@@ -347,8 +338,7 @@ def simulate(
         sums = checked_sums(counts, len(column), granularity)
         many = replace(spec.bounding, values=(("value", Grid(granularity, MAX_SUM)),))
         histogram = many.histogram(column, [sums]).rounded(spec.release_key)
-    promised = replace(params.sensitivity, unit=unit)
-    return _release(replace(histogram, sensitivity=promised), spec, path, at_once=at_once)
+    return _release(replace(histogram, sensitivity=spec.params.sensitivity), spec, path, at_once=at_once)
 
 
 def release_metrics(
@@ -489,21 +479,22 @@ def _release_selected(
 ) -> Sketch:
     """Count the selected keys for one metric, encode the counts of all others, write."""
     assert rows.table is not None
-    counted, rest = (rows.of_keys(keys).metric(metric, present=True) for keys in (selected, ~selected))
+    own = rows.metric(metric, present=True)
     chosen = None if chosen is None else chosen.of_metric(spec.params)
     if spec.params.choose_contributions:
+        counted = own.of_keys(selected)
         chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
-    params = None if chosen is None else chosen.params
-    shards = rest.bounded(spec.bounds(params)).shards() if spec.params.encodes else []
+    named, rest = own.bounded_apart(spec.bounds(None if chosen is None else chosen.params), selected)
+    shards = rest.shards()
     kept = None
     if spec.params.split.kept:
         kept = release_kept(tally_kept(rows.metric(metric), spec, chosen), spec)
-    planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen, kept)
-    counts = counted.bounded(spec.count_bounds(params)).shards()
+    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
+    counts = named.shards()
     table = rows.table.keep(selected)[0]
     table = table if spec.carried is None else KeyTable.union([table, spec.carried])[0]
     listed = _count_listed(counts, table, planned.plan, spec.release_key)
-    blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
+    blocks = encoded_blocks(shards, planned, spec.release_key)
     return _write(path, spec, planned.plan, listed, blocks)
 
 
@@ -528,15 +519,17 @@ def _release(
     """Release the bounded histogram: plan, select keys, encode counts, write."""
     shards, table = histogram.shards(), spec.public_keys
     if table is not None:
-        plan = make_public_plan(spec.params, len(table.texts), spec.unit)
+        plan = make_public_plan(spec.params, len(table.texts))
         return _write(path, spec, plan, _count_listed(shards, table, plan, spec.public_key_noise), iter(()))
     planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
     selected = [histogram] if at_once else shards
-    listed = [
-        select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)
-    ]
-    blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
-    return _write(path, spec, planned.plan, Heavy.concat(listed), blocks)
+    listed, passed = zip(
+        *(select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)),
+        strict=True,
+    )
+    encoded = list(passed) if planned.plan.chained else shards
+    blocks = encoded_blocks(encoded, planned, spec.release_key)
+    return _write(path, spec, planned.plan, Heavy.concat(list(listed)), blocks)
 
 
 def encoded_blocks(

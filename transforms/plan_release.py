@@ -139,14 +139,6 @@ class PlanRelease(beam.PTransform):
         planned = plan.without_defaults().with_output_types(PlannedRelease)
         return shards | "Survey" >> survey | "ReleaseSizes" >> planned
 
-    def without_sizes(self, pipeline: Any) -> Any:
-        """Return the planned release where nothing is encoded and keys are selected by weights: it needs no sizes."""
-        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        one = pipeline | "OnePlan" >> beam.Create([0], reshuffle=False)
-        return one | "PlanSelected" >> beam.Map(_plan_selected, self._spec, chosen).with_output_types(
-            PlannedRelease
-        )
-
     def display_data(self) -> dict[str, Any]:
         return {"epsilon_size": show(self._spec.params.split.size)}
 
@@ -198,7 +190,3 @@ def _tally_kept(
     shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int, chosen: ChosenParams | None
 ) -> ExactVector:
     return tally_kept(shard[1].metric(metric), spec, chosen)
-
-
-def _plan_selected(_: int, spec: ReleaseSpec, chosen: ChosenParams | None) -> PlannedRelease:
-    return plan_release(None, spec, chosen)

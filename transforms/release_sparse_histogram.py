@@ -1,8 +1,8 @@
 """The whole release as one PTransform: the only module here that joins stages.
 
     records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ────────┐ (side input)
-                                                      ├─► SelectKeys ◄────────┤
-                                                      └─► EncodeCounts ◄──────┴─► WriteSketch
+                                                      └─► SelectKeys ◄────────┤
+                                                             └─► EncodeCounts ┴─► WriteSketch
                                                    or ──► CountPublicKeys (keys known beforehand) ─► WriteSketch
 
 For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and bundles.
@@ -195,7 +195,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             dataset=dataset,
             release=spec.name,
             path=path,  # type: ignore[arg-type]
-            events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+            events=release_events(spec.params, charged=True),
             parameters={**spec.stated(), **self._shards.stated},
         )
         assert tracked is not None
@@ -392,7 +392,7 @@ class _ReleaseBounded(beam.PTransform):
 
         # Third, the plan follows from noisy sizes; then keys are selected, and the counts of all others encoded.
         if spec.public_keys is not None:
-            made = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
+            made = make_public_plan(spec.params, len(spec.public_keys.texts))
             create = beam.Create([made], reshuffle=False).with_output_types(Plan)
             released = {
                 "plan": merged.pipeline | "PublicPlan" >> create,  # one Plan
@@ -403,16 +403,18 @@ class _ReleaseBounded(beam.PTransform):
             merged = merged | "WholeCells" >> WholeCells(
                 planned, groups, texts=spec.texts
             )  # (group, Histogram)
+            select = SelectKeys(release_key, planned, groups, counters=self._counters)
+            selected = (
+                merged | "SelectKeys" >> select
+            )  # (group, Heavy), and (group, Histogram) of what passes on
             released = {
                 "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
-                "heavy": merged
-                | "SelectKeys"
-                >> SelectKeys(release_key, planned, groups, counters=self._counters),  # (group, Heavy)
+                "heavy": selected["heavy"],
             }
-            if spec.params.encodes:
-                released["blocks"] = merged | "Encode" >> EncodeCounts(
-                    release_key, planned, groups
-                )  # EncodedBlock
+            counts = selected["rest"] if spec.params.chained else merged
+            released["blocks"] = counts | "Encode" >> EncodeCounts(
+                release_key, planned, groups
+            )  # EncodedBlock
 
         # Last, everything is written. Users or groups, and with them all that follows, are complete only once the
         # tallies among their parts are checked.
@@ -432,27 +434,19 @@ class _ReleaseBounded(beam.PTransform):
             )
             choose = ChooseContributions(spec, chosen=chosen)
             chosen = rows | "ChooseContributions" >> choose  # one ChosenParams
-        counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
+        bounded = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen)  # Histogram, of both
         merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
-        counts = counted | "MergeCounts" >> merge  # (group, Histogram)
+        counts = bounded["counts"] | "MergeCounts" >> merge  # (group, Histogram)
         kept = None
         if spec.params.split.kept:
             kept = found["rows"] | "ReleaseKept" >> ReleaseKept(spec, metric, chosen)  # one KeptShare
-        plan = PlanRelease(spec, groups, chosen, kept)
-        released = {}
-        if spec.params.encodes:
-            rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram
-            merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
-            merged = rest | "MergeOthers" >> merge  # (group, Histogram)
-            planned = merged | "PlanSizes" >> plan  # one PlannedRelease
-            released["blocks"] = merged | "Encode" >> EncodeCounts(
-                spec.release_key, planned, groups
-            )  # EncodedBlock
-        else:
-            planned = plan.without_sizes(stated.pipeline)  # one PlannedRelease
+        merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
+        merged = bounded["rest"] | "MergeOthers" >> merge  # (group, Histogram)
+        planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen, kept)  # one PlannedRelease
+        blocks = merged | "Encode" >> EncodeCounts(spec.release_key, planned, groups)  # EncodedBlock
         named = {"counts": counts, "selected": found["selected"]}
         return {
-            **released,
+            "blocks": blocks,
             "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
             "heavy": named | "CountSelected" >> CountSelected(spec, planned, groups),  # (group, Heavy)
         }

@@ -1,4 +1,4 @@
-"""Key selection by weights: users' rows to selected keys, in one or two rounds.
+"""Key selection by weights: users' rows to selected keys, in one to three rounds.
 
 In:  (shard, Contributions) of all users, pruned. Exact and private.
 Out: ``users``, (shard, `StatedRows`): the same rows with the state of every key. Exact and private.
@@ -44,7 +44,7 @@ from hushgram.key_selection.rounds import (
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sparse_histogram.contribution_bounds import UserTally
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle import SENT_PLACES
@@ -75,10 +75,10 @@ class StatedRows:
         rows: Contributions = _ROWS.load(self.kept)
         return rows
 
-    def of_metric(self, metric: int, *, selected: bool) -> Contributions:
-        """Return the rows of selected keys, or of all others, that count something for one metric."""
+    def selected(self, metric: int) -> Contributions:
+        """Return the rows of selected keys that count something for one metric."""
         assert self.states is not None
-        return self.rows.of_keys((self.states == SELECTED) == selected).metric(metric, present=True)
+        return self.rows.of_keys(self.states == SELECTED).metric(metric, present=True)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SelectByWeights(beam.PTransform):
     ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
     are those of ``spec``, which for several metrics is that of the first. ``count`` makes `ChosenParams` of tallies.
 
-    Where the number of rounds is chosen, the second one has no keys if there is one only.
+    Where the number of rounds is chosen, those beyond it have no keys.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class SelectByWeights(beam.PTransform):
         if self._carried is not None:  # named whatever the data are: also where nobody has them
             split = beam.FlatMap(_carried, self._carried).with_output_types(tuple[int, Heavy])
             selected.append(once | "Carried" >> split)  # (group, Heavy)
-        for number in range(self._params.selection_rounds):  # 2 where they are chosen
+        for number in range(self._params.rounds):  # the most where they are chosen
             one = _Round(self._params, chosen, self._release_key, self._groups, number, empty, self._spill)
             found = users | f"Round{number + 1}" >> one
             users = found["users"]
             selected.append(found["selected"])
-        named = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
+        named = tuple(selected) | "AllRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
         return {"users": users, "selected": named, "chosen": chosen}
 
 
@@ -170,7 +170,7 @@ class _Round(beam.PTransform):
 
     def __init__(
         self,
-        params: ReleaseParams,
+        params: Params,
         chosen: Any,
         release_key: ReleaseKey,
         groups: int,
@@ -185,7 +185,7 @@ class _Round(beam.PTransform):
 
     def expand(self, users: Any) -> dict[str, Any]:
         sent, states = tuple[int, _Sent], tuple[int, _States]
-        weigh_rows = _Weigh(self._spill, self._params.max_keys_selection, self._groups)
+        weigh_rows = _Weigh(self._spill, self._params.max_keys, self._groups)
         weighed = users | "Weigh" >> beam.ParDo(weigh_rows).with_output_types(sent)
         merged = (
             (weighed, self._empty)
@@ -399,33 +399,37 @@ register(_StatedRowsCoder, _SentCoder, _GroupCoder, _StatesCoder)
 
 
 class BoundSelected(beam.PTransform):
-    """(shard, StatedRows) → parts of the bounded histogram of the selected keys, or of all others, of one metric.
+    """(shard, StatedRows) → {"counts", "rest"}: parts of the bounded histograms of the selected keys and of all others,
+    bounded together, of one metric.
 
     ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
     """
 
-    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any, *, selected: bool) -> None:
+    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any) -> None:
         super().__init__()
-        self._spec, self._metric, self._chosen, self._selected = spec, metric, chosen, selected
+        self._spec, self._metric, self._chosen = spec, metric, chosen
 
     def expand(self, users: Any) -> Any:
         chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        bound = beam.Map(_bound, self._spec, self._metric, self._selected, chosen)
-        return users | "BoundSelected" >> bound.with_output_types(Histogram)
+        bound = beam.FlatMap(_bound, self._spec, self._metric, chosen).with_outputs("rest", main="counts")
+        found = users | "BoundSelected" >> bound
+        # Beam's outputs of several kinds have no types of their own.
+        found["counts"].element_type = found["rest"].element_type = Histogram
+        return {"counts": found["counts"], "rest": found["rest"]}
 
 
 def _bound(
-    element: tuple[int, StatedRows],
-    spec: ReleaseSpec,
-    metric: int,
-    selected: bool,
-    chosen: ChosenParams | None,
-) -> Histogram:
-    rows = element[1].of_metric(metric, selected=selected)
-    params = None if chosen is None else chosen.params
-    return rows.bounded(spec.count_bounds(params) if selected else spec.bounds(params))
+    element: tuple[int, StatedRows], spec: ReleaseSpec, metric: int, chosen: ChosenParams | None
+) -> Iterator[Any]:
+    users = element[1]
+    assert users.states is not None
+    rows = users.rows.metric(metric, present=True)
+    bounds = spec.bounds(None if chosen is None else chosen.params)
+    counts, rest = rows.bounded_apart(bounds, users.states == SELECTED)
+    yield counts
+    yield beam.pvalue.TaggedOutput("rest", rest)
 
 
 def selected_rows(element: tuple[int, StatedRows], metric: int) -> tuple[int, Contributions]:
     """Return the rows of selected keys of one metric, from which C is chosen."""
-    return element[0], element[1].of_metric(metric, selected=True)
+    return element[0], element[1].selected(metric)

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +68,8 @@ _MAX_COUNT = GRAINS * MAX_MULTIPLE
 _MAX_KEYS = 1 << 16
 # for another hash of a user than that which orders its keys
 _SALT = np.uint64(0xD1B54A32D192ED03)
+#: Of C, what is for named keys before others, where both are counted.
+NAMED_SHARE = Fraction(7, 8)
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -338,6 +341,33 @@ class Contributions:
         kept = np.flatnonzero(taken)
         return Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, bounds.sensitivity)
 
+    def bounded_apart(self, bounds: Bounds, named: NDArray[np.bool_]) -> tuple[Histogram, Histogram]:
+        """Return the bounded histograms of the keys that ``named`` marks in the table, and of all others.
+
+        Both together are one vector: each user adds at most C to them in all, and L∞ to one key. Named keys come first
+        up to `NAMED_SHARE` of C, then other keys, and then named keys again. The classes are those of other keys.
+        """
+        rows, first = self._ordered()
+        of_named = named.take(rows._places)
+        counts = bounds.whole(rows)
+        if bounds.weighted:
+            counts[_before(np.ones_like(counts), first) >= bounds.keys] = 0
+        own, rest = np.where(of_named, counts, 0), np.where(of_named, 0, counts)
+        if bounds.key_classes is not None:
+            rest[~rows._first_of_class(bounds.key_classes, first, ~of_named)] = 0
+        most = bounds.max_contributions
+        reserved = max(int(most * NAMED_SHARE), bounds.max_per_key)
+        before = np.minimum(_of_user(own, first), reserved)
+        taken_rest = np.minimum(rest, np.maximum(most - before - _before(rest, first), 0))
+        left = most - _of_user(taken_rest, first)
+        taken_own = np.minimum(own, np.maximum(left - _before(own, first), 0))
+        moved = replace(bounds.sensitivity, halves=True)
+        found = []
+        for taken in (taken_own, taken_rest):
+            kept = np.flatnonzero(taken)
+            found.append(Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, moved))
+        return found[0], found[1]
+
     def totals(self, bounds: Bounds) -> I64:
         """Return what each user would contribute without a bound on the total; users with 0 are left out."""
         rows, first_of_user = self._ordered(bounds.key_classes)
@@ -467,15 +497,24 @@ class Contributions:
         rows, first_of_user = self._distinct()
         if key_classes is None:
             return rows, first_of_user
+        every = np.ones(len(rows), np.bool_)
+        first = rows._first_of_class(key_classes, first_of_user, every)  # a user's first row is one
+        return rows._take(first), first_of_user[first]
+
+    def _first_of_class(
+        self, key_classes: KeyClasses, first_of_user: NDArray[np.bool_], some: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which of ``some`` ordered rows are the first of their user and class among these."""
         user = np.cumsum(first_of_user).astype(
             np.uint64
         )  # below 2^32 rows per part, and at most 2^27 classes
-        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows._places]
-        group = user * np.uint64(key_classes.classes) + key_classes.of(prints)
+        prints = self.keys if self.table is None else self.table.fingerprints[self._places]
+        at = np.flatnonzero(some)
+        group = (user * np.uint64(key_classes.classes) + key_classes.of(prints))[at]
         order = stable_order(group)
-        first = np.zeros(len(order), np.bool_)  # of its class; a user's first row is one
-        first[order[changes(group[order])]] = True
-        return rows._take(first), first_of_user[first]
+        first = np.zeros(len(self), np.bool_)
+        first[at[order[changes(group[order])]]] = True
+        return first
 
     def _distinct(self) -> tuple[Contributions, NDArray[np.bool_]]:
         """Return distinct (user, key) rows in canonical order, and the first row of each user."""
@@ -489,6 +528,13 @@ class Contributions:
         high, low, keys = (column.take(starts) for column in (high, low, keys))
         rows = Contributions(high, low, keys, counts, self.table, True, self.dropped)
         return rows, first_of_user.take(starts)
+
+
+def _of_user(counts: I64, first: NDArray[np.bool_]) -> I64:
+    """Return the sum of the counts of its group for each row; the first rows of groups are marked."""
+    starts = np.flatnonzero(first)
+    sums = np.add.reduceat(counts, starts) if len(starts) else counts
+    return np.repeat(sums, np.diff(np.append(starts, len(counts))))
 
 
 @dataclass(frozen=True, eq=False)

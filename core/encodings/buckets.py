@@ -209,8 +209,6 @@ class BucketsLayout(Layout):
         self,
         released: ReleasedNumbers,
         sums: NDArray[np.int64],
-        heavy: NDArray[np.uint64],
-        seeds: NDArray[np.uint64],
         read: ReadBlock,
     ) -> Likelihood:
         from hushgram.decoding import BucketLikelihood
@@ -222,7 +220,6 @@ class BucketsLayout(Layout):
             noise=noise_of(self.noise).law(float(self.scale)),
             step=self.step,
             size=self.size,
-            places=self.positions(heavy, seeds),
             sample=np.concatenate([self.levels(block, read(block)) for block in some]),
             total=int(sums[0]),
         )
@@ -232,23 +229,15 @@ class BucketsLayout(Layout):
 
 
 class Buckets(Encoding):
-    """Options: ``bits_per_key``."""
+    """Buckets with the noise of the release."""
 
     id = "buckets-1"
-    noisy = True
-
-    def threshold_share(self, *, texts: bool) -> Fraction:
-        """Return the list's share without sizes: small at δ = 0; larger at δ > 0, where only listed keys have names."""
-        return Fraction(9, 13) if texts else Fraction(2, 5)
 
     def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
         """Return the error of an unbiased estimate: noise, rounding, and other keys of the same bucket."""
         assert isinstance(layout, BucketsLayout)
         noise = noise_of(layout.noise).variance(layout.scale)
         return noise + Fraction(layout.step**2, 12) + Fraction(_squares(spec), layout.size)
-
-    def classes(self, noise: str, max_contributions: int) -> int | None:
-        return classes(max_contributions) if noise == "gaussian" else None
 
     def check(self, spec: LayoutSpec) -> None:
         """Accept any spec: classes(C) is at most 2^27."""
@@ -262,7 +251,7 @@ class Buckets(Encoding):
 
     def read_layout(self, text: Mapping[str, Any]) -> BucketsLayout:
         noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsLayout")
-        if noise.cells:
+        if noise.one_key:
             raise ParameterError(f"BucketsLayout: noise {noise.name} is not one of buckets")
         if not noise.in_range(scale):
             raise ParameterError(
@@ -281,7 +270,7 @@ _USED = Fraction(19, 20)
 
 def _layout(spec: LayoutSpec, scale: Fraction, step: int) -> BucketsLayout:
     """Return a layout with as many buckets as fit the requested bits."""
-    bits = spec.options["bits_per_key"] * spec.keys * _USED - _bits_of_counts(spec)
+    bits = spec.bits_per_key * spec.keys * _USED - _bits_of_counts(spec)
     buckets = max(bits / _bits_of_noise(spec.noise, scale / step), Fraction(spec.keys, 2))
     unit = classes(spec.max_contributions) if spec.noise == "gaussian" else 64
     most = _LARGEST_SIZE // unit

@@ -86,31 +86,34 @@ class SelectionForecast:
             keys: how many keys have each of them.
         """
         self._plan = plan
-        self._weight = people.mean_weight(plan.max_keys)
-        self._second = self._weight
-        if len(plan.rounds) == 2:
-            of_open = users * keys
-            share = dot(of_open, self._open(users)) / max(math.fsum(of_open.tolist()), 1.0)
-            self._second = people.mean_weight(plan.max_keys, share)
+        self._weights: list[float] = []
+        held, of_all = users * keys, max(math.fsum((users * keys).tolist()), 1.0)
+        for _ in plan.rounds:  # each has the keys that the rounds before leave open
+            share = dot(held, self._rounds(users)[1]) / of_all
+            self._weights.append(people.mean_weight(plan.max_keys, share))
         self.named = dot(keys, self.chances(users))
 
     def chances(self, users: Floats) -> Floats:
         """Return the probability that a key is named, for each of these numbers of users."""
-        first = self._reaches(0, self._plan.rounds[0].threshold, users * self._weight)
-        if len(self._plan.rounds) == 1:
-            return first
-        second = self._reaches(1, self._plan.rounds[1].threshold, users * self._second)
-        return np.asarray(first + self._open(users) * second)
+        return self._rounds(users)[0]
+
+    def _rounds(self, users: Floats) -> tuple[Floats, Floats]:
+        """Return the probabilities that a key is named, and that it is still open, after the rounds whose weights are
+        known."""
+        named, open_ = np.zeros(len(users)), np.ones(len(users))
+        for number, weight in enumerate(self._weights):
+            selected = self._reaches(number, self._plan.rounds[number].threshold, users * weight)
+            named = named + open_ * selected
+            if number < len(self._plan.hopeless):
+                hopeful = self._reaches(number, self._plan.hopeless[number], users * weight)
+                open_ = open_ * np.maximum(hopeful - selected, 0.0)
+        return named, open_
 
     def users_for_half(self) -> int:
         """Return about how many users a key needs to be named with probability ½."""
         tried = np.unique(np.geomspace(1, 1e9, 2_000).astype(np.int64))
         enough = np.flatnonzero(self.chances(tried.astype(np.float64)) >= 0.5)
         return int(tried[enough[0]]) if len(enough) else int(tried[-1])
-
-    def _open(self, users: Floats) -> Floats:
-        weights, first = users * self._weight, self._plan.rounds[0].threshold
-        return self._reaches(0, self._plan.hopeless, weights) - self._reaches(0, first, weights)
 
     def _reaches(self, number: int, level: int, weights: Floats) -> Floats:
         scale = float(self._plan.rounds[number].scale) / WHOLE

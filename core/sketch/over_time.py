@@ -196,7 +196,7 @@ def _observe(sketch: Sketch, keys: Any) -> _Observed:
     half = np.maximum((high - low) / 2.0, high - values) / NormalDist().inv_cdf(0.5 + _LEVEL / 2.0)
     deviation = np.where(known, of_noise, np.maximum(half, 1e-9))
     unseen, hidden = source == "not listed", np.zeros(len(source), bool)
-    if plan.layout is not None and plan.params.list_first:  # near the threshold the rest is all but noise
+    if plan.layout is not None and plan.params.chained:  # near the threshold the rest is all but noise
         inside = sketch.estimate(keys, estimator="confidence", level=_LEVEL)["estimate"].to_numpy()
         hidden = ~own & (inside < (plan.threshold + SURE * float(plan.scale)) * sketch.per_count)
         values = np.where(hidden, inside, values)

@@ -24,9 +24,8 @@ from hushgram.sensitivity import ExactVector
 from hushgram.sparse_histogram import kept_share
 from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals, choose, release_totals
 from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
-from hushgram.sparse_histogram.share_choice import choose_selection
 from hushgram.sparse_histogram.sizing import Sizes, Survey, release_sizes
 from hushgram.sparse_histogram.spec import ReleaseSpec
 
@@ -52,27 +51,22 @@ class PlannedRelease:
 class ChosenParams:
     """Parameters with what was chosen from the data, C or rounds, and the released numbers that it follows from."""
 
-    params: ReleaseParams
+    params: Params
     totals: UserTotals | None = None
     users: UserTotals | None = None
 
     @classmethod
-    def by_users(cls, users: UserTotals, params: ReleaseParams) -> ChosenParams:
-        """Return the parameters with the number of rounds, and the share of selection, that suit users with so many
-        keys."""
-        return cls(choose_selection(params, users), users=users)
+    def by_users(cls, users: UserTotals, params: Params) -> ChosenParams:
+        """Return the parameters with the number of rounds that suits users with so many keys."""
+        return cls(params.with_rounds(users.rounds()), users=users)
 
-    def of_metric(self, params: ReleaseParams) -> ChosenParams:
-        """Return the same choice for a metric that shares the selection, or for the one that it was made for."""
-        return (
-            self
-            if params.choose_split
-            else replace(self, params=params.with_rounds(self.params.selection_rounds))
-        )
+    def of_metric(self, params: Params) -> ChosenParams:
+        """Return the same choice for a metric that shares the selection."""
+        return replace(self, params=params.with_rounds(self.params.rounds))
 
 
 @lru_cache(maxsize=256)
-def _variance_at(params: ReleaseParams, chosen: int) -> Fraction:
+def _variance_at(params: Params, chosen: int) -> Fraction:
     return listed_variance(params.with_contributions(chosen))
 
 
@@ -96,10 +90,8 @@ def choose_contributions(
 
 def tally_kept(rows: Contributions, spec: ReleaseSpec, chosen: ChosenParams | None = None) -> ExactVector:
     """Return what these users have before and after bounding. Exact and private."""
-    params = None if chosen is None else chosen.params
-    return kept_share.tally_kept(
-        rows, spec.count_bounds(params) if spec.params.weighted else spec.bounds(params)
-    )
+    bounds = spec.bounds(None if chosen is None else chosen.params)
+    return kept_share.tally_kept(rows, replace(bounds, key_classes=None))
 
 
 def release_kept(tally: ExactVector, spec: ReleaseSpec) -> KeptShare:
@@ -119,19 +111,17 @@ def plan_release(
 
     Raises where a privacy map does not hold, before anything else is drawn. With ``chosen``, its parameters are used;
     ``kept`` is a part of the plan as it is.
-    Without an encoding and at δ > 0 the plan needs no sizes, and where keys are selected by weights no survey.
     """
     params = spec.params if chosen is None else chosen.params
     data_digest = bytes(32) if survey is None else survey.data_digest(shards)
     sizes = expected_sizes(params)
-    if survey is None or (sizes is None and not params.sized):
+    if survey is None:
         sizes = Sizes(0, 0, (), Fraction(0))
     elif sizes is None:
         noise_key = spec.release_key.for_data(data_digest)
-        calibrated = replace(params.sensitivity, unit=spec.unit)
-        sizes = release_sizes(survey, params.split.size, calibrated, noise_key)
+        sizes = release_sizes(survey, params.split.size, params.sensitivity, noise_key)
     assert sizes is not None
-    plan = replace(make_plan(params, sizes, spec.unit), kept=kept)
+    plan = replace(make_plan(params, sizes), kept=kept)
     if chosen is not None:
         plan = replace(plan, totals=chosen.totals, users=chosen.users)
     plan.guarantee()
@@ -145,8 +135,9 @@ def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
 
 def select_keys(
     shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey, shards: int = NOISE_SHARDS
-) -> Heavy:
-    """Return the keys of one of so many noise shards whose noisy count reaches the threshold. Released."""
+) -> tuple[Heavy, Histogram]:
+    """Return the keys of one of so many noise shards whose noisy count reaches the threshold, which are released; and
+    what passes on of all others to the encoding, which is exact and private."""
     plan = planned.plan
     bits = plan.domain_bits if plan.top is None else plan.top.domain_bits
     return release_shard(
@@ -159,6 +150,7 @@ def select_keys(
         release_key=planned.noise_key(release_key),
         shards=shards,
         top=plan.top,
+        passes=plan.chained,
     )
 
 
@@ -169,7 +161,7 @@ def count_listed(
 
     All keys of the part are listed. Public keys have a release key of their own (`ReleaseSpec.public_key_noise`).
     """
-    part.admit(plan.listed_sensitivity)
+    part.admit(plan.sensitivity)
     counts = np.zeros(len(listed.texts), np.int64)
     if len(part):
         counts[listed.places(part)] = part.counts
@@ -181,14 +173,13 @@ def count_listed(
 def encode_counts(
     shards: Iterable[tuple[int, Histogram]], planned: PlannedRelease, release_key: ReleaseKey
 ) -> Iterator[tuple[int, CellPart]]:
-    """Yield what noise shards add to each block of the encoding. Exact and private until released."""
+    """Yield what noise shards add to each block of the encoding. Exact and private until released.
+
+    ``shards`` are those of the histogram, or of what passes on (`select_keys`).
+    """
     plan = planned.plan
     assert plan.layout is not None
-    cells = (
-        (shard, plan.selection.cells(part.admit(plan.sensitivity), plan.domain_bits))
-        for shard, part in shards
-        if len(part)
-    )
+    cells = ((shard, plan.encoded_cells(part)) for shard, part in shards if len(part))
     return plan.layout.project(cells, seeds_of(plan, release_key), planned.noise_key(release_key))
 
 

@@ -102,22 +102,29 @@ def test_prediction_is_what_a_release_then_measures() -> None:
 
 @pytest.mark.parametrize("encoding", ["alp", "buckets"])
 def test_planted_lookups_are_like_those_of_real_keys(encoding: str) -> None:
-    """Of one release: the error of keys that it encoded, and of absent keys that are given the same count."""
+    """The error of keys in four releases, and of absent keys that are given the same count.
+
+    At a count of 30 the mean square error varies by a fifth between releases: a key in a thousand is off by 20.
+    """
     params = hg.ReleaseParams(epsilon="2", max_contributions=4, encoding=encoding)
     counts = np.repeat([1, 12, 30], [14_000, 3_000, 3_000])
-    sketch = hg.release_histogram(
-        np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes(32))
-    )
-    cells = sketch._codes(hash_bytes(sketch._encode(np.arange(len(counts))).values))[-1]
-    _, first, members = np.unique(cells, return_inverse=True, return_counts=True)
-    alone = members[first] == 1  # with whom others share a cell is chance
-    for count in (1, 12, 30):
-        chosen = np.flatnonzero((counts == count) & alone)
-        real = sketch.estimate(chosen, interval=None)["estimate"].to_numpy()
+    real: dict[int, list[float]] = {1: [], 12: [], 30: []}
+    for number in range(4):
+        sketch = hg.release_histogram(
+            np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes([number] * 32))
+        )
+        cells = sketch._codes(hash_bytes(sketch._encode(np.arange(len(counts))).values))[-1]
+        _, first, members = np.unique(cells, return_inverse=True, return_counts=True)
+        alone = members[first] == 1  # with whom others share a cell is chance
+        for count, found in real.items():
+            chosen = np.flatnonzero((counts == count) & alone)
+            estimates = sketch.estimate(chosen, interval=None)["estimate"].to_numpy()
+            found.append(float(np.mean((estimates - count) ** 2)))
+    for count, found in real.items():
         planted = _at_count(
             sketch, len(counts), count, 1.0, 0.0, hg.ReleaseKey(bytes(32)), Effort(lookups=4_000)
         )
-        assert planted.error == pytest.approx(float(np.sqrt(np.mean((real - count) ** 2))), rel=0.08)
+        assert planted.error == pytest.approx(float(np.mean(found)) ** 0.5, rel=0.08)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])

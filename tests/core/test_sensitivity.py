@@ -521,9 +521,9 @@ SAMPLERS = {
 }
 #: Functions that draw on a value which another function admitted, and that function.
 ADMITTED_BY = {
-    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/steps.py:encode_counts",
-    "core/encodings/alp.py:round_shard": "core/sparse_histogram/steps.py:encode_counts",
-    "core/encodings/buckets.py:BucketsLayout.release_block": "core/sparse_histogram/steps.py:encode_counts",
+    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/plan.py:Plan.encoded_cells",
+    "core/encodings/alp.py:round_shard": "core/sparse_histogram/plan.py:Plan.encoded_cells",
+    "core/encodings/buckets.py:BucketsLayout.release_block": "core/sparse_histogram/plan.py:Plan.encoded_cells",
     "core/mechanisms/pmw/mechanism.py:PrivateWeights._noisy_total": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",  # noqa: E501
     "core/mechanisms/pmw/mechanism.py:OfflinePMW.answer": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",
     "core/mechanisms/selection.py:_exponential": "core/mechanisms/selection.py:top",
@@ -582,6 +582,7 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
     alone = {name for name in draws if "admit" not in found[name]}
     assert alone == {*ADMITTED_BY, *NOT_ADMITTED}
     assert all("admit" in found[gate] for gate in ADMITTED_BY.values())
+    assert "encoded_cells" in found["core/sparse_histogram/steps.py:encode_counts"]
 
 
 def test_one_number_moves_by_no_more_than_all_together() -> None:

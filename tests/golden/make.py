@@ -33,6 +33,15 @@ SETTINGS = {
         expected_records=320,
         key_selection="threshold",
     ),
+    "text-chain": hg.ReleaseParams(
+        epsilon="4",
+        delta="0.3",
+        max_contributions=2,
+        noise="laplace",
+        expected_keys=60,
+        expected_records=320,
+        key_selection="threshold",
+    ),
     "sized": hg.ReleaseParams(
         epsilon="8",
         max_contributions=2,
@@ -65,6 +74,9 @@ SETTINGS = {
 OF_MANY = {
     "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
     "names": hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1),
+    "names-laplace": hg.ReleaseParams(
+        epsilon="2", delta="1e-6", max_contributions=2, key_selection="threshold", noise="laplace"
+    ),
     "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
     "several-files": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
     "several-named": hg.ReleaseParams(

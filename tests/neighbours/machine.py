@@ -33,7 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial, singledispatch
 from itertools import combinations
@@ -58,7 +58,7 @@ from hushgram.inputs import source as input_source
 from hushgram.inputs.formats import parquet
 from hushgram.key_selection import rounds
 from hushgram.key_selection.rounds import GaussianMechanism, SelectionPlan
-from hushgram.key_selection.threshold import Heavy
+from hushgram.key_selection.threshold import Heavy, TopList
 from hushgram.key_selection.weighted import WHOLE, Round
 from hushgram.mechanisms.clipping import ClipParams, ClipTally
 from hushgram.noise.entropy import ReleaseKey
@@ -447,11 +447,14 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
 
         return wrapped
 
-    def heavy(shard: int, part: Histogram, *args: Any) -> Heavy:
+    def heavy(shard: int, part: Histogram, planned: Any, *args: Any) -> tuple[Heavy, Histogram]:
         """Most of the 256 shards are empty: they are all alike."""
         if len(part) or empty.pop("unseen", False):
-            return threshold(shard, part, *args)
-        return _nothing_listed(shard, part)
+            return threshold(shard, part, planned, *args)
+        plan = planned.plan
+        bits = plan.domain_bits if plan.top is None else plan.top.domain_bits
+        cells = plan.selection.cells(part, bits)
+        return _nothing_listed(shard, cells, domain_bits=plan.domain_bits, top=plan.top, passes=plan.chained)
 
     def block(number: int, parts: Any, planned: Any, release_key: ReleaseKey) -> Any:
         layout = planned.plan.layout
@@ -582,10 +585,26 @@ def _check_size(batch: pa.RecordBatch, plan: Any) -> None:
         raise Breach(f"a batch of {batch.num_rows} rows has {size} bytes, and at most {most} are to come out")
 
 
-def _nothing_listed(shard: int, part: Histogram, **_: Any) -> Heavy:
-    return Heavy(
-        part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts.slice(0, 0)
-    )
+def _nothing_listed(
+    shard: int,
+    part: Histogram,
+    *,
+    domain_bits: int | None,
+    top: TopList | None,
+    passes: bool,
+    **_: Any,
+) -> tuple[Heavy, Histogram]:
+    """List nothing, and let all counts pass on as they are, where anything does."""
+    texts = None if part.texts is None else part.texts.slice(0, 0)
+    nothing = Heavy(part.fingerprints[:0], part.counts[:0], texts)
+    if not passes:
+        return nothing, part.part(0, 0)
+    rest = replace(part, texts=None)
+    if domain_bits is None:
+        return nothing, rest
+    if top is not None:
+        rest = (rest if top.domain_bits is None else rest.aligned(top.domain_bits)).reduced(domain_bits)
+    return nothing, rest.aligned(domain_bits)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

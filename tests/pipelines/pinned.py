@@ -35,7 +35,7 @@ CONFIGS = {
     "gaussian": (
         "release",
         RELEASE.replace("max_per_key: 2", "max_per_key: 1")
-        % ("user: user, ", "1e-6", 8, ", key_selection: threshold", "gaussian"),
+        % ("user: user, ", "1e-6", 8, ", key_selection: threshold, noise: gaussian", "gaussian"),
     ),
     "weighted": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "weighted")),
     "kept": ("release", RELEASE % ("user: user, ", "0", 8, ", kept_share: 0.05", "kept")),

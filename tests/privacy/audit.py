@@ -334,27 +334,43 @@ def _contributions() -> Iterator[Row]:
 
 
 @audit(
-    "A whole release at δ = 0: sizes, list and ALP of the same neighbours, losses of independent draws added",
+    "A whole release at δ = 0: sizes, lists and ALP of the same neighbours; losses of sizes and of the chain added",
     "job:release",
 )
 def _whole() -> Iterator[Row]:
-    """The worst output of all three together: draws are independent, so the worst losses of one pair add up."""
-    import hushgram as hg
+    """The worst output of all together: sizes are drawn apart from the chain, so the worst losses of a pair add up."""
+    from tests.privacy.test_chains import PLANS, chain_of, planned, worst
     from tests.privacy.test_sizing import numbers
 
-    params = hg.ReleaseParams(epsilon="1", max_contributions=1)
-    split = params.split
-    (scale,) = LAPLACE.scales((split.threshold,), Fraction(0), params.sensitivity)
-    bound = threshold.pure_threshold(8, Fraction(1), LAPLACE, scale)
-    width = alp.exact_width(split.encoding, params.alpha, 1)
-    one = float(max(test_alp.losses("apart", width, alp.flip_probability(params.alpha), 2)))
-    worst = 0.0
-    for x in ((0, 0), (bound - 1, 1), (bound, 0)):
-        y = (x[0] + 1, x[1])
-        sizes = float(abs(numbers(x) - numbers(y)).sum()) * float(split.size) / 2
-        listed = max(test_threshold.pure_loss(a, b, bound, float(scale)) for a, b in ((x, y), (y, x)))
-        worst = max(worst, sizes + listed + math.log(one))
-    yield Row("ε = 1, C = 1, default split", 1.0, worst)
+    for name in ("default", "one list"):
+        plan = planned(**PLANS[name])
+        (chain, q), split, found = chain_of(plan), plan.params.split, 0.0
+        for x in (0, plan.threshold - 1, plan.threshold, chain.stages[0].threshold - 1):
+            sizes = float(abs(numbers((x,)) - numbers((x + 1,))).sum()) * float(split.size) / 2
+            found = max(found, sizes + worst(chain, [((x,),)], q) / float(plan.scale))
+        yield Row(f"ε = 1, C = 1, {name}", 1.0, found)
+
+
+@audit(
+    "Lists and what they pass on to ALP or to a noisy sum: together what one of them costs", "event:threshold"
+)
+def _chains() -> Iterator[Row]:
+    from tests.privacy import test_chains as chains
+
+    for q, most in ((Fraction(1, 2), 1), (Fraction(2, 3), 2), (Fraction(9, 10), 3)):
+        for bounds, bucket in (((5,), False), ((5,), True), ((6, 3), False)):
+            found = chains.worst(
+                chains.rational(q, *bounds, bucket=bucket), chains.one_cell(5), q, most, most
+            )
+            told = f"C = {most}, L∞ = {most}, β = {', '.join(map(str, bounds))}, {'sum' if bucket else 'ALP'}"
+            epsilon = most * -math.log(q)
+            yield Row(told, epsilon, found * epsilon)
+    for cells in (0, 3):
+        for epsilon, delta in (("1", "1e-3"), ("3", "1e-2")):
+            chain, claimed = chains.truncated(epsilon, delta, cells=cells)
+            found = chains.worst_delta(chain, epsilon)
+            told = f"truncated geometric names{', cells' if cells else ''}, ε = {epsilon}"
+            yield Row(told, float(epsilon), float(epsilon), claimed, found)
 
 
 @audit("Sums before and after bounding by cells of users, over the noise scale", "event:kept")

@@ -5,7 +5,8 @@ saved, and nothing of what is drawn changes by it:
 
 * The input is read once. No key has a part in that.
 * Nothing is written. What the last stage would write is what a pair sees.
-* Of the 256 noise shards of a list, only those that a pair looks at are released: the noise of each is its own.
+* Of the 256 noise shards of a list, only those that a pair looks at and those with keys are released: the noise of
+  each is its own, and an empty one passes nothing on.
 * Where the key has no part in the exact histogram (``Pair.whole`` is False), the stages before the mechanisms run for
   every fiftieth release and must give the same histogram each time; between these, the mechanisms alone run again, each
   time under a fresh key. Where keys are selected by weights, rounds and counts are released again.
@@ -81,7 +82,7 @@ class Seen:
 
     def encoded(self, key: str) -> Any:
         """Return what the encoding shows of a key."""
-        place = self.plan.selection.place(np.array([_print(key)], np.uint64), self.plan.domain_bits)
+        place = self.plan.encoded_places(np.array([_print(key)], np.uint64))
         seeds = steps.seeds_of(self.plan, self.release_key)
         contents = [block.content for block in self.blocks]  # in order
         read = self.plan.layout.look_up(place, seeds, lambda block: np.frombuffer(contents[block], np.uint8))
@@ -196,11 +197,14 @@ class Runs:
         object.__setattr__(survey, "data_digest", cache(survey.data_digest))
         looked_at = [(shard, part) for shard, part in shards if shard in self._shards]
         filled = [(shard, part) for shard, part in shards if len(part)]
+        asked = [(shard, part) for shard, part in shards if shard in self._shards or len(part)]
 
         def sparse(key: ReleaseKey) -> Seen:
             planned = steps.plan_release(survey, replace(spec, release_key=key))
-            heavy = [steps.select_keys(shard, part, planned, key) for shard, part in looked_at]
-            parts = dict(steps.encode_counts(filled, planned, key))
+            listed = {shard: steps.select_keys(shard, part, planned, key) for shard, part in asked}
+            heavy = [listed[shard][0] for shard, _ in looked_at]
+            encoded = [(shard, listed[shard][1]) for shard, _ in filled] if planned.plan.chained else filled
+            parts = dict(steps.encode_counts(encoded, planned, key))
             blocks = [
                 steps.noisy_block(block, [parts[block]] if block in parts else [], planned, key)
                 for block in range(planned.plan.layout.blocks)  # type: ignore[union-attr]
@@ -217,10 +221,11 @@ class Runs:
             self.batches = (read["records"] if isinstance(read, dict) else read).elements
         return Eager(self.batches, pipeline)
 
-    def select_keys(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
-        if shard in self._shards:
+    def select_keys(self, shard: int, part: Histogram, *rest: Any) -> tuple[Heavy, Histogram]:
+        if shard in self._shards or len(part):  # which may pass something on
             return steps.select_keys(shard, part, *rest)
-        return Heavy(part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts[:0])
+        texts = None if part.texts is None else part.texts[:0]
+        return Heavy(part.fingerprints[:0], part.counts[:0], texts), replace(part, texts=None)
 
     def merged(self, release: Any, parts: Any) -> Any:
         out = _MERGED(release, parts)

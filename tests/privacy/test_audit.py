@@ -17,6 +17,7 @@ QUICK = (
     "Randomized",
     "C by",
     "A whole release",
+    "Lists and what they pass on",
     "Clipped",
     "Users by three",
     "Sums before",

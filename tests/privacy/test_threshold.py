@@ -212,7 +212,7 @@ def test_code_draws_the_pure_distribution():
     draws = []
     for i in range(4_000):
         key = ReleaseKey(i.to_bytes(32, "little"))
-        heavy = threshold.release_shard(
+        heavy, _ = threshold.release_shard(
             7, part, threshold=bound, noise=NOISE, scale=scale, domain_bits=bits, release_key=key
         )
         assert (heavy.values >= bound).all()
@@ -240,7 +240,7 @@ def test_an_empty_shard_is_released_too():
                 scale=Fraction(3),
                 domain_bits=10,
                 release_key=ReleaseKey(i.to_bytes(32, "big")),
-            )
+            )[0]
         )
         for i in range(200)
     ]
@@ -255,7 +255,7 @@ def test_code_draws_the_text_distribution():
     )
     draws = {b"a": [], b"b": []}
     for i in range(4_000):
-        heavy = threshold.release_shard(
+        heavy, _ = threshold.release_shard(
             0,
             part,
             threshold=bound,
@@ -272,7 +272,7 @@ def test_code_draws_the_text_distribution():
 
 
 def test_absent_texts_are_never_released():
-    heavy = threshold.release_shard(
+    heavy, _ = threshold.release_shard(
         0,
         Histogram.empty(texts=True),
         threshold=1,

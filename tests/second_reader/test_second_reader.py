@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,12 @@ import zstandard
 
 import hushgram as hg
 from hushgram.contributions.keys import encode, hash_bytes
-from tests.second_reader.reader import SecondReader, murmur
+from hushgram.key_selection.threshold import remainder, text_threshold
+from hushgram.noise.laplace import NOISE
+from hushgram.noise.noises import noise_of
+from hushgram.sensitivity import Sensitivity
+from tests.golden.make import ASKED
+from tests.second_reader.reader import Noise, SecondReader, murmur, offset, passed_on
 from tests.second_reader.zstd import decompress
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("sketches/*.sketch"))
@@ -42,6 +50,73 @@ def test_golden_sketches(path: Path) -> None:
     agree(path, KEYS)
 
 
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.name)
+def test_golden_answers(path: Path) -> None:
+    """Answers that FORMAT.md defines, computed from it alone, are those that are recorded beside the sketch."""
+    second, recorded = SecondReader(path), json.loads(path.with_suffix(".json").read_text())
+    assert len(second.heavy) == recorded["heavy"]
+    found = [second.answer(key.encode()) for key in ASKED]
+    defined = second.encoding is None or second.plan.get("chain", False)
+    assert all(each is not None for each in found) >= defined
+    for place, each in enumerate(found):
+        if each is not None:
+            assert each[2] == recorded["source"][place]
+            np.testing.assert_allclose(each[0], recorded["argmax"][place], atol=1e-9)
+            np.testing.assert_allclose(each[1], recorded["unbiased"][place], atol=2e-5)
+
+
+def answers_agree(path: Path, keys: list[str]) -> None:
+    """The two readers give the same unbiased estimates where FORMAT.md defines them."""
+    second = SecondReader(path)
+    if second.encoding is None or not second.plan.get("chain", False):
+        return
+    table = hg.Sketch.open(path).estimate(keys, estimator="unbiased", interval=None)
+    per = float(Fraction(second.plan["params"].get("granularity") or 1))
+    for key, one, source in zip(
+        keys, table["estimate"].to_pylist(), table["source"].to_pylist(), strict=True
+    ):
+        found = second.answer(key.encode())
+        assert found is not None
+        assert found[2] == source
+        np.testing.assert_allclose(found[1] * per, one, atol=2e-4 * per)
+
+
+LAPLACE = [(20, "3/2"), (7, "2"), (90, "200/197"), (40, "9"), (3, "1/8"), (2, "1"), (1, "1"), (400, "60")]
+NAMED = [("1", "1e-6"), ("2", "1e-3"), ("1/4", "1e-9"), ("30", "1e-5"), ("1", "0.3")]
+
+
+def agree_on_what_passes(threshold: int, one: Any, scale: Fraction, second: Noise, texts: bool) -> None:
+    given = remainder(threshold, one, scale, texts=texts)
+    counts = sorted({0, 1, 2, 3, threshold // 2, *range(max(threshold - 5, 0), threshold + 3)})
+    exact = given(np.array(counts)) / 2**20
+    mine = [passed_on(count, threshold, second, texts=texts) for count in counts]
+    np.testing.assert_allclose(mine, exact, atol=1e-5 + 1e-6 * float(scale))
+    np.testing.assert_allclose(offset(threshold, second, texts=texts), given.offset, atol=1e-5)
+    assert given.most == max(math.ceil(exact[-1]), 1)
+
+
+@pytest.mark.parametrize(("threshold", "text"), LAPLACE)
+def test_what_passes_on(threshold: int, text: str) -> None:
+    """g and the offset of FORMAT.md are those of the release."""
+    scale = Fraction(text)
+    for texts in (False, *[True] * (threshold > 1)):
+        agree_on_what_passes(threshold, NOISE, scale, Noise.laplace(float(scale)), texts)
+
+
+@pytest.mark.parametrize(("text", "delta"), NAMED)
+def test_what_passes_on_of_names_with_truncated_geometric_noise(text: str, delta: str) -> None:
+    scale, noise = Fraction(text), noise_of("truncated_geometric", Fraction(delta))
+    threshold = text_threshold(Fraction(delta), noise, scale, Sensitivity(1, 1))
+    second = Noise.truncated_geometric(float(scale), float(delta))
+    agree_on_what_passes(threshold, noise, scale, second, True)
+
+
+@pytest.mark.long
+def test_what_passes_on_at_a_scale_where_steps_are_grouped() -> None:
+    scale = Fraction(3 << 14)
+    agree_on_what_passes(1_500_000, NOISE, scale, Noise.laplace(float(scale)), False)
+
+
 def test_there_are_golden_sketches() -> None:
     plans = [SecondReader(path).plan for path in GOLDEN]
     kinds = {(plan["kind"], plan["encoding"]) for plan in plans}
@@ -49,6 +124,13 @@ def test_there_are_golden_sketches() -> None:
         ("pure", "alp-1"), ("text", "alp-1"), ("weighted", "buckets-1"), ("weighted", None), ("pure", None)
     }  # fmt: skip
     assert {plan["encoding"] for plan in plans if "top" in plan} == {"alp-1", None}
+    chains = {(plan["kind"], plan["noise"], "top" in plan) for plan in plans if plan.get("chain")}
+    assert chains >= {
+        ("pure", "laplace", False), ("pure", "laplace", True), ("text", "laplace", False),
+        ("text", "laplace", True), ("text", "truncated_geometric", True),
+    }  # fmt: skip
+    without = {(plan["kind"], plan["encoding"]) for plan in plans if not plan.get("chain")}
+    assert without >= {("pure", "alp-1"), ("text", "alp-1")}
 
 
 def test_what_a_weighted_sketch_says_of_its_selection() -> None:
@@ -78,9 +160,13 @@ def random_sketch(seed: int, path: Path) -> None:
     if delta != "0":
         asked["noise"] = rng.choice(["auto", "laplace", "gaussian", *["truncated_geometric"] * (most == 1)])
         asked["max_keys_selection"] = rng.choice([1, 8, 30])
+        if (asked["noise"], encoding) == ("gaussian", "alp"):  # not with a chain
+            asked["encoding"] = "buckets"
     more: dict[str, Any] = {}
     if rng.random() < 0.25:  # sums of values
         asked |= {"granularity": "0.25", "max_value": 1}
+        if asked.get("noise") == "truncated_geometric":  # which is for a user who adds 1 to one count
+            asked["noise"] = "laplace"
         more["values"] = np.array([rng.choice([0.0, 0.1, 0.25, 1.0, 3.5]) for _ in range(rows)], np.float64)
     params = hg.ReleaseParams(epsilon=rng.choice(["0.3", "1", "7"]), **asked)
     if rng.random() < 0.15:
@@ -96,6 +182,7 @@ def test_random_sketches(seed: int, tmp_path: Path) -> None:
     """`python -m tests.second_reader 1000` looks at more."""
     random_sketch(seed, tmp_path / "random.sketch")
     agree(tmp_path / "random.sketch", KEYS)
+    answers_agree(tmp_path / "random.sketch", KEYS)
 
 
 def test_hash_and_decompression_are_those_of_their_standards() -> None:

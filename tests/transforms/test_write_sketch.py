@@ -30,7 +30,7 @@ PLANNED = planned(bounded(records(), CHOSEN), CHOSEN)
 PLAN = PLANNED.plan
 SEEDS = seeds_of(PLAN, KEY)
 SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
-HEAVY = [select_keys(i, part, PLANNED, KEY) for i, part in enumerate(SHARDS)]
+HEAVY = [select_keys(i, part, PLANNED, KEY)[0] for i, part in enumerate(SHARDS)]
 BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLANNED, KEY))
 
 

@@ -114,14 +114,15 @@ def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
 
 def _pack_bounds(value: Sensitivity) -> Array:
     numbers = (value.max_contributions, value.max_per_key, PRIVACY_UNITS.index(value.unit), value.monotone)
-    return np.array([*numbers, value.classes, value.l2_bound or 0, value.l0_bound or 0], "<u8")
+    return np.array([*numbers, value.classes, value.l2_bound or 0, value.l0_bound or 0, value.halves], "<u8")
 
 
 def _unpack_bounds(packed: Array) -> Sensitivity:
-    most, per_key, unit, monotone, classes, l2, l0 = packed.tolist()
+    most, per_key, unit, monotone, classes, l2, l0, halves = packed.tolist()
     if not most:
         return CONSTANT
-    return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, l2 or None, l0 or None)
+    bounds = (l2 or None, l0 or None, bool(halves))
+    return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, *bounds)
 
 
 class _KindCoder(coders.Coder):

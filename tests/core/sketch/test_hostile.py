@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 import tracemalloc
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import hushgram as hg
 from hushgram.encodings import integer_code
 from hushgram.errors import FormatError
 from hushgram.key_selection.threshold import Heavy
+from hushgram.numbers import show
 from hushgram.sketch import heavy as heavy_file
 from hushgram.sketch import manifest as manifests
 from tests.core.sketch.mutants import Bench, answers
@@ -66,7 +68,12 @@ def test_mutants_are_refused_or_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{}, {"delta": "1e-6"}, {"epsilon": "0.0002", "delta": "1e-6", "noise": "gaussian"}]
+    "change",
+    [
+        {},
+        {"delta": "1e-6"},
+        {"epsilon": "0.0002", "delta": "1e-6", "noise": "gaussian", "optimize": "totals"},
+    ],
 )
 @pytest.mark.parametrize("encoding", ["alp", "buckets"])
 @pytest.mark.long
@@ -116,18 +123,107 @@ def test_levels_of_any_size_are_decoded_or_refused(step: int, level: int, tmp_pa
     assert time.thread_time() - begun < 1
 
 
-def test_two_lists_of_any_scale_are_refused_in_time(tmp_path: Path) -> None:
-    """What a top list withholds is a table of 20 scales: a manifest of a few kilobytes once asked for minutes."""
-    sketch = tmp_path / "s"
-    shutil.copytree(HOME / "two-lists-alone.sketch", sketch)
+def changed(tmp_path: Path, name: str, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A golden sketch with another plan, and every checksum made right."""
+    sketch = copy_of(tmp_path, name)
     body = json.loads((sketch / "manifest.json").read_text())
     body.pop("checksum")
-    plan, most = body["plan"], 1 << 20
-    plan["params"]["max_contributions"] = most
-    plan["scale"] = str(Fraction(plan["scale"]) * most)
+    change(body["plan"])
     body["checksum"] = manifests._checksum(body)
     (sketch / "manifest.json").write_text(json.dumps(body))
-    refused(sketch, "top is for Laplace noise of a scale up to 16,384")
+    return sketch
+
+
+@pytest.mark.parametrize("most", [1 << 10, (1 << 15) - 1, 1 << 20])
+@pytest.mark.parametrize("name", ["two-lists-alone", "names-laplace"])
+def test_two_lists_of_any_scale_are_refused_in_time(name: str, most: int, tmp_path: Path) -> None:
+    """What a list passes on is a table of about 2^19 steps at most: a manifest of a few kilobytes once asked for
+    minutes."""
+
+    def scaled(plan: dict[str, Any]) -> None:
+        scale = Fraction(plan["scale"]) * most / plan["params"]["max_contributions"]
+        plan["params"]["max_contributions"], plan["scale"] = most, str(scale)
+
+    sketch = changed(tmp_path, name, scaled)
+    begun = time.thread_time()
+    with pytest.raises(FormatError):
+        answers(sketch)
+    assert time.thread_time() - begun < 4  # in company; at most 1.3 alone
+
+
+CHAINS = ["pure", "text-chain", "two-lists", "names", "names-laplace", "kept"]
+WITHOUT = ["text", "sized", "paper", "pure-list", "two-lists-alone", "weighted"]
+
+
+@pytest.mark.parametrize("value", [False, None, 1, 0, "true", [], "missing"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_is_stated_where_there_is_one(name: str, value: Any, tmp_path: Path) -> None:
+    def stated(plan: dict[str, Any]) -> None:
+        plan["chain"] = value
+        if value == "missing":
+            del plan["chain"]
+
+    refused(changed(tmp_path, name, stated), "chain must be that of the parameters")
+
+
+@pytest.mark.parametrize("value", [True, 1, None, "false"])
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_chain_is_stated_only_where_there_is_one(name: str, value: Any, tmp_path: Path) -> None:
+    refused(
+        changed(tmp_path, name, lambda plan: plan.update(chain=value)),
+        "chain must be that of the parameters",
+    )
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_parameters_say_whether_there_is_a_chain(name: str, tmp_path: Path) -> None:
+    """A chain with optimize totals, or with a part of epsilon for the encoding."""
+
+    def totals(plan: dict[str, Any]) -> None:
+        plan["params"]["optimize"] = "totals"
+
+    def divided(plan: dict[str, Any]) -> None:
+        half = str(Fraction(plan["params"]["split"]["threshold"]) / 2)
+        plan["params"]["split"] |= {"threshold": half, "encoding": half}
+
+    for number, change in enumerate((totals, divided)):
+        (tmp_path / str(number)).mkdir()
+        with pytest.raises(FormatError):
+            answers(changed(tmp_path / str(number), name, change))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_cap_that_is_not_what_passes_on_is_refused(name: str, tmp_path: Path) -> None:
+    right = hg.Sketch.open(HOME / f"{name}.sketch").plan.remainder.most
+    for number, cap in enumerate({1, right - 1, right + 1, 2 * right, 1 << 40, 1 << 62} - {0, right}):
+        (tmp_path / str(number)).mkdir()
+
+        def capped(plan: dict[str, Any], cap: int = cap) -> None:
+            assert plan["layout"]["cap"] == right
+            plan["layout"]["cap"] = cap
+
+        refused(
+            changed(tmp_path / str(number), name, capped), "cap of encoding alp-1 is not that of the list"
+        )
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_layout_that_costs_more_than_the_list_is_refused(name: str, tmp_path: Path) -> None:
+    """A narrower level or a larger alpha costs more; the other way round a forger's numbers are answered with."""
+    plan = hg.Sketch.open(HOME / f"{name}.sketch").manifest_json["plan"]
+    alpha, width = (Fraction(plan["layout"][each]) for each in ("alpha", "width"))
+    finer = alpha + Fraction(1, 1 << 18)
+    worse = [{"alpha": show(finer)}, {"alpha": show(2 * alpha)}]
+    worse += [{"width": show(width * 99 / 100)}, {"width": "0.5"}, {"width": "0"}, {"alpha": "0"}]
+    fair = [{"alpha": show(alpha / 2)}, {"width": show(width + 1)}, {"width": show(width * 1000)}]
+    for number, layout in enumerate([*worse, *fair]):
+        (tmp_path / str(number)).mkdir()
+        sketch = changed(tmp_path / str(number), name, lambda plan, new=layout: plan["layout"].update(new))
+        if layout in worse:
+            with pytest.raises(FormatError, match=r"width .* is too small|(width|alpha) must be"):
+                answers(sketch)
+        else:
+            assert "nan" not in answers(sketch).replace("None", "")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "heavy.bin", "blocks.index", "blocks-00000.bin"])

@@ -185,8 +185,8 @@ def put(*path_and_value):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (put("version", 1), "version '1' is not known here"),
-        (put("version", 6), "version '6' is not known here"),
+        (put("version", 5), "version '5' is not known here"),
+        (put("version", 7), "version '7' is not known here"),
         (put("version", True), "is not known here"),
         (put("plan", "encoding", "alp-9"), "encoding 'alp-9'"),
         (put("plan", "encoding", None), "encoding"),

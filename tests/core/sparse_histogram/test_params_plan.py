@@ -195,7 +195,8 @@ def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, re
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
     assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.layout.column_sizes)
-    assert plan.layout.levels == math.ceil(plan.threshold / plan.layout.width) <= MAX_LEVELS
+    cap = plan.remainder.most if plan.chained else plan.threshold
+    assert plan.layout.levels == math.ceil(cap / plan.layout.width) <= (1 if plan.chained else MAX_LEVELS)
 
 
 @pytest.mark.parametrize("delta", ["1e-60", "1e-57", "1e-30"])
@@ -228,12 +229,15 @@ def test_guarantee_is_computed_not_restated():
     ):
         with pytest.raises(ParameterError, match="Plan"):
             broken.guarantee()
-    text = make_plan(
-        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold"),
-        sizes_for(scale=Fraction(3200, 3)),
+    changes = {"delta": "1e-6", "max_contributions": 8, "key_selection": "threshold"}
+    text = make_plan(ReleaseParams(epsilon="1", **changes), sizes_for(scale=Fraction(3200, 3)))
+    with pytest.raises(ParameterError, match="too low"):  # of names; that of cells is free
+        replace(text, top=replace(text.top, threshold=text.top.threshold - 1)).guarantee()
+    alone = make_plan(
+        ReleaseParams(epsilon="1", **changes, optimize="totals"), sizes_for(scale=Fraction(800))
     )
     with pytest.raises(ParameterError, match="too low"):
-        replace(text, threshold=text.threshold - 1).guarantee()
+        replace(alone, threshold=alone.threshold - 1).guarantee()
     assert "1-differentially private" in plan.guarantee().sentence()
     assert "(1, 0.000001)" in text.guarantee().sentence()
 
@@ -271,18 +275,23 @@ def test_public_plan():
 
 
 def test_noise_auto_lists_the_most_keys():
-    """The lower threshold decides, not the variance: from three keys per user on it is that of Gaussian noise."""
-    for most, encoding, expected in (
-        (1, "alp", "truncated_geometric"),
-        (1, "buckets", "truncated_geometric"),
-        (3, "alp", "gaussian"),
-        (8, "buckets", "gaussian"),
+    """The lower threshold decides, not the variance: from three keys per user on it is that of Gaussian noise. Where
+    the list passes on what it does not show, its noise is another one."""
+    for most, encoding, optimize, expected in (
+        (1, "alp", "keys", "truncated_geometric"),
+        (1, "buckets", None, "truncated_geometric"),
+        (3, "alp", "totals", "gaussian"),
+        (3, "alp", "keys", "laplace"),
+        (8, "buckets", None, "gaussian"),
     ):
-        changes = {"max_contributions": most, "encoding": encoding, "key_selection": "threshold"}
+        changes = {
+            "max_contributions": most, "encoding": encoding, "key_selection": "threshold", "optimize": optimize
+        }  # fmt: skip
         params = ReleaseParams(epsilon="1", delta="1e-6", **changes)
         assert params.noise == expected
         plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
         names = [name for name in NOISES if most == 1 or not noise_of(name).one_key]
+        names = [name for name in names if name != "gaussian" or not params.chained]
         others = [ReleaseParams(epsilon="1", delta="1e-6", noise=name, **changes) for name in names]
         best = min(make_plan(each, plan.sizes).heavy_from for each in others)
         assert plan.heavy_from == best
@@ -290,7 +299,10 @@ def test_noise_auto_lists_the_most_keys():
 
 
 def test_a_threshold_below_the_joint_one_is_refused():
-    params = ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold")
+    params = ReleaseParams(
+        epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold", noise="gaussian"
+    )
+    assert params.optimize == "totals"  # a list with Gaussian noise passes nothing on
     plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
     plan.guarantee()
     with pytest.raises(ParameterError, match="too low for delta"):
@@ -331,9 +343,10 @@ def test_a_public_plan_with_less_noise_than_it_claims_is_refused():
 def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
     def chosen(**changes):
         given = {"epsilon": 1, "delta": "1e-6", "max_contributions": 20, "key_selection": "threshold"}
-        return ReleaseParams(**{**given, **changes})
+        return ReleaseParams(**{**given, "optimize": "totals", **changes})
 
     assert chosen().noise == "gaussian"
+    assert chosen(optimize=None).noise == "laplace"  # what the list does not show passes on
     assert chosen(max_contributions=1).noise == "truncated_geometric"
     assert (
         chosen(max_contributions=1, epsilon="1/1000").noise == "gaussian"
@@ -362,6 +375,10 @@ def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
             "scale above 32768",
         ),
         ({"epsilon": "0.0001", "max_contributions": 1000}, "scale above 8192"),
+        (
+            {"noise": "gaussian", "key_selection": "threshold", "optimize": "keys"},
+            "noise gaussian goes with key_selection weighted, or with optimize totals",
+        ),
         ({"key_selection": "weights"}, "key_selection must be weighted or threshold"),
         ({"key_selection": "weighted", "noise": "laplace"}, "needs delta above 0 and noise gaussian"),
         ({"key_selection": "weighted", "delta": 0}, "needs delta above 0 and noise gaussian"),
@@ -521,8 +538,7 @@ def test_contributions_auto_keeps_its_part_of_epsilon():
     assert {part.kind: part.epsilon for part in guarantee.parts} == {
         "contributions": Fraction(1, 10),
         "sizing": params.split.size,  # the map of this scale is 24/1000, and all of the share is charged
-        "threshold": params.split.threshold,
-        "alp": params.split.encoding,
+        "threshold": params.split.threshold,  # what it does not show is encoded for nothing
     }
     assert guarantee.epsilon == chosen.epsilon
     assert Plan.from_dict(json.loads(json.dumps(told.to_dict()))) == told

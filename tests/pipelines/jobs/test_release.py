@@ -71,8 +71,8 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     for expected in (
         "guarantee The sketch is 1-differentially private for one user added or removed, where each user counts at "
         "most 4 in all and 1 for one key. Whether any one user is in the data or not changes the probability",
-        "budget threshold 0.98, alp 0.02",
-        "alpha 3",
+        "budget threshold 1",
+        "bits_per_key 8.8",
         "if 10,000 records of 1,000 keys",
         "size about",
         "heavy keys",
