@@ -81,7 +81,7 @@ class KeySelection:
         return self.name
 
     def __reduce__(self) -> tuple[Callable[[str], KeySelection], tuple[str]]:
-        return SELECTIONS.__getitem__, (self.name,)
+        return _named, (self.name,)
 
 
 class _Fingerprints(KeySelection):
@@ -134,3 +134,7 @@ class _Weights(KeySelection):
 TEXTS, FINGERPRINTS, WEIGHTS, PUBLIC_KEYS = KeySelection(), _Fingerprints(), _Weights(), _PublicKeys()
 #: by the names of `Params.selection`
 SELECTIONS = {each.name: each for each in (FINGERPRINTS, TEXTS, WEIGHTS, PUBLIC_KEYS)}
+
+
+def _named(name: str) -> KeySelection:
+    return SELECTIONS[name]
