@@ -68,15 +68,19 @@ class SecondReader:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
         plan = self.plan = body["plan"]
+        self.selection, self.stated = plan["params"]["selection"], plan["params"]["stated"]
+        #: whether lists pass on what they do not show
+        self.passes = self.selection in ("fingerprints", "threshold") and "preset" not in self.stated
         number = [body["heavy"]["rows"]]
         lists = [name for name in ("heavy.bin", "heavy.parquet") if name in self.files]
         if "files" in body["heavy"]:
             number = body["heavy"]["files"]
             lists = [
-                f"heavy-{i:05d}.{'bin' if plan['kind'] == 'pure' else 'parquet'}" for i in range(len(number))
+                f"heavy-{i:05d}.{'bin' if self.selection == 'fingerprints' else 'parquet'}"
+                for i in range(len(number))
             ]
         self.cells: dict[int, int] = {}
-        if plan["kind"] == "text" and "top" in plan:
+        if self.selection == "threshold" and "top" in plan:
             lists = [name for name in self.files if name.endswith(".parquet")]
             assert len(body["heavy"]["cells"]) == len(lists)
             for i, rows in enumerate(body["heavy"]["cells"]):
@@ -104,7 +108,7 @@ class SecondReader:
     def _list(self, name: str, rows: int) -> tuple[dict[str, Any], list[int], int]:
         """The columns of a file of listed keys, the numbers that identify these, and the bits of such a number."""
         data, bits = self.files[name], self.plan["domain_bits"]
-        if "top" in self.plan and self.plan["kind"] == "pure":
+        if "top" in self.plan and self.selection == "fingerprints":
             heavy = self._two_lists(data, rows)
             whole = self.plan["top"]["domain_bits"]
             shown = heavy["fingerprint"]
@@ -116,7 +120,7 @@ class SecondReader:
         else:
             heavy = read_columns(data)
             heavy["value"] = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
-        return heavy, heavy["fingerprint"], bits if self.plan["kind"] == "pure" else 64
+        return heavy, heavy["fingerprint"], bits if self.selection == "fingerprints" else 64
 
     def _two_lists(self, data: bytes, rows: int) -> dict[str, Any]:
         """Cells as numbers, sub-cells of the top list as pairs of its bits and a number."""
@@ -151,14 +155,14 @@ class SecondReader:
 
     def look_up(self, key: bytes) -> tuple[int | None, list[int]]:
         """(noisy count if heavy, bits of the columns or [bucket, level])."""
-        number, kind, bits = murmur(key), self.plan["kind"], self.plan["domain_bits"]
+        number, prints, bits = murmur(key), self.selection == "fingerprints", self.plan["domain_bits"]
         cell = None if bits is None else number >> (64 - bits)
         value = None
-        if "top" in self.plan and kind == "pure":
+        if "top" in self.plan and prints:
             of_top = self.plan["top"]["domain_bits"]
             value = self.heavy.get((of_top, number >> (64 - of_top)))
         if value is None:
-            value = self.heavy.get(cell if kind == "pure" else key)
+            value = self.heavy.get(cell if prints else key)
         if value is None and cell is not None:
             value = self.cells.get(cell)
         hashed = number if cell is None else cell
@@ -169,13 +173,12 @@ class SecondReader:
     def answer(self, key: bytes) -> tuple[float, float, str] | None:
         """(argmax, unbiased, source), as golden sketches record them; None where FORMAT.md defines no estimate."""
         value, seen = self.look_up(key)
-        alone = self.encoding is None or self.plan["kind"] == "weighted"
-        if alone and value is not None:
+        if self.selection in ("weights", "public") and value is not None:
             middle = value - self._noise.mean
             return max(middle, 0.0), middle, "selected"
         if self.encoding is None:
             return 0.0, 0.0, "not listed"
-        if not self.plan.get("chain", False):
+        if not self.passes:
             return None
         width = float(Fraction(self.layout["width"]))
         most = seen[0] * width if value is None else float(value)
@@ -185,7 +188,9 @@ class SecondReader:
         """The unbiased estimate of a key, from its value and its bit; where the encoding counts what the list passes
         on."""
         top, plan = self.plan.get("top"), self.plan
-        shift = 0.0 if top is None else offset(top["threshold"], self._noise, texts=plan["kind"] == "text")
+        shift = (
+            0.0 if top is None else offset(top["threshold"], self._noise, texts=self.selection == "threshold")
+        )
         cells = self._noise if top is None else Noise.laplace(float(Fraction(plan["scale"])))
         if value is not None:
             if top is None or value >= top["threshold"]:
@@ -197,7 +202,7 @@ class SecondReader:
             float(Fraction(self.layout["width"])),
             1.0 / (float(Fraction(self.layout["alpha"])) + 2.0),
         )
-        texts = plan["kind"] == "text" and top is None
+        texts = self.selection == "threshold" and top is None
         share = ones / size
         encoded = width * (bit - share) / max(1.0 - flip - share, 1e-3)
         return encoded + offset(plan["threshold"], cells, texts=texts) + shift
@@ -207,7 +212,7 @@ class SecondReader:
         """That of `plan.noise`: on the top list where there is one of texts."""
         scale = float(Fraction(self.plan["scale"]))
         if self.plan["noise"] == "truncated_geometric":
-            return Noise.truncated_geometric(scale, float(Fraction(self.plan["params"]["delta"])))
+            return Noise.truncated_geometric(scale, float(Fraction(self.stated["delta"])))
         return Noise.laplace(scale) if self.plan["noise"] == "laplace" else Noise(0.0, 0.0, None)
 
     def _position(self, number: int, function: int, size: int) -> int:
@@ -343,7 +348,7 @@ def _up(number: float) -> float:
 
 def _lowered(noise: Noise, first: int) -> float:
     """L(t)."""
-    grain, total, at = max(int(noise.scale / (1 << 14)), 1), 0.0, first
+    grain, total, at = max(math.ceil(noise.scale / (1 << 14)), 1), 0.0, first
     while (step := _step(noise, 1 + grain * ((at - 1) // grain))) > 1 / _GRID:
         total, at = total + step - 1 / _GRID, at + 1
     return total

@@ -1,4 +1,4 @@
-"""The two readers agree: on all golden sketches, and on random ones of every kind, encoding and noise."""
+"""The two readers agree: on all golden sketches, and on random ones of every selection, encoding and noise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_golden_answers(path: Path) -> None:
     second, recorded = SecondReader(path), json.loads(path.with_suffix(".json").read_text())
     assert len(second.heavy) == recorded["heavy"]
     found = [second.answer(key.encode()) for key in ASKED]
-    defined = second.encoding is None or second.plan.get("chain", False)
+    defined = second.encoding is None or second.passes
     assert all(each is not None for each in found) >= defined
     for place, each in enumerate(found):
         if each is not None:
@@ -68,10 +68,10 @@ def test_golden_answers(path: Path) -> None:
 def answers_agree(path: Path, keys: list[str]) -> None:
     """The two readers give the same unbiased estimates where FORMAT.md defines them."""
     second = SecondReader(path)
-    if second.encoding is None or not second.plan.get("chain", False):
+    if not second.passes:
         return
     table = hg.Sketch.open(path).estimate(keys, estimator="unbiased", interval=None)
-    per = float(Fraction(second.plan["params"].get("granularity") or 1))
+    per = float(Fraction(second.stated.get("granularity", 1)))
     for key, one, source in zip(
         keys, table["estimate"].to_pylist(), table["source"].to_pylist(), strict=True
     ):
@@ -118,35 +118,36 @@ def test_what_passes_on_at_a_scale_where_steps_are_grouped() -> None:
 
 
 def test_there_are_golden_sketches() -> None:
-    plans = [SecondReader(path).plan for path in GOLDEN]
-    kinds = {(plan["kind"], plan["encoding"]) for plan in plans}
-    assert kinds >= {
-        ("pure", "alp-1"), ("text", "alp-1"), ("weighted", "buckets-1"), ("weighted", None), ("pure", None)
+    every = [SecondReader(path) for path in GOLDEN]
+    kinds = {(each.selection, each.encoding, each.passes) for each in every}
+    assert kinds == {
+        ("fingerprints", "alp-1", True), ("fingerprints", "alp-1", False), ("threshold", "alp-1", True),
+        ("threshold", "alp-1", False), ("weights", "buckets-1", False),
     }  # fmt: skip
-    assert {plan["encoding"] for plan in plans if "top" in plan} == {"alp-1", None}
-    chains = {(plan["kind"], plan["noise"], "top" in plan) for plan in plans if plan.get("chain")}
-    assert chains >= {
-        ("pure", "laplace", False), ("pure", "laplace", True), ("text", "laplace", False),
-        ("text", "laplace", True), ("text", "truncated_geometric", True),
+    chains = {(each.selection, each.plan["noise"], "top" in each.plan) for each in every if each.passes}
+    assert chains == {
+        ("fingerprints", "laplace", False), ("fingerprints", "laplace", True), ("threshold", "laplace", False),
+        ("threshold", "laplace", True), ("threshold", "truncated_geometric", True),
     }  # fmt: skip
-    without = {(plan["kind"], plan["encoding"]) for plan in plans if not plan.get("chain")}
-    assert without >= {("pure", "alp-1"), ("text", "alp-1")}
 
 
 def test_what_a_weighted_sketch_says_of_its_selection() -> None:
-    """The numbers of FORMAT.md: weights in units of `weight`, one or two rounds, and counts of any value."""
+    """The numbers of FORMAT.md: weights in units of `weight`, one to three rounds, and one vector of counts."""
     for path in GOLDEN:
-        plan, second = SecondReader(path).plan, SecondReader(path)
-        assert ("weighted_selection" in plan) == (plan["kind"] == "weighted")
-        if plan["kind"] != "weighted":
+        second = SecondReader(path)
+        plan, weighted = second.plan, second.selection == "weights"
+        assert ("weighted_selection" in plan) == weighted
+        if not weighted:
             continue
-        stated = plan["weighted_selection"]
-        assert stated["weight"] == 4096
-        assert len(stated["rounds"]) == plan["params"]["selection_rounds"]
-        assert (stated["hopeless"] == 0) == (len(stated["rounds"]) == 1)
-        assert all(each["threshold"] > 0 for each in stated["rounds"])
+        said, rounds = plan["weighted_selection"], second.stated["selection"]["weights"]["rounds"]
+        assert said["weight"] == 4096
+        assert len(said["rounds"]) == (rounds or plan["params"]["rounds"])
+        assert ("keys_per_user" in plan) == (rounds is None)
+        assert len(said["hopeless"]) == len(said["rounds"]) - 1
+        assert all(each["threshold"] > 0 for each in said["rounds"])
         assert all(isinstance(key, bytes) for key in second.heavy)
         assert second.heavy
+        assert second.layout["scale"] == plan["scale"]
 
 
 def random_sketch(seed: int, path: Path) -> None:
@@ -154,26 +155,25 @@ def random_sketch(seed: int, path: Path) -> None:
     rows = rng.choice([0, 1, 20, 400])
     users = [f"u{rng.randint(0, 40)}" for _ in range(rows)]
     keys = [f"/{int(rng.paretovariate(0.7)) % 60}" for _ in range(rows)]
-    delta, encoding = rng.choice(["0", "1e-3", "1e-6"]), rng.choice(["alp", "buckets", "none"])
-    most = rng.choice([1, 2, 5])
-    asked: dict[str, Any] = {"delta": delta, "max_contributions": most, "encoding": encoding}
-    if delta != "0":
-        asked["noise"] = rng.choice(["auto", "laplace", "gaussian", *["truncated_geometric"] * (most == 1)])
-        asked["max_keys_selection"] = rng.choice([1, 8, 30])
-        if (asked["noise"], encoding) == ("gaussian", "alp"):  # not with a chain
-            asked["encoding"] = "buckets"
+    delta, most = rng.choice(["0", "1e-3", "1e-6"]), rng.choice([1, 2, 5])
+    asked: dict[str, Any] = {"delta": delta, "max_contributions": most}
+    with_users, kind = rng.random() < 0.8, rng.choice(["usual", "threshold", "weights", "paper"])
+    if kind == "paper":
+        asked["preset"] = "paper"
+    elif delta != "0" and kind == "threshold":
+        asked["selection"] = hg.Threshold()
+    elif delta != "0" and kind == "weights" and with_users:
+        asked["selection"] = hg.Weights(rng.choice([1, 8, 30]), rng.choice([1, 2, 3, None]))
     more: dict[str, Any] = {}
     if rng.random() < 0.25:  # sums of values
         asked |= {"granularity": "0.25", "max_value": 1}
-        if asked.get("noise") == "truncated_geometric":  # which is for a user who adds 1 to one count
-            asked["noise"] = "laplace"
         more["values"] = np.array([rng.choice([0.0, 0.1, 0.25, 1.0, 3.5]) for _ in range(rows)], np.float64)
     params = hg.ReleaseParams(epsilon=rng.choice(["0.3", "1", "7"]), **asked)
     if rng.random() < 0.15:
         public = hg.ReleaseParams(epsilon="1", delta=rng.choice([0, "1e-6"]), max_contributions=most)
         hg.release_public(users, keys, [f"/{i}" for i in range(30)], public, path)
     else:
-        hg.release(users if rng.random() < 0.8 else None, keys, params, path, **more)
+        hg.release(users if with_users else None, keys, params, path, **more)
 
 
 @pytest.mark.parametrize("seed", range(40))
