@@ -51,10 +51,10 @@ from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.release_in_memory import simulate
 from hushgram.sketch.reader import Lookups, Sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTotals
-from hushgram.sparse_histogram.params import CHOICE, Params, ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams
 from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+from hushgram.sparse_histogram.users import UserHistogram
 
 __all__ = [
     "COUNTS", "SET_SIZES", "Effort", "LookupAccuracy", "NamedKeys", "Population", "Prediction", "TotalAccuracy",
@@ -87,8 +87,8 @@ class Population:
     scale: int = 1
     #: the C of the earlier release that the counts were seen in; None where they are not bounded yet
     bounded: int | None = None
-    #: released with it: how many users have how many records
-    totals: UserTotals | None = None
+    #: released with it: how many users have how much
+    histogram: UserHistogram | None = None
     #: share of the number of keys by which an earlier release may be wrong about it, at 95 %
     unsure: float = 0.0
 
@@ -116,14 +116,9 @@ class Population:
         mass = np.interp(edges, upto, np.append(0.0, np.cumsum(number * counts)))
         whole = np.maximum(1, np.round(np.diff(mass) / scale)).astype(np.int64)
         records = int(whole.sum()) * scale
-        totals = plan.totals
-        if (
-            totals is not None and plan.rounds is not None
-        ):  # of named keys alone: they tell the number of users
-            users, totals = users or max(round(sum(number for number, _ in totals.likely())), 1), None
         noise = float(plan.sizes.scale)
         unsure = LaplaceLaw(noise).radius(0.95) / keys if noise else 0.0
-        return cls(keys, records, users, whole, scale, plan.params.max_contributions, totals, unsure)
+        return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.users, unsure)
 
     def coarser(self, keys: int) -> Population:
         """Return a smaller population of at most so many keys: neighbours in rank become one of their mean count."""
@@ -139,8 +134,8 @@ class Population:
     @cached_property
     def _people(self) -> tuple[Floats, Floats]:
         """How many users have how many records, and their totals; empty where nothing is known of users."""
-        if self.totals is not None:
-            cells = np.array(self.totals.likely(), np.float64).reshape(-1, 2)
+        if self.histogram is not None and (likely := self.histogram.likely()):
+            cells = np.array(likely, np.float64)
             return cells[:, 0], cells[:, 1]
         if self.users is None:
             return np.zeros(0), np.zeros(0)
@@ -194,7 +189,7 @@ class Population:
         nothing is known of who has what, and all keys lose the same share.
         """
         users, totals = self._people
-        if self.totals is None or not len(users):
+        if self.histogram is None or not self.histogram.likely():
             before = 1.0 if self.bounded is None else self.kept(self.bounded)
             return np.full(len(counts), self.kept(most) / max(before, 1e-9))
         cut = np.minimum(1.0, (self.bounded or np.inf) / totals)
@@ -402,14 +397,10 @@ def is_simulated(params: ReleaseParams) -> bool:
 
 
 def _without_choice(params: ReleaseParams) -> ReleaseParams:
-    """Return what is left to release once a choice of C and the share kept are paid; where values are added up, a count
-    is a unit of them."""
-    spent, most = params.kept_share, params.max_contributions
-    if most is None:
-        spent, most = spent + CHOICE, max(_TYPICAL, params.max_per_key)
-    return params.changed(
-        epsilon=params.epsilon * (1 - spent), max_contributions=most, kept_share=Fraction(0), granularity=None
-    )
+    """Return what is simulated: about the C that will be chosen; where values are added up, a count is a unit of
+    them."""
+    most = params.max_contributions or max(_TYPICAL, params.max_per_key)
+    return params.changed(max_contributions=most, granularity=None)
 
 
 _SIZED = Fraction(0)  # a plan needs sizes, and the noise on them is not part of a prediction

@@ -29,7 +29,6 @@ from hushgram.inputs.frames import UNSTATED, Frame, Records, columns_by_name, is
 from hushgram.key_selection.rounds import (
     SELECTED,
     carried_states,
-    keys_of_users,
     next_states,
     release_round,
     weigh,
@@ -40,25 +39,20 @@ from hushgram.publishing import PrivateDirectory, check_free
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTally
-from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, checked_params, metric_specs
 from hushgram.sparse_histogram.steps import (
-    ChosenParams,
     PlannedRelease,
-    choose_contributions,
     count_listed,
     count_users,
     encode_counts,
     noisy_block,
     plan_release,
-    release_kept,
     seeds_of,
     select_keys,
-    tally_kept,
+    tally_contributions,
 )
 
 __all__ = [
@@ -409,16 +403,18 @@ def release_metrics(
     else:
         batches = list(batches)
     out = {}
-    shared = [spec for spec in specs.values() if spec.params.shared is not None]
-    if shared:
-        assert rows is not None
-        present = rows.present()
-        chosen, selected = _selected_keys(present, shared[0])
+    leading: Params | None = None
     for number, (each, spec) in enumerate(specs.items()):
         place = Path(path) / f"{each}.sketch"
         check_free(place)
         if spec.params.shared is not None:
-            out[each] = _release_selected(present, chosen, selected, spec, place, number)
+            assert rows is not None
+            params = count_users(tally_contributions(rows.metric(number), spec), spec)
+            if leading is None:  # keys are selected once, by those that count for any of these metrics
+                leading, present = params, rows.present()
+                selected = _selected_keys(present, leading, spec)
+            params = params.with_rounds_of(leading)
+            out[each] = _release_selected(present.metric(number, present=True), params, selected, spec, place)
         elif rows is None:
             places = [named.index(column) for column in spec.bounding.value_columns]
             own = [batch._replace(values=tuple(batch.values[i] for i in places)) for batch in batches]
@@ -442,54 +438,40 @@ def _counted(spec: ReleaseSpec, batches: Iterable[Records]) -> Histogram:
 
 def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | None) -> Sketch:
     """Bound the contributions of all users and release them."""
+    if not spec.params.counts_users:
+        return _release(rows.bounded(spec.bounds()), spec, path)
+    rows = rows.prune(spec.loose_bounds)
+    params = count_users(tally_contributions(rows, spec), spec)
     if spec.params.weighted:
-        present = rows.prune(spec.loose_bounds).present()
-        return _release_selected(present, *_selected_keys(present, spec), spec, path)
-    chosen = None
-    if spec.params.choose_contributions:
-        rows = rows.prune(spec.loose_bounds)
-        chosen = choose_contributions(UserTally.of(rows.totals(spec.loose_bounds)), spec)
-    kept = release_kept(tally_kept(rows, spec, chosen), spec) if spec.params.split.kept else None
-    histogram = rows.bounded(spec.bounds(None if chosen is None else chosen.params))
-    return _release(histogram, spec, path, chosen, kept)
+        rows = rows.present()
+        return _release_selected(rows, params, _selected_keys(rows, params, spec), spec, path)
+    return _release(rows.bounded(spec.bounds(params)), spec, path, params)
 
 
-def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[ChosenParams | None, NDArray[np.bool_]]:
-    """Select keys of the table by weights; first count users by their keys, where rounds follow from that."""
+def _selected_keys(rows: Contributions, params: Params, spec: ReleaseSpec) -> NDArray[np.bool_]:
+    """Select keys of the table by weights."""
     assert rows.table is not None
-    states, chosen = carried_states(rows.table, spec.carried), None
-    if spec.params.choose_rounds:
-        chosen = count_users(UserTally.of(keys_of_users(rows, states)), spec)
-    selection = (spec.params if chosen is None else chosen.params).gaussian.selection
+    states, selection = carried_states(rows.table, spec.carried), params.gaussian.selection
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
         found = release_round(number, enumerate(shards), selection, spec.release_key, data_digest)
         states = next_states(states, found)
-    return chosen, np.asarray(states == SELECTED)
+    return np.asarray(states == SELECTED)
 
 
 def _release_selected(
     rows: Contributions,
-    chosen: ChosenParams | None,
+    params: Params,
     selected: NDArray[np.bool_],
     spec: ReleaseSpec,
     path: str | Path | None,
-    metric: int = 0,
 ) -> Sketch:
-    """Count the selected keys for one metric, encode the counts of all others, write."""
+    """Count the selected keys, encode the counts of all others, write."""
     assert rows.table is not None
-    own = rows.metric(metric, present=True)
-    chosen = None if chosen is None else chosen.of_metric(spec.params)
-    if spec.params.choose_contributions:
-        counted = own.of_keys(selected)
-        chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
-    named, rest = own.bounded_apart(spec.bounds(None if chosen is None else chosen.params), selected)
+    named, rest = rows.bounded_apart(spec.bounds(params), selected)
     shards = rest.shards()
-    kept = None
-    if spec.params.split.kept:
-        kept = release_kept(tally_kept(rows.metric(metric), spec, chosen), spec)
-    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
+    planned = plan_release(Survey.of(enumerate(shards)), spec, params)
     counts = named.shards()
     table = rows.table.keep(selected)[0]
     table = table if spec.carried is None else KeyTable.union([table, spec.carried])[0]
@@ -511,8 +493,7 @@ def _release(
     histogram: Histogram,
     spec: ReleaseSpec,
     path: str | Path | None,
-    chosen: ChosenParams | None = None,
-    kept: KeptShare | None = None,
+    params: Params | None = None,
     *,
     at_once: bool = False,
 ) -> Sketch:
@@ -521,7 +502,7 @@ def _release(
     if table is not None:
         plan = make_public_plan(spec.params, len(table.texts))
         return _write(path, spec, plan, _count_listed(shards, table, plan, spec.public_key_noise), iter(()))
-    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
+    planned = plan_release(Survey.of(enumerate(shards)), spec, params)
     selected = [histogram] if at_once else shards
     listed, passed = zip(
         *(select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)),

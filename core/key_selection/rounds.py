@@ -43,7 +43,7 @@ from hushgram.sensitivity import Sensitivity
 
 __all__ = [
     "HOPELESS", "MAX_ROUNDS", "OPEN", "SELECTED", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
-    "best_rounds", "carried_states", "keys_of_users", "next_states", "plan_gaussian", "release_round", "weigh",
+    "best_rounds", "carried_states", "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
 #: States of a key between rounds.
@@ -194,8 +194,6 @@ class MetricShares:
     vector: Fraction
     delta: Fraction
     bounds: tuple[tuple[int, int], ...]
-    #: ε of the numbers of users by keys, where something is chosen from them; no part of the Gaussian mechanism
-    users: Fraction = Fraction(0)
 
     @property
     def epsilon(self) -> Fraction:
@@ -204,19 +202,19 @@ class MetricShares:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
-        parts = {name: show(getattr(self, name)) for name in ("selection", "vector", "delta", "users")}
+        parts = {name: show(getattr(self, name)) for name in ("selection", "vector", "delta")}
         return {**parts, "bounds": [{"l2_squared": l2, "l0": l0} for l2, l0 in self.bounds]}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> MetricShares:
         """Return what `to_dict` wrote; raise ParameterError where a number is out of range."""
-        selection, vector, delta, users = (
-            rational(stated[name], name, "MetricShares") for name in ("selection", "vector", "delta", "users")
+        selection, vector, delta = (
+            rational(stated[name], name, "MetricShares") for name in ("selection", "vector", "delta")
         )
         bounds = tuple((_whole(each, "l2_squared"), _whole(each, "l0")) for each in stated["bounds"])
-        if min(selection, vector, delta) <= 0 or users < 0 or not bounds:
+        if min(selection, vector, delta) <= 0 or not bounds:
             raise ParameterError("MetricShares: selection, vector and delta must be above 0")
-        return cls(selection, vector, delta, bounds, users)
+        return cls(selection, vector, delta, bounds)
 
 
 @dataclass(frozen=True)
@@ -335,12 +333,6 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
     if open_ is not None:
         table, weights = table.keep(open_)[0], weights[open_]
     return Histogram(table.fingerprints, weights, table.texts, weight_sensitivity(max_keys))
-
-
-def keys_of_users(rows: Contributions, states: States | None = None) -> NDArray[np.int64]:
-    """Return how many open keys each user has, for users that have one. Exact and private."""
-    open_ = None if states is None else np.asarray(states == OPEN)
-    return rows.first_keys(len(rows), open_)[1]
 
 
 def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:

@@ -131,7 +131,7 @@ def _refuse_other_counts(owner: str, first: Sketch, other: Sketch) -> None:
         params = sketch.plan.params
         bounds = {
             "max_contributions": "auto"
-            if sketch.plan.totals
+            if params.stated.max_contributions is None
             else show(params.max_contributions * params.per_count),
             "max_per_key": show(params.max_per_key * params.per_count),
         }

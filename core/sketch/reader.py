@@ -456,11 +456,14 @@ class Sketch:
         return f"{records} {of} {keys} {which}, {how}"
 
     def kept_in_words(self) -> str | None:
-        """Describe the share that bounding kept, with its noise; None where it was not released."""
-        kept, params = self.plan.kept, self.plan.params
-        if kept is None:
+        """Describe what bounding kept, as the histogram over users shows it; None where that was not released."""
+        users, params = self.plan.users, self.plan.params
+        if users is None:
             return None
-        return kept.in_words(params.max_contributions, self.per_count, sums=self.sums_values)
+        chosen = params.max_contributions if params.stated.max_contributions is None else None
+        return users.kept_in_words(
+            params.max_contributions, self.per_count, sums=self.sums_values, chosen=chosen is not None
+        )
 
     @property
     def sums_values(self) -> bool:

@@ -32,12 +32,12 @@ from hushgram.noise.gdp import gdp_mu
 from hushgram.noise.noises import noise_of
 from hushgram.numbers import Number, integer, rational, show
 from hushgram.sensitivity import PrivacyUnit, Sensitivity
-from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE
 from hushgram.sparse_histogram.split import OWNER as _OWNER
 from hushgram.sparse_histogram.split import SharedSelection, Split
+from hushgram.sparse_histogram.users import CHOICES, MAX_CHOICE, UserHistogram, user_ends
 
 __all__ = [
-    "CHOICE", "MAX_CONTRIBUTIONS", "PAPER_DOMAIN_BITS", "Params", "ReleaseParams", "SharedSelection", "Split",
+    "MAX_CONTRIBUTIONS", "PAPER_DOMAIN_BITS", "Params", "ReleaseParams", "SharedSelection", "Split",
     "Threshold", "Weights",
 ]  # fmt: skip
 
@@ -47,10 +47,8 @@ PAPER_DOMAIN_BITS = 64
 
 # Shares of ε for sizes: where list and encoding have all of the rest, and elsewhere.
 _CHAINED_SIZE, _SIZE = Fraction(15, 1000), Fraction(2, 100)
-#: Share of ε from which C is chosen, where it is.
-CHOICE = Fraction(5, 100)
-# Share of ε for the numbers of users by keys, from which rounds are chosen: at ε = 1 they have noise of 140 users.
-_USERS = Fraction(1, 100)
+# Share of ε for the histogram over users: at ε = 1 its numbers have noise of 140 users; and where C follows from it.
+_USERS, _CHOICE = Fraction(1, 100), Fraction(5, 100)
 # Share of what is left for selection by weights; the vector of counts and buckets has the rest.
 _SELECTION = Fraction(49, 100)
 # Share of the bits for the column of ALP beside a list: half of it makes totals 10 to 30 % wider, twice of it gains
@@ -111,7 +109,6 @@ class ReleaseParams:
     bits_per_key: Fraction | None
     preset: str | None
     selection: Threshold | Weights | None
-    kept_share: Fraction
 
     def __init__(
         self,
@@ -126,7 +123,6 @@ class ReleaseParams:
         bits_per_key: Number | None = None,
         preset: str | None = None,
         selection: Threshold | Weights | None = None,
-        kept_share: Number = 0,
     ) -> None:
         """Check the parameters and make them exact.
 
@@ -144,8 +140,6 @@ class ReleaseParams:
             bits_per_key: the space of the sketch, about.
             preset: "paper" is the setting of Aumüller, Lebeda and Pagh, for comparison.
             selection: at δ > 0, how keys are selected, for experts: ``Threshold()`` or ``Weights(…)``.
-            kept_share: the share of ε that says how much of the records bounding keeps, such as "0.01"; none by
-                default. It needs users.
         """
         if max_value is not None or granularity is not None:
             granularity, max_contributions, max_per_key = bounds_in_multiples(
@@ -165,7 +159,6 @@ class ReleaseParams:
             "bits_per_key": None if bits_per_key is None else rational(bits_per_key, "bits_per_key", _OWNER),
             "preset": preset,
             "selection": selection,
-            "kept_share": rational(kept_share, "kept_share", _OWNER),
         }
         for name, value in stated.items():
             object.__setattr__(self, name, value)
@@ -205,8 +198,6 @@ class ReleaseParams:
             )
         if self.preset not in (None, "paper"):
             raise ParameterError(f"{_OWNER}: preset must be paper, got {str(self.preset)[:40]!r}")
-        if not 0 <= self.kept_share <= Fraction(1, 2):
-            raise ParameterError(f"{_OWNER}: kept_share must be from 0 to 0.5, got {show(self.kept_share)}")
         if not isinstance(self.selection, Threshold | Weights | None):
             raise ParameterError(f"{_OWNER}: selection must be Threshold() or Weights(...)")
         if self.selection is not None and (self.delta == 0 or self.preset is not None):
@@ -239,8 +230,6 @@ class ReleaseParams:
         users = unit == "user" and weights and not public
         if self.max_contributions is None and not users:
             raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
-        if self.kept_share and not users:
-            raise ParameterError(f"{caller}: kept_share needs a column of users and any keys; leave it out")
         if isinstance(self.selection, Weights) and not users:
             raise ParameterError(f"{caller}: selection by weights needs users and any keys; leave it out")
         if public and self.preset is not None:
@@ -254,7 +243,7 @@ class ReleaseParams:
         else:
             one = self.max_contributions == 1 and self.selection is None
             selection = "threshold" if one else "weights"
-        return Params(self, unit, selection)
+        return Params(self, unit, selection, users and self.preset is None)
 
     def changed(self, **changes: Any) -> ReleaseParams:
         """Return the same with some parameters stated otherwise."""
@@ -272,7 +261,7 @@ class ReleaseParams:
             "max_contributions": "auto" if self.max_contributions is None else self.max_contributions,
             "max_per_key": self.max_per_key,
         }
-        for name in ("granularity", "bits_per_key", "kept_share"):
+        for name in ("granularity", "bits_per_key"):
             if value := getattr(self, name):
                 out[name] = show(value)
         if self.sizes is not None:
@@ -319,6 +308,8 @@ class Params:
         stated: the parameters.
         unit: who is protected.
         selection: "fingerprints", "threshold", "weights" or "public".
+        counts_users: whether a histogram over users is released.
+        users: that histogram, once it was released.
         chosen: C, once it was chosen from the data.
         chosen_rounds: the number of rounds of selection by weights, once it was chosen from the data.
         shared: the metrics for which keys are selected together.
@@ -329,6 +320,8 @@ class Params:
     stated: ReleaseParams
     unit: PrivacyUnit
     selection: str
+    counts_users: bool = False
+    users: UserHistogram | None = None
     chosen: int | None = None
     chosen_rounds: int | None = None
     shared: SharedSelection | None = None
@@ -465,9 +458,15 @@ class Params:
     @property
     def _chooses_rounds(self) -> bool:
         fixed = 1 in (self.max_keys, self.stated.max_contributions) or self._weights.rounds is not None
-        if self.shared is not None:
-            fixed = not any(part.users for _, part in self.shared.metrics)
         return self.weighted and not fixed
+
+    @property
+    def leads(self) -> bool:
+        """Return whether the number of rounds follows from this histogram over users: of metrics with one selection,
+        from that of the first."""
+        return self._chooses_rounds and (
+            self.shared is None or self.shared.metrics[0][0] == self.shared.metric
+        )
 
     @property
     def sized(self) -> bool:
@@ -481,16 +480,15 @@ class Params:
         if self.selection == "public":
             return Split(nothing, self.epsilon, nothing)
         size = self.epsilon * (_CHAINED_SIZE if self.chained else _SIZE) if self.sized else nothing
-        choice = self.epsilon * CHOICE if self.stated.max_contributions is None else nothing
-        users = self.epsilon * _USERS if self._chooses_rounds else nothing
-        kept = self.epsilon * self.stated.kept_share
-        rest = self.epsilon - size - choice - users - kept
+        users = self.epsilon * (_USERS if self.stated.max_contributions else _CHOICE)
+        users = users if self.counts_users else nothing
+        rest = self.epsilon - size - users
         if self.weighted:
             selection = rest * _SELECTION
-            return Split(size, nothing, nothing, choice, selection, rest - selection, users, kept)
+            return Split(size, nothing, nothing, selection, rest - selection, users)
         listed = rest / 2 if self.paper else rest
         size *= self.scale
-        return Split(size, listed, nothing if self.chained else rest - listed, choice, kept=kept)
+        return Split(size, listed, nothing if self.chained else rest - listed, users=users)
 
     @property
     def list_bits(self) -> Fraction:
@@ -525,7 +523,12 @@ class Params:
         """Return the values of C of which one is chosen from the data, or was; none where it was stated."""
         if self.stated.max_contributions is not None:
             return ()
-        return tuple(c for c in GRID if c >= self.max_per_key)
+        return tuple(c for c in CHOICES if c >= self.max_per_key)
+
+    @property
+    def user_ends(self) -> tuple[int, ...]:
+        """Return the upper ends of the cells of the histogram over users."""
+        return user_ends(self.stated.max_contributions)
 
     # --- selection by weights, and all vectors that share its noise ---------------------------------------------------
 
@@ -549,12 +552,7 @@ class Params:
         split = self.split
         each = [self.with_contributions(c).sensitivity for c in self.choices or (self.max_contributions,)]
         bounds = tuple((one.l2_squared, one.l0) for one in each)
-        return MetricShares(split.selection, split.vector, self.delta, bounds, split.users)
-
-    @property
-    def users_epsilon(self) -> Fraction:
-        """Return ε of the numbers of users by keys: of all metrics for which keys are selected together."""
-        return sum((shares.users for _, shares in self._gaussian_parts), Fraction(0))
+        return MetricShares(split.selection, split.vector, self.delta, bounds)
 
     @property
     def gaussian_budget(self) -> tuple[Fraction, Fraction]:
@@ -568,9 +566,17 @@ class Params:
         """Return the same with this C, chosen from the data."""
         return self if self.stated.max_contributions is not None else replace(self, chosen=chosen)
 
+    def with_users(self, users: UserHistogram) -> Params:
+        """Return the same with the histogram over users that was released, and the rounds that follow from it."""
+        return replace(self, users=users, chosen_rounds=users.rounds() if self.leads else self.chosen_rounds)
+
     def with_rounds(self, chosen: int) -> Params:
         """Return the same with this number of rounds, chosen from the data."""
         return replace(self, chosen_rounds=chosen)
+
+    def with_rounds_of(self, leading: Params) -> Params:
+        """Return the same with the rounds of the metric that leads the selection."""
+        return replace(self, chosen_rounds=leading.chosen_rounds) if self.choose_rounds else self
 
     def sharing(self, shared: SharedSelection) -> Params:
         """Return the same as one of several metrics for which keys are selected together."""
@@ -590,9 +596,10 @@ class Params:
                 f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
                 " the noise would exceed 2^34; lower max_contributions or raise epsilon"
             )
-        if 0 < split.kept < Fraction(1, 1 << 24):
+        if split.users and 1 / split.users > _LARGEST_SCALE:
             raise ParameterError(
-                f"{_OWNER}: kept_share gives less than 2^-24 to what bounding keeps; raise it, or set it to 0"
+                f"{_OWNER}: epsilon {show(self.epsilon)} is too small to count users: the noise would exceed 2^34;"
+                " raise epsilon"
             )
         if self.weighted:  # about, with room: the exact scales take seconds to find
             limit = noise_of("gaussian").max_scale
@@ -613,6 +620,8 @@ class Params:
             "unit": self.unit,
             "selection": self.selection,
         }
+        if self.counts_users:
+            out["users"] = None if self.users is None else self.users.to_dict()
         if self.chosen is not None:
             out["max_contributions"] = self.chosen
         if self.chosen_rounds is not None:
@@ -631,8 +640,10 @@ class Params:
         if unit not in ("user", "record"):
             raise ParameterError(f"Params: unit must be user or record, got {str(unit)[:40]!r}")
         params = stated.resolve(unit, public=public)
-        if params.selection != selection and not weights and not public:
+        if "users" not in text and not weights and not public:
             params = stated.resolve(unit, weights=False)  # counts that somebody else bounded
+        if params.counts_users != ("users" in text):
+            raise ParameterError("Params: users must be there where they are counted, and only there")
         if params.selection != selection:
             raise ParameterError(f"Params: selection must be {params.selection}, got {str(selection)[:40]!r}")
         chosen, rounds = text.get("max_contributions"), text.get("rounds")
@@ -646,4 +657,6 @@ class Params:
         ):
             raise ParameterError("Params: a number was chosen that is stated")
         scale = integer(text.get("scale", 1), "scale", "Params", low=1, high=1 << 40)
-        return cls(stated, unit, selection, chosen, rounds, shared, scale)
+        users = text.get("users")
+        users = None if users is None else UserHistogram.from_dict(users, params.user_ends)
+        return cls(stated, unit, selection, params.counts_users, users, chosen, rounds, shared, scale)

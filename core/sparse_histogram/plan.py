@@ -28,9 +28,7 @@ from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.noises import Noise, noise_of
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PrivacyUnit, Sensitivity
-from hushgram.sparse_histogram import contribution_bounds, kept_share, sizing
-from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE, UserTotals
-from hushgram.sparse_histogram.kept_share import KeptShare
+from hushgram.sparse_histogram import sizing
 from hushgram.sparse_histogram.list_choice import LEAST_BITS, MAX_TOP_BITS, ListChoice, choose_list
 from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.selection import (
@@ -45,9 +43,11 @@ from hushgram.sparse_histogram.selection import (
     KeySelection,
 )
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+from hushgram.sparse_histogram.users import MAX_CHOICE, UserHistogram
+from hushgram.sparse_histogram.users import privacy_map as users_map
 
 __all__ = [
-    "Plan", "check_params", "expected_sizes", "kept_note", "listed_variance", "make_plan", "make_public_plan",
+    "Plan", "check_params", "expected_sizes", "listed_variance", "make_plan", "make_public_plan",
     "metrics_events", "metrics_steps", "release_events", "release_steps",
 ]  # fmt: skip
 
@@ -76,14 +76,8 @@ class Plan:
     noise_name: str
     #: of the encoded counts; None where selected or public keys are all that is released
     layout: Layout | None
-    #: from which C was chosen; None where it was stated
-    totals: UserTotals | None = None
     #: of keys that are selected by weights
     rounds: SelectionPlan | None = None
-    #: numbers of users by keys, from which the number of rounds was chosen; None where it was stated
-    users: UserTotals | None = None
-    #: what users have before and after bounding; None where that was not asked for
-    kept: KeptShare | None = None
     #: of large counts over a larger domain; None where there is one list
     top: TopList | None = None
 
@@ -91,6 +85,11 @@ class Plan:
     def unit(self) -> PrivacyUnit:
         """Return who is protected."""
         return self.params.unit
+
+    @property
+    def users(self) -> UserHistogram | None:
+        """Return how many users have how much, where that was released."""
+        return self.params.users
 
     @property
     def noise(self) -> Noise:
@@ -173,7 +172,6 @@ class Plan:
             subject="The sketch is",
             unit=self.unit,
             steps=release_steps(self.params),
-            note=kept_note(self.params),
         )
 
     def events(self) -> list[Event]:
@@ -192,9 +190,6 @@ class Plan:
             "scale": show(self.scale),
             "encoding": None if self.layout is None else self.layout.encoding,
             "layout": None if self.layout is None else self.layout.to_dict(),
-            **({} if self.totals is None else {"user_totals": self.totals.to_dict()}),
-            **({} if self.users is None else {"keys_per_user": self.users.to_dict()}),
-            **({} if self.kept is None else {"kept_share": self.kept.to_dict()}),
             **({} if self.top is None else {"top": vars(self.top)}),
             **({} if self.rounds is None else {"weighted_selection": self.rounds.to_dict()}),
         }
@@ -245,10 +240,7 @@ class Plan:
             scale=scale,
             noise_name=noise.name,
             layout=encoding_of(text["encoding"]).read_layout(text["layout"]) if encoded else None,
-            totals=UserTotals.from_dict(text["user_totals"]) if "user_totals" in text else None,
             rounds=SelectionPlan.from_dict(text["weighted_selection"]) if selection is WEIGHTS else None,
-            users=UserTotals.from_dict(text["keys_per_user"]) if "keys_per_user" in text else None,
-            kept=KeptShare.from_dict(text["kept_share"]) if "kept_share" in text else None,
             top=_read_top(text, selection, domain_bits, highest) if "top" in text else None,
         )
 
@@ -342,7 +334,7 @@ def make_public_plan(params: Params, keys: int) -> Plan:
 def check_params(params: Params) -> None:
     """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
     if params.choose_contributions:  # what holds at both ends holds between them
-        for chosen in (max(GRID[0], params.max_per_key), MAX_CHOICE):
+        for chosen in (params.max_per_key, MAX_CHOICE):
             params.with_contributions(chosen).check()
     if params.paper:
         scale, _ = _scales(params)
@@ -432,9 +424,7 @@ def release_events(params: Params, *, charged: bool = False) -> list[Event]:
         ]
     before = (
         Event("contributions", split.users, relation=unit),
-        Event("contributions", split.contributions, relation=unit),
         Event("sizing", split.size, relation=unit),
-        Event("kept", split.kept, relation=unit),
     )
     return [event for event in (*before, *parts) if event.epsilon or event.delta]
 
@@ -505,20 +495,13 @@ def metrics_steps(metrics: Iterable[Params]) -> str:
     return f"Keys are selected once for {words}, {_selected(first)}; the noise of these metrics is one mechanism."
 
 
-def kept_note(params: Params) -> str:
-    """Describe the part that has bounds of its own: what users have before bounding; empty where there is none."""
-    if not params.split.kept:
-        return ""
-    return f"Of this {show(params.split.kept)} is for sums of what users have before bounding, by how much they have."
-
-
 _ROUNDS = {1: "one round", 2: "two rounds", 3: "three rounds"}
 
 
 def _selected(params: Params) -> str:
     rounds = _ROUNDS[params.rounds]
-    if params.split.users:
-        rounds = f"{'one to three rounds' if params.choose_rounds else rounds}, as numbers of keys per user suggest"
+    if params.choose_rounds or params.chosen_rounds is not None:
+        rounds = f"{'one to three rounds' if params.choose_rounds else rounds}, as the histogram over users suggests"
     keys = "key" if params.max_keys == 1 else "keys"
     return f"by weights in {rounds} (at most {params.max_keys} {keys} per user)"
 
@@ -535,10 +518,10 @@ def release_steps(params: Params) -> str:
     if params.choose_contributions:
         most = "at most max_contributions per user"
     per_key = f"{most}, {show(params.max_per_key * per)} per key"
-    steps = ["releases noisy numbers of users by keys"] if params.split.users else []
+    steps = ["releases a noisy histogram over users"] if params.split.users else []
+    if params.stated.max_contributions is None:
+        steps.append("chooses max_contributions from it")
     steps.append(f"selects keys {_selected(params)}")
-    if params.split.contributions:
-        steps.append("chooses max_contributions from noisy numbers of users")
     if params.split.size:
         steps.append("releases sizes of the other keys")
     steps.append(f"releases counts of the selected keys and {params.encoding} of all others ({per_key})")
@@ -564,21 +547,12 @@ def _check_parts(plan: Plan) -> None:
     params, split, layout = plan.params, plan.params.split, plan.layout
     if plan.sizes.scale and sizing.privacy_map(plan.sizes.scale, plan.sensitivity) > split.size:
         raise ParameterError("Plan: noise is smaller than the split of epsilon allows")
-    if plan.totals is None and split.contributions:
-        raise ParameterError("Plan: max_contributions was chosen from the data, but user_totals are missing")
-    if plan.totals is not None and contribution_bounds.privacy_map(plan.totals.scale) > split.contributions:
-        raise ParameterError("Plan: noise of user_totals is smaller than the split of epsilon allows")
-    if (plan.users is None) == bool(split.users):
-        raise ParameterError("Plan: keys_per_user must be there where split has users, and only there")
-    if plan.users is not None and (
-        contribution_bounds.privacy_map(plan.users.scale) > params.users_epsilon
-        or plan.users.rounds() != params.rounds
-    ):
-        raise ParameterError("Plan: keys_per_user do not fit the split of epsilon, or the rounds")
-    if (plan.kept is None) != (split.kept == 0):
-        raise ParameterError("Plan: kept_share must be there if and only if split has a part for it")
-    if plan.kept is not None and kept_share.privacy_map(plan.kept.scale) > split.kept:
-        raise ParameterError("Plan: noise of kept_share is smaller than the split of epsilon allows")
+    if (params.users is None) == bool(split.users):
+        raise ParameterError("Plan: users must be there where the split has a part for them, and only there")
+    if params.users is not None and users_map(params.users.scale) > split.users:
+        raise ParameterError("Plan: noise of users is smaller than the split of epsilon allows")
+    if params.leads and params.users is not None and params.users.rounds() != params.rounds:
+        raise ParameterError("Plan: rounds are not those that users suggest")
     if layout is not None:
         layout.check_privacy(plan.layout_spec)
     of_cells = None if layout is None else layout.noise_scale

@@ -18,9 +18,9 @@ from hushgram.contributions.keys import draw_seeds, encode
 from hushgram.errors import InputError, ParameterError, check_name
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import PrivacyUnit
-from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, Params, ReleaseParams, Weights
 from hushgram.sparse_histogram.split import SharedSelection
+from hushgram.sparse_histogram.users import MAX_CHOICE
 
 __all__ = [
     "METRIC_NAME", "Metric", "ReleaseSpec", "check_metrics", "checked_params", "metric_specs", "share_selection",
@@ -150,10 +150,13 @@ class ReleaseSpec:
 
     @property
     def loose_bounds(self) -> Bounds:
-        """Return the most that a user may contribute before C and the classes of keys are known."""
-        sums = self.params.granularity is not None
-        most = MAX_CONTRIBUTIONS if self.params.weighted else self.params.max_contributions
-        return Bounds(most, self.params.max_per_key, weighted=sums)
+        """Return the most that is looked at of a user, before C and the classes of keys are known."""
+        params, most = self.params, self.params.max_contributions
+        if params.weighted:
+            most = MAX_CONTRIBUTIONS
+        elif params.counts_users:
+            most = max(most, params.user_ends[-1])
+        return Bounds(most, params.max_per_key, weighted=params.granularity is not None)
 
     def bounds(self, params: Params | None = None) -> Bounds:
         """Return the bounds of a user, by the classes of keys where the noise needs them.
@@ -175,11 +178,10 @@ class ReleaseSpec:
             self.user,
             self.key,
             self.release_key,
-            (self.loose_bounds if self.params.weighted else self.bounds(),),
+            (self.loose_bounds if self.params.counts_users else self.bounds(),),
             self.texts,
             (weights,),
             self.public_keys,
-            bool(self.params.split.kept),
         )
 
 
@@ -227,7 +229,6 @@ def metric_specs(
         bounds=tuple(spec.loose_bounds for spec in all_of_them),
         values=tuple(spec.bounding.values[0] for spec in all_of_them),
         texts=any(spec.texts for spec in all_of_them),
-        offered=any(spec.params.split.kept for spec in all_of_them),
     )
     return shared, specs
 

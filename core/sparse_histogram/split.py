@@ -14,7 +14,7 @@ __all__ = ["OWNER", "PARTS", "SharedSelection", "Split"]
 
 #: what messages about parameters begin with
 OWNER = "ReleaseParams"
-PARTS = ("size", "threshold", "encoding", "contributions", "selection", "vector", "users", "kept")
+PARTS = ("size", "threshold", "encoding", "selection", "vector", "users")
 
 
 @dataclass(frozen=True)
@@ -23,18 +23,15 @@ class Split:
 
     Selection by a threshold has a part for sizing and one for the threshold, which the encoding shares (the paper has
     one for each); selection by weights has one for sizing, one for selection, and one for the vector of counts and
-    buckets. Where C is chosen from the data, that has a part too, and where the number of rounds is, ``users`` is that
-    of the numbers of users by keys. ``kept`` is that of the share that bounding keeps.
+    buckets. ``users`` is that of the histogram over users, where they are known.
     """
 
     size: Fraction
     threshold: Fraction
     encoding: Fraction
-    contributions: Fraction = Fraction(0)
     selection: Fraction = Fraction(0)
     vector: Fraction = Fraction(0)
     users: Fraction = Fraction(0)
-    kept: Fraction = Fraction(0)
 
     @property
     def total(self) -> Fraction:

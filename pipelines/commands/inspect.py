@@ -43,12 +43,8 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("released sizes", opened.sizes_in_words()),
         ("detection limit", opened.detection_limit().sentence()),
     ]
-    if plan.users is not None:
-        lines.append(("keys per user", plan.users.keys_in_words()))
     if (kept := opened.kept_in_words()) is not None:
         lines.append(("kept", kept))
-    if plan.totals is not None:
-        lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
     if plan.selection is FINGERPRINTS:
         domain = f"2^{plan.domain_bits} fingerprints"
         if plan.top is not None:

@@ -36,9 +36,9 @@ from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Mode
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.terminal import EXACT, file_size
 from hushgram.sensitivity import PrivacyUnit
-from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
 from hushgram.sparse_histogram.params import Params, ReleaseParams
-from hushgram.sparse_histogram.plan import kept_note, release_events, release_steps
+from hushgram.sparse_histogram.plan import release_events, release_steps
+from hushgram.sparse_histogram.users import MAX_CHOICE
 
 if TYPE_CHECKING:
     from apache_beam import PTransform
@@ -60,7 +60,7 @@ _FIELDS = {
     "selection.max_keys": ("privacy", "max_contributions"),
 }
 # What a release takes, by the name that config and library share.
-_CHOICES = ("bits_per_key", "granularity", "kept_share", "max_value", "preset")
+_CHOICES = ("bits_per_key", "granularity", "max_value", "preset")
 # A field that takes auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
 _AS_IT_IS = PlainSerializer(lambda value: value)
@@ -92,10 +92,6 @@ class ReleasePrivacy(PrivacyConfig):
         description="how much one user may contribute in all, such as 8; auto chooses it from the data",
     )
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
-    kept_share: Exact | None = Field(
-        default=None,
-        description="share of epsilon that says how much of the records bounding keeps, such as 0.01",
-    )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
     max_value: Exact | None = Field(
         default=None,
@@ -307,8 +303,8 @@ class Release(Job[ReleaseConfig]):
     def guarantee(self) -> Guarantee:
         steps = release_steps(self.params)
         if not steps and self.params.choose_contributions:
-            steps = "Each user counts at most max_contributions, which is chosen from noisy numbers of users."
-        return replace(super().guarantee(), steps=steps, note=kept_note(self.params))
+            steps = "Each user counts at most max_contributions, which is chosen from a noisy histogram over users."
+        return replace(super().guarantee(), steps=steps)
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
@@ -376,7 +372,7 @@ class Release(Job[ReleaseConfig]):
 
         config = self.config.input
         spec = ReleaseSpec.of(self.config.stated, key=config.key, user=config.user, value=config.value)
-        bounding = replace(spec.bounding, bounds=(spec.bounds(),), offered=False)
+        bounding = replace(spec.bounding, bounds=(spec.bounds(),))
 
         def build(pipeline: Pipeline, local: LocalResources) -> None:
             records = self.records(pipeline, keep_rejected=False)
@@ -426,11 +422,6 @@ class Release(Job[ReleaseConfig]):
                 )
             if (kept := sketch.kept_in_words()) is not None:
                 yield "kept", f"{kept} (may be published)"
-            if sketch.plan.totals is not None:
-                yield (
-                    "contributions",
-                    sketch.plan.totals.in_words(sketch.plan.params.max_contributions, sketch.per_count),
-                )
         quoted = shlex.quote(path)
         yield "next", f"hushgram query {quoted} KEY"
         yield "", f"hushgram heavy {quoted}"

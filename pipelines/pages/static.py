@@ -323,8 +323,6 @@ def _kept(sketch: Sketch) -> list[str]:
     plan = sketch.plan
     if (kept := sketch.kept_in_words()) is not None:
         return [f"{kept[0].upper()}{kept[1:]}."]
-    if plan.totals is not None:
-        return [f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."]
     if counts_all(sketch):
         return ["Everything: the privacy unit is one record, and every record counts."]
     most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
@@ -336,12 +334,7 @@ def _kept(sketch: Sketch) -> list[str]:
         bounds = bounds if plan.layout is not None else f"at most {most:,.10g}{records} of named keys"
     return [
         f"One {plan.unit} contributes {bounds}{per_key}. Whatever exceeded that is missing from all counts here; how"
-        " much of it a single key lost is not known.",
-        *(
-            ["This release does not say how much it was; a release with kept_share: 0.01 does."]
-            if plan.unit == "user"
-            else []
-        ),
+        " much of it a single key lost is not known."
     ]
 
 
