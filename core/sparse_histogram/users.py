@@ -184,21 +184,19 @@ class UserHistogram:
         offered, held = float(users @ middle), float(users @ np.minimum(middle, most))
         if offered <= 0:
             return None
-        shares, half = np.linspace(0.0, 1.0, 101)[:, None], 0.005
-        # What a user of a cell adds to Σ min(T, C) − s·Σ T lies between these, for any share within half a percent.
-        ends = [np.minimum(at, most) - (shares + half) * at for at in (low, high)]
-        least, ends = (
-            np.minimum(*ends),
-            [each + 2 * half * at for each, at in zip(ends, (low, high), strict=True)],
+        # What a user of a cell adds to Σ min(T, C) − s·Σ T lies between these, for some share of each percent.
+        shares = np.arange(100)[:, None] / 100.0
+        least, greatest = (
+            choice(*(np.minimum(at, most) - share * at for at in (low, high)))
+            for choice, share in ((np.minimum, shares + 0.01), (np.maximum, shares))
         )
-        greatest = np.maximum(*ends)
         inside = (least @ users <= self._spread(least, level)) & (
             greatest @ users >= -self._spread(greatest, level)
         )
-        found = np.flatnonzero(inside) / 100.0
+        found = np.flatnonzero(inside)
         if not len(found):
             return None
-        least_share, most_share = float(found[0]), float(found[-1])
+        least_share, most_share = float(found[0]) / 100.0, float(found[-1] + 1) / 100.0
         up_to = None if last == len(self.ends) - 1 else self.ends[last]
         return Kept(min(max(held / offered, least_share), most_share), least_share, most_share, up_to)
 
