@@ -599,7 +599,8 @@ class Params:
             mu = gdp_mu(split.selection + split.vector, self.delta / 2)
             if 16 * self.sensitivity.l2_squared > (limit * Fraction(mu)) ** 2:
                 raise ParameterError(
-                    f"{_OWNER}: noise gaussian would have a scale above {limit / 4:g};"
+                    f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions"
+                    f" {self.max_contributions}: Gaussian noise would have a scale above {limit / 4:g};"
                     " lower max_contributions or raise epsilon"
                 )
         check_params(self)
