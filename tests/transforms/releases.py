@@ -24,7 +24,7 @@ from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
-SMALL = {"expected_records": 2000, "expected_keys": 400}
+SMALL = {"sizes": (2000, 400)}
 
 
 def params(delta: str = "0", **changes: Any) -> ReleaseParams:
