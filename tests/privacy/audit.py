@@ -161,6 +161,20 @@ def _weighted() -> Iterator[Row]:
             yield Row(f"rounds chosen by noisy numbers of users, {told}", 2.0, 2.0, claim, found)
 
 
+@audit(
+    "Key selection by weights, then one Gaussian vector of counts and buckets: names and vector of a whole release",
+    "event:weighted-selection",
+    "encoding:buckets-1",
+)
+def _one_vector() -> Iterator[Row]:
+    from tests.privacy import test_one_vector as exact
+
+    with exact.on_coarse_grid():
+        for rounds, (most, per_key) in itertools.product((1, 2, 3), ((1, 1), (2, 1), (2, 2))):
+            claim, found = exact.worst_case(rounds, most, per_key)
+            yield Row(f"rounds: {rounds}, C = {most}, L∞ = {per_key}", 1.0, 1.0, claim, found)
+
+
 @audit("Gaussian noise on counts, one vector and two composed", "noise:gaussian", "event:gaussian")
 def _gaussian() -> Iterator[Row]:
     epsilon, delta = Fraction(1), Fraction(1, 100)
