@@ -155,6 +155,10 @@ class ReleaseParams:
             if set(sizes) != {"records", "keys"}:
                 raise ParameterError(f"{_OWNER}: sizes must be records and keys, got {', '.join(sizes)}")
             sizes = (sizes["records"], sizes["keys"])
+        elif sizes is not None and not isinstance(sizes, tuple | list):
+            raise ParameterError(f"{_OWNER}: sizes must be (records, keys), got {sizes!r}"[:200])
+        if max_contributions is None:
+            raise ParameterError(f'{_OWNER}: max_contributions must be a whole number or "auto"')
         stated = {
             "epsilon": rational(epsilon, "epsilon", _OWNER),
             "delta": rational(delta, "delta", _OWNER),
