@@ -413,7 +413,7 @@ class Params:
 
         For keys by a threshold the one that lists more: of equal thresholds, that for one key per user.
         """
-        if self.delta == 0:
+        if self.delta == 0 or self.paper:
             return "laplace"
         if self.weighted:
             return "gaussian"
