@@ -27,6 +27,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import hushgram as hg
@@ -174,8 +175,15 @@ def measure(data: Ints | Rows, params: hg.ReleaseParams) -> Measured:
         if isinstance(data, tuple):
             spec = ReleaseSpec.of(params, user="user", release_key=key)
             rows = Contributions.of(*data, spec.release_key, texts=True)
-            kept = rows.bounded(spec.bounds())
-            out.add(hg.release(*data, params, release_key=key), kept.texts, kept.counts, rng)
+            sketch = hg.release(*data, params, release_key=key)
+            if spec.params.weighted:  # who is bounded by which keys are named
+                assert rows.table is not None
+                named = sketch.heavy(all=True)["key"].combine_chunks().cast(pa.large_binary())
+                kept = rows.bounded_apart(spec.bounds(), pc.is_in(rows.table.texts, named).to_numpy(False))
+            else:
+                kept = (rows.bounded(spec.bounds()),)
+            texts = pa.concat_arrays([part.texts for part in kept])
+            out.add(sketch, texts, np.concatenate([part.counts for part in kept]), rng)
         else:
             names = pa.array([f"/k{i}" for i in range(len(data))])
             out.add(simulate(names, data, params, release_key=key), names, data, rng)

@@ -560,15 +560,20 @@ def _at_count(
 def _met(sketch: Sketch) -> float:
     """Return what sharing a cell adds to the mean square error of a key: the squares of listed values over the domain.
 
-    The largest, which a key of the data meets in fewer than three releases of ten, are left out.
+    The largest, which a key of the data meets in fewer than three releases of ten, are left out, and so are false
+    entries: the noise of a cell that no other key has is in the errors of planted lookups.
     """
     if sketch.plan.domain_bits is None:
         return 0.0
-    cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.decoder.released.listed)
+    cells, released = 2.0**sketch.plan.domain_bits, sketch.decoder.released
+    values, last = np.sort(released.listed), released.threshold + math.ceil(_FAR * released.noise.scale)
     if sketch.plan.top is not None:  # what that lists is in no cell
-        values = values[values < sketch.plan.top.threshold]
+        last = sketch.plan.top.threshold
+        values = values[values < last]
     rare = int(0.3 * cells / sketch.plan.keys)
-    return float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
+    squares = float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
+    at = np.arange(released.threshold, last, dtype=np.float64)
+    return max(squares - float(at**2 @ -np.diff(released.noise.tail(np.append(at, float(last))))), 0.0)
 
 
 def _listed_values(law: NoiseLaw, threshold: int, count: int, number: int) -> Ints:

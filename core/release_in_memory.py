@@ -183,10 +183,6 @@ def _release_records(
         carry=carry,
         caller=caller,
     )
-    if frame is not None and user is None and frame.several and spec.params.sensitivity.classes:
-        raise ParameterError(
-            f"{caller}: {frame.key!r} gives several keys per record, which needs a threshold"
-        )
     if tracked != (None, None):
         return _release_tracked(caller, spec, taken, path, *tracked)
     if path is not None:

@@ -16,14 +16,14 @@ from hushgram.pipelines.terminal import EXACT, Private, file_size
 from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict
 from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import ReleaseParams, Threshold
 
 if TYPE_CHECKING:
     from hushgram.pipelines.jobs.metrics import MetricsConfig
     from hushgram.pipelines.jobs.release import ReleaseConfig, SizesConfig
 
 __all__ = [
-    "config_text", "expected_lines", "expected_names", "metric_line", "plan_settings", "population_of",
+    "base_of", "config_text", "expected_lines", "expected_names", "metric_line", "plan_settings", "population_of",
     "prediction_lines", "release_config", "rows_of",
 ]  # fmt: skip
 
@@ -43,6 +43,13 @@ def release_config(path: str) -> ReleaseConfig:
     from hushgram.pipelines.jobs.release import ReleaseConfig
 
     return load_config(path, (), ReleaseConfig)
+
+
+def base_of(config: ReleaseConfig | MetricsConfig, params: ReleaseParams) -> ReleaseParams:
+    """Return the parameters to predict with: where the config names no users, keys are not selected by weights."""
+    if config.input.user is not None or params.delta == 0 or params.preset is not None:
+        return params
+    return params.changed(selection=Threshold())
 
 
 def population_of(
@@ -138,7 +145,7 @@ def _named_lines(
     found: Prediction, named: NamedKeys, population: Population, per: float, what: str
 ) -> Iterator[tuple[str, str]]:
     """Yield what is predicted of named keys; no release was simulated for it."""
-    rounds = "one round" if named.rounds == 1 else "two rounds"
+    rounds = counted(named.rounds, "round")
     if found.params.resolve().choose_rounds:
         rounds += " (a run chooses the number from noisy numbers of users by keys)"
     several = "" if named.max_keys == 1 else (
@@ -210,7 +217,7 @@ def _expected_lines(
     if config.input.value is not None and config.sizes is None:
         population = Population.zipf(population.keys, max(population.records * params.max_per_key // 4, 1))
         how = f"each value taken as a quarter of max_value; {how}"
-    params = params.changed(granularity=None)
+    params = base_of(config, params).changed(granularity=None)
     with run_directory() as folder:
         found = predict(params, population, path=Path(folder, "prediction"))
     if config.input.value is None:
@@ -233,6 +240,7 @@ def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) 
         params: The parameters of this one.
         rows: The number of rows of the input, where its files state it.
     """
+    params = base_of(config, params)
     if is_simulated(params):
         return ""
     sizes: tuple[int | None, int | None] = params.sizes or (None, None)

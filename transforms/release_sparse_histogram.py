@@ -273,7 +273,7 @@ def _params_of(params: ReleaseParams | None, privacy: Mapping[str, Any]) -> Any:
         return params
     known = inspect.signature(ReleaseParams.__init__).parameters
     for name in privacy:
-        if name not in known or name in ("self", "already_released", "shared"):
+        if name not in known or name == "self":
             raise ParameterError(f"{_CALLER}: there is no argument {name!r}")
     missing = [name for name in ("epsilon", "max_contributions") if name not in privacy]
     if missing:

@@ -666,12 +666,12 @@ class Sketch:
     @cached_property
     def decoder(self) -> Decoder:
         """Return the decoder of the encoded counts; not for public keys."""
-        plan, sizes, listed, top = self.plan, self.plan.sizes, self._storage.heavy, None
+        plan, sizes, top = self.plan, self.plan.sizes, None
         assert plan.layout is not None
         if plan.top is not None:
             cells = 0.0 if plan.top.domain_bits is None else 2.0**plan.top.domain_bits
             top = Top(plan.top_remainder, cells, self._noise)
-        values = [part.values for part in listed.lists] if self._joint else []
+        values = [part.values for part in self._storage.heavy.lists] if self._joint else []
         released = ReleasedNumbers(
             threshold=plan.threshold,
             noise=plan.cells_noise.law(float(plan.scale)),

@@ -149,6 +149,10 @@ class ReleaseParams:
             if set(sizes) != {"records", "keys"}:
                 raise ParameterError(f"{_OWNER}: sizes must be records and keys, got {', '.join(sizes)}")
             sizes = (sizes["records"], sizes["keys"])
+        elif sizes is not None and not isinstance(sizes, tuple | list):
+            raise ParameterError(f"{_OWNER}: sizes must be (records, keys), got {sizes!r}"[:200])
+        if max_contributions is None:
+            raise ParameterError(f'{_OWNER}: max_contributions must be a whole number or "auto"')
         stated = {
             "epsilon": rational(epsilon, "epsilon", _OWNER),
             "delta": rational(delta, "delta", _OWNER),
@@ -402,7 +406,7 @@ class Params:
 
         For keys by a threshold the one that lists more: of equal thresholds, that for one key per user.
         """
-        if self.delta == 0:
+        if self.delta == 0 or self.paper:
             return "laplace"
         if self.weighted:
             return "gaussian"
@@ -606,7 +610,8 @@ class Params:
             mu = gdp_mu(split.selection + split.vector, self.delta / 2)
             if 16 * self.sensitivity.l2_squared > (limit * Fraction(mu)) ** 2:
                 raise ParameterError(
-                    f"{_OWNER}: noise gaussian would have a scale above {limit / 4:g};"
+                    f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions"
+                    f" {self.max_contributions}: Gaussian noise would have a scale above {limit / 4:g};"
                     " lower max_contributions or raise epsilon"
                 )
         check_params(self)

@@ -343,8 +343,9 @@ def check_params(params: Params) -> None:
         encoding_named(params.encoding).check(spec)
     if params.split.size and sizing.of_sizes(params.sensitivity).l1 / params.split.size > _MAX_SIZE_NOISE:
         raise ParameterError(
-            f"ReleaseParams: the number of keys would have noise above {_MAX_SIZE_NOISE:,}, and room for so many;"
-            " state sizes, lower max_contributions or raise epsilon"
+            f"ReleaseParams: epsilon {show(params.epsilon)} is too small for max_contributions"
+            f" {params.max_contributions}: the number of keys would have noise above {_MAX_SIZE_NOISE:,}, and room for"
+            " so many; state sizes, lower max_contributions or raise epsilon"
         )
 
 

@@ -37,7 +37,7 @@ _SHOWN = {
     "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
     "false heavy": "false_heavy", "missed": "missed_heavy", "score": "score",
 }  # fmt: skip
-# The same where keys are selected by weights, or nothing is encoded.
+# The same where keys are selected by weights.
 _SHOWN_NAMED = {
     "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes", "kept": "kept",
     "named": "named", "noise": "noise_scale", "rounds": "rounds", "at 10": "error_at_10", "100": "error_at_100",
@@ -135,10 +135,10 @@ def command(
         from hushgram.pipelines.pages.static import make_plan_chart, make_plan_page
     base: ReleaseParams | None = None
     if config is not None:
-        from hushgram.pipelines.planning import population_of, release_config
+        from hushgram.pipelines.planning import base_of, population_of, release_config
 
         loaded = release_config(config)
-        base = loaded.stated
+        base = base_of(loaded, loaded.stated)
     if sketch is not None:
         from hushgram.planner import Population
         from hushgram.sketch.reader import Sketch

@@ -52,12 +52,11 @@ __all__ = [
 ]  # fmt: skip
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
-_PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)", re.DOTALL)
+_PARAMETER = re.compile(r"ReleaseParams: ([a-z_.]+)\b\s*(.*)", re.DOTALL)
 _FIELDS = {
     "sizes": ("sizes",),
     "sizes.records": ("sizes", "records"),
     "sizes.keys": ("sizes", "keys"),
-    "selection.max_keys": ("privacy", "max_contributions"),
 }
 # What a release takes, by the name that config and library share.
 _CHOICES = ("bits_per_key", "granularity", "max_value", "preset")

@@ -331,7 +331,6 @@ def _kept(sketch: Sketch) -> list[str]:
     bounds = f"at most {most:,.10g}{records}"
     if plan.rounds is not None:  # users are bounded anew for each part
         bounds += f" of named keys and at most {most:,.10g} of other keys"
-        bounds = bounds if plan.layout is not None else f"at most {most:,.10g}{records} of named keys"
     return [
         f"One {plan.unit} contributes {bounds}{per_key}. Whatever exceeded that is missing from all counts here; how"
         " much of it a single key lost is not known."
@@ -344,11 +343,13 @@ def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("written", f"{made:%Y-%m-%d %H:%M} UTC (time of the manifest file)")]
     stated = params.stated.to_dict()
     sizes = stated.pop("sizes", {})
+    stated.pop("selection", None)
     shown = {
         **stated,
         **{f"stated {name}": size for name, size in sizes.items()},
         "max_contributions": params.max_contributions * params.per_count,
         "max_per_key": params.max_per_key * params.per_count,  # in the unit of all other numbers here
+        "key_selection": params.selection,
         "noise": sketch.plan.noise_name,
     }
     facts += [

@@ -60,6 +60,8 @@ OF_MANY = {
 }
 MANY_KEYS = [f"/page/{rank}" for rank in range(3_000) for _ in range(max(3_000 // (rank + 1), 1))]
 MANY_USERS = [f"user{i}" for i in range(len(MANY_KEYS))]
+#: Listed keys in a file of the sketches that have several.
+FEW = {"several-files": 512, "several-names": 512, "several-named": 128}
 #: Every golden sketch by its name.
 EVERY = SETTINGS | OF_MANY
 HOME = Path(__file__).parent / "sketches"
@@ -72,8 +74,7 @@ def rows_of(name: str) -> tuple[list[str], list[str]]:
 
 def keys_per_file(name: str) -> AbstractContextManager[Any]:
     """Set how many listed keys are written to a file: few in sketches that have several files for that reason alone."""
-    few = 512 if name.startswith("several") else manifest.KEYS_PER_FILE
-    return mock.patch.object(manifest, "KEYS_PER_FILE", few)
+    return mock.patch.object(manifest, "KEYS_PER_FILE", FEW.get(name, manifest.KEYS_PER_FILE))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from hushgram.pipelines.terminal import EXACT
 CONFIG = """\
 release: urls
 input: {path: in/*.parquet, user: user, key: url}
-privacy: {epsilon: 30, delta: %s, max_contributions: 3, encoding: %s}
+privacy: {epsilon: 30, delta: %s, max_contributions: 3%s}
 sizes: {records: 2000, keys: 200}
 output: {path: out/urls.sketch}
 """
@@ -77,16 +77,20 @@ def _plain_lines(text: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(("delta", "encoding"), [("0", "alp"), ("1e-6", "alp"), ("0", "buckets")])
+@pytest.mark.parametrize(
+    ("delta", "more"),
+    [("0", ""), ("1e-6", ""), ("0", ", preset: paper")],
+    ids=["fingerprints", "weights", "paper"],
+)
 @pytest.mark.long
 def test_nothing_but_the_release_differs(
-    delta: str, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, one_stream: None
+    delta: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, one_stream: None
 ) -> None:
     seen = []
     for extra in (False, True):
         folder = tmp_path / ("with" if extra else "without")
         write(folder, extra)
-        seen.append(run(folder, CONFIG % (delta, encoding), monkeypatch, capfd))
+        seen.append(run(folder, CONFIG % (delta, more), monkeypatch, capfd))
     assert seen[0] == seen[1]
     one, two = (tmp_path / name / "out/urls.sketch" for name in ("without", "with"))
     assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())

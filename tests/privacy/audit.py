@@ -96,9 +96,7 @@ def _threshold_pure() -> Iterator[Row]:
         yield Row(f"C = {most}, L∞ = {most_per_key}, β = {bound}", float(epsilon), worst)
 
 
-@audit(
-    "Threshold step, δ > 0: a key that one user alone holds, Laplace and Gaussian noise", "event:threshold"
-)
+@audit("Threshold step, δ > 0: a key that one user alone holds", "event:threshold")
 def _threshold_text() -> Iterator[Row]:
     delta = Fraction(1, 1000)
     for most, most_per_key in ((1, 1), (4, 1), (8, 8), (7, 3)):
@@ -107,10 +105,6 @@ def _threshold_text() -> Iterator[Row]:
         bound = threshold.text_threshold(delta, LAPLACE, scale, bounds)
         found = test_threshold.delta_by_enumeration(bound, float(scale), most, most_per_key)
         yield Row(f"Laplace, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
-        (scale,) = gaussian.NOISE.scales((Fraction(1),), delta, bounds)
-        bound = threshold.text_threshold(delta, gaussian.NOISE, scale, bounds)
-        found = test_threshold.gaussian_delta_by_enumeration(bound, float(scale), most, most_per_key)
-        yield Row(f"Gaussian, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
 
 
 @audit(
@@ -165,6 +159,20 @@ def _weighted() -> Iterator[Row]:
         ):
             found, claim = exact.chosen_rounds_delta(base, frozenset(user))
             yield Row(f"rounds chosen by noisy numbers of users, {told}", 2.0, 2.0, claim, found)
+
+
+@audit(
+    "Key selection by weights, then one Gaussian vector of counts and buckets: names and vector of a whole release",
+    "event:weighted-selection",
+    "encoding:buckets-1",
+)
+def _one_vector() -> Iterator[Row]:
+    from tests.privacy import test_one_vector as exact
+
+    with exact.on_coarse_grid():
+        for rounds, (most, per_key) in itertools.product((1, 2, 3), ((1, 1), (2, 1), (2, 2))):
+            claim, found = exact.worst_case(rounds, most, per_key)
+            yield Row(f"rounds: {rounds}, C = {most}, L∞ = {per_key}", 1.0, 1.0, claim, found)
 
 
 @audit("Gaussian noise on counts, one vector and two composed", "noise:gaussian", "event:gaussian")

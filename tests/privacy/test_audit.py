@@ -21,6 +21,7 @@ QUICK = (
     "Clipped",
     "Users by three",
     "Sums before",
+    "Key selection by weights, then",
 )
 
 

@@ -465,7 +465,8 @@ def truncated(epsilon: str, delta: str, *, cells: int = 0, twin: str = "") -> tu
     """Return names by truncated geometric noise, cells beside them and ALP, or a noisy sum alone; and δ."""
     noise = noise_of("truncated_geometric", Fraction(delta))
     assert isinstance(noise, TruncatedGeometricNoise)
-    (scale,), high = threshold.calibrate(noise, (Fraction(epsilon),), Fraction(delta), Sensitivity(1, 1))
+    scale = 1 / Fraction(epsilon)
+    high = threshold.text_threshold(Fraction(delta), noise, scale, Sensitivity(1, 1))
     q = math.exp(-1 / scale)
     names = Stage(
         high, Truncated(noise, scale), remainder(high, noise, scale, texts=True), True, 40, float(UNIT)
@@ -612,7 +613,8 @@ def test_every_step_beside_truncated_geometric_names(epsilon: str, delta: str) -
     """(step), or no step where F falls faster than q."""
     noise = noise_of("truncated_geometric", Fraction(delta))
     assert isinstance(noise, TruncatedGeometricNoise)
-    (scale,), bound = threshold.calibrate(noise, (Fraction(epsilon),), Fraction(delta), Sensitivity(1, 1))
+    scale = 1 / Fraction(epsilon)
+    bound = threshold.text_threshold(Fraction(delta), noise, scale, Sensitivity(1, 1))
     chances = [Fraction(low, 1 << 384) for low, _ in chances_to_list(1 / scale, noise.delta)]
     assert bound == next(n for n, chance in enumerate(chances) if 2 * chance >= 1)
     rest, q = remainder(bound, noise, scale, texts=True), Fraction(e_to(scale)[1], 1 << _BITS)
@@ -649,7 +651,7 @@ def test_listed_values_and_what_passes_on_are_unbiased_together(q: Fraction, bou
 
 def planned(keys: int = 2000, **changes: Any) -> Plan:
     params = hg.ReleaseParams(**{"epsilon": "1", "max_contributions": 1, **changes})
-    return make_plan(params, Sizes(50 * keys, keys, (), Fraction(0)))
+    return make_plan(params.resolve(), Sizes(50 * keys, keys, (), Fraction(0)))
 
 
 def chain_of(plan: Plan) -> tuple[Chain, float]:
@@ -676,7 +678,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "default": {},
     "C = 2": {"max_contributions": 2},
     "epsilon 4": {"epsilon": "4"},
-    "one list": {"domain_bits": 12, "false_keys": 10, "optimize": "keys"},
+    "one list": {"keys": 100},
     "C = 8, many keys": {"max_contributions": 8, "keys": 10**6},
 }
 
@@ -696,18 +698,23 @@ def test_a_plan_at_delta_0_costs_what_its_list_costs(name: str) -> None:
     assert plan.layout.width == 1 or worst(hotter, starts, q) > 1.02
 
 
-@pytest.mark.parametrize("noise", ["laplace", "truncated_geometric"])
+@pytest.mark.parametrize(("noise", "most"), [("truncated_geometric", 1), ("laplace", 2)])
 @pytest.mark.parametrize("epsilon", ["1", "3"])
-def test_a_plan_with_names_spends_its_epsilon_and_delta(noise: str, epsilon: str) -> None:
-    plan = planned(epsilon=epsilon, delta="1e-3", key_selection="threshold", noise=noise)
+def test_a_plan_with_names_spends_its_epsilon_and_delta(noise: str, most: int, epsilon: str) -> None:
+    """All of a user is in one key, old or new."""
+    selection = None if most == 1 else hg.Threshold()
+    plan = planned(
+        epsilon=epsilon, delta="1e-3", max_contributions=most, max_per_key=most, selection=selection
+    )
+    assert plan.noise_name == noise
     chain, q = chain_of(plan)
     assert plan.heavy_from == chain.stages[0].threshold
     assert chain.stages[0].texts
     chain = replace(chain, stages=tuple(replace(stage, reach=30) for stage in chain.stages))
     release, found = cache(lambda x: chain.release(((x,),))), 0.0
     for x in range(2 * plan.heavy_from):
-        pair = release(x), release(x + 1)
-        found = max(found, spent(*pair, 1 / q), spent(*reversed(pair), 1 / q))
+        pair = release(x), release(x + most)
+        found = max(found, spent(*pair, q**-most), spent(*reversed(pair), q**-most))
     assert 0.05e-3 < found <= 1e-3 * (1 + 1e-6)
 
 
@@ -716,9 +723,9 @@ def test_a_plan_with_names_spends_its_epsilon_and_delta(noise: str, epsilon: str
 @pytest.mark.parametrize("passes", [1, 2, 9, 1000, 10**7])
 def test_the_level_is_wide_enough(epsilon: str, most: int, passes: int) -> None:
     """C · ln(1 + α/w) ≤ ε, in one level that all that passes on fits in."""
-    options = {"alpha": Fraction(3), "bits_per_key": Fraction(1), "columns": "tapered", "width": "exact"}
     spec = LayoutSpec(
-        Fraction(epsilon), Fraction(0), most, most, LAPLACE, None, passes, 1000, 1000, (), (), options, remainder=True
+        Fraction(epsilon), Fraction(0), most, most, "laplace", None, passes, 1000, 1000, (), (), Fraction(1),
+        "remainder",
     )  # fmt: skip
     layout = ENCODING.plan(spec)
     assert layout.levels == 1

@@ -31,7 +31,7 @@ PARTS = 1 << 10
 SETTINGS = {
     "counts": {"max_contributions": 2},
     "per key": {"max_contributions": 3, "max_per_key": 2},
-    "classes": {"max_contributions": 2, "delta": "1e-2", "key_selection": "threshold", "encoding": "buckets"},
+    "classes": {"max_contributions": 2, "delta": "1e-2"},
     "values": {"max_contributions": 8, "max_value": 4, "granularity": 1},
 }
 
@@ -186,15 +186,11 @@ def test_parameters():
     for wrong, told in (("-0.1", "from 0 to"), ("0.6", "from 0 to"), ("1e-9", "raise it")):
         with pytest.raises(ParameterError, match=told):
             hg.ReleaseParams(epsilon=1, max_contributions=8, kept_share=wrong)
-    with pytest.raises(ParameterError, match="encoding none"):
-        hg.ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, encoding="none", kept_share="0.01")
-    shares = {"size": "0.1", "threshold": "0.5", "alp": "0.4"}
-    with pytest.raises(ParameterError, match=r"split\.kept"):
-        hg.ReleaseParams(epsilon=1, max_contributions=8, kept_share="0.01", split=shares)
-    stated = {"size": "0.1", "threshold": "0.5", "alp": "0.35", "kept": "0.05"}
-    assert hg.ReleaseParams(epsilon=2, max_contributions=8, split=stated).split.kept == Fraction(1, 10)
+    assert hg.ReleaseParams(
+        epsilon=2, max_contributions=8, kept_share="0.05"
+    ).resolve().split.kept == Fraction(1, 10)
     params = hg.ReleaseParams(epsilon=1, max_contributions=1, kept_share="0.01")
-    assert hg.ReleaseParams.from_dict(params.to_dict()).split == params.split
+    assert hg.ReleaseParams.from_dict(params.to_dict()) == params
     for call in (
         lambda: hg.release(None, ["a"], params),
         lambda: hg.release_public(["u"], ["a"], ["a"], params),

@@ -17,8 +17,8 @@ from tests.transforms.releases import KEY, records
 SETTINGS: dict[str, dict[str, Any]] = {
     "stated": {"max_per_key": 2},
     "auto": {"max_contributions": "auto"},
-    "weighted": {"delta": "1e-3", "encoding": "buckets"},
-    "weighted auto": {"delta": "1e-3", "encoding": "buckets", "max_contributions": "auto"},
+    "weighted": {"delta": "1e-3"},
+    "weighted auto": {"delta": "1e-3", "max_contributions": "auto"},
     "values": {"max_contributions": 40, "max_value": 8, "granularity": 2},
     "several": {},
 }
@@ -83,8 +83,8 @@ def test_much_epsilon_shows_the_exact_share(tmp_path: Path) -> None:
 def test_a_user_of_another_metric_alone_decides_nothing(tmp_path: Path) -> None:
     """What such a user has above the bounds of that metric is no part of this one."""
     common: dict[str, Any] = {"delta": "1e-3", "max_contributions": 8, "max_value": 4, "granularity": 1}
-    views = hg.ReleaseParams(epsilon=4, kept_share="0.25", encoding="buckets", **common)
-    sizes = hg.ReleaseParams(epsilon=4, key_selection="threshold", encoding="none", **common)
+    views = hg.ReleaseParams(epsilon=4, kept_share="0.25", **common)
+    sizes = hg.ReleaseParams(epsilon=4, selection=hg.Threshold(), **common)
     metrics = {"views": hg.Metric(views, "one"), "bytes": hg.Metric(sizes, "size")}
     rows = table().append_column("one", pa.array([1] * 1500))
     eve = pa.table({"user": ["eve"], "url": rows["url"][:1], "size": [1000.0], "one": [0]})

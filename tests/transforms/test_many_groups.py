@@ -36,7 +36,18 @@ from hushgram.transforms.select_keys import SelectKeys
 from hushgram.transforms.shuffle import combining
 from hushgram.transforms.shuffle.coders import BlockParts
 from hushgram.transforms.shuffle.combining import Shards, groups_at, split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records, same, spec
+from tests.transforms.releases import (
+    KEY,
+    SMALL,
+    bounded,
+    by_threshold,
+    collect,
+    contents,
+    params,
+    records,
+    same,
+    spec,
+)
 
 pytestmark = pytest.mark.long
 
@@ -44,9 +55,9 @@ TABLE = records()
 PAIRS = list(zip(TABLE["user"].to_pylist(), TABLE["url"].to_pylist(), strict=True))
 CHOSEN = {
     "fingerprints": params(**SMALL),
-    "threshold": params("1e-6", key_selection="threshold", **SMALL),
+    "threshold": by_threshold("1e-6", **SMALL),
     "weights": params("1e-6", **SMALL),
-    "alp": params(encoding="alp", **SMALL),
+    "paper": params(preset="paper", **SMALL),
 }
 
 
@@ -111,10 +122,7 @@ def groups_of(histogram: Histogram, groups: int) -> list[tuple[int, Histogram]]:
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_a_domain_of_few_cells_has_fewer_groups(delta: str, bits: int) -> None:
     """A cell in two noise shards would be listed twice, each time with a part of its count."""
-    if delta == "0":
-        chosen = params(domain_bits=bits, encoding="alp")
-    else:  # texts, and cells of keys that are not named
-        chosen = params(delta, key_selection="threshold", expected_records=2000, expected_keys=64)
+    chosen = by_threshold(delta, sizes=(2000, 64))
     histogram = bounded(TABLE, chosen)
     whole = plan_release(Survey.of(enumerate(histogram.shards(1024))), spec(chosen), shards=1024)
     assert whole.plan.domain_bits is not None
@@ -158,8 +166,15 @@ def test_ranges_of_blocks_change_no_byte(encoding: str, ranges: int, monkeypatch
     monkeypatch.setattr(alp, "BLOCK_BITS", 256)
     monkeypatch.setattr(buckets, "BLOCK", 64)
     monkeypatch.setattr(encode_counts, "BLOCK_RANGES", ranges)
-    chosen = params(encoding=encoding, optimize="totals", key_selection="threshold", **SMALL)
-    histogram = bounded(TABLE, chosen)
+    if encoding == "alp":
+        chosen = params(bits_per_key=60, **SMALL)
+        histogram = bounded(TABLE, chosen)
+    else:
+        chosen = params("1e-6", selection=hg.Weights(10, 1), **SMALL)
+        rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True)
+        assert rows.table is not None
+        nothing = np.zeros(len(rows.table.fingerprints), np.bool_)
+        histogram = rows.bounded_apart(spec(chosen).bounds(), nothing)[1]
     ready = plan_release(Survey.of(enumerate(histogram.shards())), spec(chosen))
     sent: list[int] = []
     inner = BlockParts.of.__func__  # type: ignore[attr-defined]

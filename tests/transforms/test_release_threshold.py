@@ -10,7 +10,7 @@ from hushgram.key_selection.threshold import Heavy
 from hushgram.sparse_histogram.steps import PlannedRelease, select_keys
 from hushgram.transforms.select_keys import SelectKeys
 from hushgram.transforms.shuffle.combining import split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
+from tests.transforms.releases import KEY, SMALL, bounded, by_threshold, collect, planned, records
 
 
 def library(histogram: Histogram, plan: PlannedRelease) -> tuple[Heavy, Histogram]:
@@ -22,9 +22,7 @@ def library(histogram: Histogram, plan: PlannedRelease) -> tuple[Heavy, Histogra
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 8, False), ("1e-6", 4, False), ("0", 2, True)])
 def test_the_stage_gives_the_librarys_rows(delta: str, groups: int, empty: bool) -> None:
-    chosen = params(
-        delta, epsilon="4", false_keys="0.5", key_selection="threshold", optimize="keys", **SMALL
-    )  # what is not listed passes on
+    chosen = by_threshold(delta, epsilon="4", **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
     plan = planned(histogram, chosen)

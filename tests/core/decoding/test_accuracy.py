@@ -21,12 +21,8 @@ RANGES = ((1, 10), (11, 40), (41, 87), (88, 10**9))
 
 @cache
 def sketch(paper: bool = False) -> hg.Sketch:
-    known = {"expected_records": int(COUNTS.sum()), "expected_keys": KEYS}
-    params = (
-        hg.ReleaseParams.paper(epsilon="1", max_contributions=1, **known)
-        if paper
-        else hg.ReleaseParams(epsilon="1", max_contributions=1)
-    )
+    of_paper = {"preset": "paper", "sizes": (int(COUNTS.sum()), KEYS)}
+    params = hg.ReleaseParams(epsilon="1", max_contributions=1, **(of_paper if paper else {}))
     return hg.release_histogram(NAMES, COUNTS, params, release_key=hg.ReleaseKey(bytes([7] * 32)))
 
 

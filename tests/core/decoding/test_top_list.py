@@ -17,6 +17,7 @@ from hushgram.noise.laplace import NOISE
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.release_in_memory import simulate
 from hushgram.sketch import heavy as heavy_file
+from hushgram.sparse_histogram import list_choice, plan
 from hushgram.sparse_histogram.plan import Plan
 
 from .worlds import zipf
@@ -69,16 +70,6 @@ def test_intervals_hold_near_the_threshold_of_the_top_list() -> None:
     sketch.verify()
 
 
-def test_a_list_alone_has_two_lists_too() -> None:
-    _, counts = planted()
-    params = hg.ReleaseParams(epsilon="1", max_contributions=3, encoding="none")
-    sketch = simulate(np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes([3] * 32)))
-    assert sketch.plan.top is not None
-    found = sketch.estimate(np.arange(4800))
-    held = (found["low"].to_numpy() <= counts[:4800]) & (counts[:4800] <= found["high"].to_numpy())
-    assert held.reshape(12, 400).mean(axis=1).min() > 0.92
-
-
 def test_large_counts_are_in_no_cell_of_other_keys() -> None:
     sketch, counts = planted()
     asked = np.arange(len(counts), len(counts) + 60_000)  # nobody's keys
@@ -113,10 +104,12 @@ def test_plans_that_two_lists_cannot_have_are_refused() -> None:
         Plan.from_dict({**text, "scale": "3"})
 
 
-def test_intervals_hold_where_many_keys_share_a_cell() -> None:
+def test_intervals_hold_where_many_keys_share_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an allowance for shared cells 0.9345 of the 3,329 large counts are held."""
     counts = np.ceil(np.random.default_rng(40).lognormal(3, 0.7, 20_000)).astype(np.int64)
-    params = hg.ReleaseParams(epsilon="1", max_contributions=8, domain_bits=19, optimize="keys")
+    monkeypatch.setattr(list_choice, "LEAST_CELLS", 16)
+    monkeypatch.setattr(plan, "CELLS_PER_KEY", 16)
+    params = hg.ReleaseParams(epsilon="1", max_contributions=8)
     sketch = simulate(np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes([3] * 32)))
     assert sketch.plan.domain_bits == 19  # one key in 26 shares its cell
     found = sketch.estimate(np.arange(len(counts)))
@@ -136,9 +129,8 @@ def names(delta: str = "1e-6", **params: Any) -> tuple[hg.Sketch, Any]:
     return simulate(np.arange(len(counts)), counts, chosen, release_key=key), counts
 
 
-@pytest.mark.parametrize(("noise", "named"), [("auto", 14), ("laplace", 15)])
-def test_keys_that_are_not_named_are_listed_by_fingerprint(noise: str, named: int) -> None:
-    sketch, counts = names(noise=noise)
+def test_keys_that_are_not_named_are_listed_by_fingerprint() -> None:
+    (sketch, counts), named = names(), 14
     plan, heavy = sketch.plan, sketch._storage.heavy
     assert plan.top is not None
     assert (plan.top.domain_bits, plan.top.threshold, plan.heavy_from) == (None, named, named)
@@ -185,7 +177,6 @@ def test_plans_that_cells_beside_names_cannot_have_are_refused() -> None:
     for wrong, reason in (
         ({"top": {"domain_bits": None, "threshold": 13}}, "delta|threshold"),
         ({"top": {"domain_bits": 40, "threshold": 14}}, "top is for"),
-        ({"kind": "pure"}, r"top\.domain_bits"),
         ({"domain_bits": None}, "domain_bits"),
         ({"domain_bits": 64}, r"top\.domain_bits"),
         ({"threshold": 13}, r"top\.threshold"),
@@ -199,4 +190,5 @@ def test_plans_that_cells_beside_names_cannot_have_are_refused() -> None:
 def test_where_cells_would_not_be_below_names_there_are_none() -> None:
     sketch, _ = names("0.3", bits_per_key=1)
     assert sketch.plan.top is None
-    assert sketch.plan.params.lists_cells
+    assert sketch.plan.domain_bits is None
+    assert sketch.plan.chained  # names alone pass on what they do not show
