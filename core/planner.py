@@ -8,7 +8,7 @@ A large population is simulated at 1/2^j of its keys. Bits per key, collisions, 
 allowed false keys are the same at every scale (all follow the number of keys); only the sizes are relatively noisier in
 a smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
 
-Where keys are selected by weights, or nothing is encoded, no release is simulated: which keys are named follows from
+Where keys are selected by weights, no release is simulated: which keys are named follows from
 thresholds and noise (`hushgram.key_selection.forecast`), and what is known of users is assumed of all keys alike.
 
 The error at a count is that of many *planted* lookups: what the sketch shows at the places of absent keys, and then
@@ -51,7 +51,7 @@ from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.release_in_memory import simulate
 from hushgram.sketch.reader import Lookups, Sketch
-from hushgram.sparse_histogram.params import Params, ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams, SharedSelection
 from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
 from hushgram.sparse_histogram.users import UserHistogram
@@ -342,6 +342,7 @@ def predict(
     set_sizes: Sequence[int] = SET_SIZES,
     number: int = 0,
     effort: Effort = _SOME,
+    shared: SharedSelection | None = None,
 ) -> Prediction:
     """Predict size, error and intervals of a release with `params` of such a population.
 
@@ -356,11 +357,14 @@ def predict(
         set_sizes: Numbers of keys for which the accuracy of a total is predicted.
         number: The number of the synthetic release: each has noise of its own.
         effort: How much is simulated.
+        shared: The metrics for which keys are selected together.
     """
     asked = params
     params = _without_choice(params)
     if not is_simulated(params):
-        return _predict_named(asked, params.resolve(), population, counts)
+        resolved = params.resolve()
+        resolved = resolved if shared is None else resolved.sharing(shared)
+        return _predict_named(asked, resolved, population, counts)
     most = params.max_contributions
     assert most is not None
     population = population.coarser(effort.keys)

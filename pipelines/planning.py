@@ -13,10 +13,10 @@ from hushgram.errors import ParameterError
 from hushgram.noise.laws import LaplaceLaw
 from hushgram.numbers import counted, show
 from hushgram.pipelines.terminal import EXACT, Private, file_size
-from hushgram.planner import NamedKeys, Population, Prediction, bound_of, is_simulated, predict
+from hushgram.planner import NamedKeys, Population, Prediction, bound_of, predict
 from hushgram.planning import plan_settings, rows_of
 from hushgram.publishing import run_directory
-from hushgram.sparse_histogram.params import ReleaseParams, Threshold
+from hushgram.sparse_histogram.params import Params, ReleaseParams, Threshold
 
 if TYPE_CHECKING:
     from hushgram.pipelines.jobs.metrics import MetricsConfig
@@ -45,7 +45,7 @@ def release_config(path: str) -> ReleaseConfig:
     return load_config(path, (), ReleaseConfig)
 
 
-def base_of(config: ReleaseConfig | MetricsConfig, params: ReleaseParams) -> ReleaseParams:
+def base_of(config: ReleaseConfig, params: ReleaseParams) -> ReleaseParams:
     """Return the parameters to predict with: where the config names no users, keys are not selected by weights."""
     if config.input.user is not None or params.delta == 0 or params.preset is not None:
         return params
@@ -230,7 +230,7 @@ def _expected_lines(
     yield from prediction_lines(found, population, per, what)
 
 
-def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) -> str:
+def metric_line(config: MetricsConfig, params: Params, rows: int | None) -> str:
     """Return what to expect of one of several metrics; empty where a release would have to be simulated for that.
 
     It is `Private`, as in `expected_lines`.
@@ -240,14 +240,14 @@ def metric_line(config: MetricsConfig, params: ReleaseParams, rows: int | None) 
         params: The parameters of this one.
         rows: The number of rows of the input, where its files state it.
     """
-    params = base_of(config, params)
-    if is_simulated(params):
+    if not params.weighted:
         return ""
     sizes: tuple[int | None, int | None] = params.sizes or (None, None)
     population = population_of(config, sizes[0] or rows, sizes[1], None)
     if params.granularity is not None and params.sizes is None:
         population = Population.zipf(population.keys, max(population.records * params.max_per_key // 4, 1))
-    named = predict(params.changed(granularity=None), population, counts=(), set_sizes=()).named
+    stated = params.stated.changed(granularity=None)
+    named = predict(stated, population, counts=(), set_sizes=(), shared=params.shared).named
     assert named is not None
     many = f"if there are {population.keys:,} keys and {named.assumed}" if named.assumed else ""
     text = ", ".join(filter(None, (expected_names(named, float(params.granularity or 1)), many)))

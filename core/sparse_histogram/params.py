@@ -188,8 +188,10 @@ class ReleaseParams:
         integer(self.max_per_key, "max_per_key", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
         most = MAX_CHOICE if self.max_contributions is None else self.max_contributions
         if self.max_per_key > most:
+            name, per = ("max_per_key", 1) if self.granularity is None else ("max_value", self.granularity)
             raise ParameterError(
-                f"{_OWNER}: max_per_key must be at most max_contributions ({most}), got {self.max_per_key}"
+                f"{_OWNER}: {name} must be at most max_contributions ({show(Fraction(most * per))}), got"
+                f" {show(Fraction(self.max_per_key * per))}"
             )
         if self.sizes is not None:
             if len(self.sizes) != 2:

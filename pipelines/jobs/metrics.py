@@ -181,7 +181,7 @@ class Metrics(Job[MetricsConfig]):
                 f" all and {show(params.max_per_key * per)} for one key, {params.encoding} with {params.noise} noise"
                 f"{_listed_noise(params)}",
             )
-            if forecast := metric_line(self.config, metric.params, self.source.rows or None):
+            if forecast := metric_line(self.config, params, self.source.rows or None):
                 yield "", forecast
 
     def closing_lines(self, path: str) -> Iterator[Line]:

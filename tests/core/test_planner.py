@@ -24,7 +24,7 @@ from hushgram.planner import (
     solve_epsilon,
     vary,
 )
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.users import UserHistogram, tally_users, user_ends
 
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
 
@@ -73,8 +73,9 @@ def test_what_the_active_alone_have_is_cut_most() -> None:
         return np.unique(keys[order[place < most]], return_counts=True)[1]
 
     seen = bounded(128)
-    told = UserTotals(tuple(UserTally.of(totals).users.tolist()), Fraction(1))
-    made = Population(len(seen), int(seen.sum()), None, seen, bounded=128, totals=told)
+    ends = user_ends(None)
+    told = UserHistogram(ends, tuple(tally_users(totals, ends).values.tolist()), Fraction(1))
+    made = Population(len(seen), int(seen.sum()), None, seen, bounded=128, histogram=told)
     for most in (8, 32):
         true, held = bounded(most), made.held(most)
         assert len(held) == pytest.approx(len(true), rel=0.1)

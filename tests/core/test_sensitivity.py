@@ -38,7 +38,6 @@ from hushgram.sensitivity import (
     Sensitivity,
     exact,
 )
-from hushgram.sparse_histogram.contribution_bounds import UserTally, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import make_plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Sizes, Survey, of_sizes, release_sizes
@@ -479,10 +478,6 @@ def test_other_mechanisms_of_a_release_admit_too():
         count_listed(shard, part, *given)
         with pytest.raises(ParameterError, match="not bounded"):
             count_listed(shard, replace(part, sensitivity=UNBOUNDED), *given)
-    tally = UserTally.of(np.array([1, 3]))
-    release_totals(tally, Fraction(1), KEY)
-    with pytest.raises(ParameterError, match="at most 2 per user"):
-        release_totals(replace(tally, sensitivity=Sensitivity(2, 1)), Fraction(1), KEY)
     params = ClipParams(epsilon=1, stop=4, max_contributions=2)
     counted = ClipTally((0,) * len(params.bounds), (0,) * len(params.bounds), 3, Sensitivity(2, 2))
     release_clipped(counted, params, KEY)

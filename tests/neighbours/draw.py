@@ -113,7 +113,6 @@ CHOICES: dict[str, Any] = {
     "max_contributions": lambda d: d.rng.choice((*_SMALL, "auto") if d.job == "release" else _SMALL),
     "max_per_key": (1, 1, 2, 3),
     "bits_per_key": (4, 8),
-    "kept_share": (Fraction(1, 100), Fraction(1, 4)),
     "max_value": (1, 4, 100),
     "granularity": (Fraction(1, 4), 1, 4),
     "ClipPrivacy.split": ({"bound": Fraction(1, 2), "sum": Fraction(1, 4), "count": Fraction(1, 4)},),

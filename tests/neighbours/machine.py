@@ -67,7 +67,6 @@ from hushgram.pipelines.jobs import JOBS
 from hushgram.pipelines.jobs.job import Job
 from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 from hushgram.sparse_histogram import params, steps
-from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
@@ -504,8 +503,6 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         (encode_counts, "encode_counts"): labelled("encode", steps.encode_counts, 2),
         (encode_counts, "noisy_block"): block,
         (plan_release, "plan_release"): replayed("sizes", steps.plan_release),
-        (plan_release, "choose_contributions"): replayed("contributions", steps.choose_contributions),
-        (plan_release, "release_kept"): replayed("kept", steps.release_kept),
         (plan_release, "release_figures"): labelled("figures", plan_release.release_figures),
         (plan_release, "count_users"): replayed("users", steps.count_users),
         (weigh_keys, "release_round"): round_,
@@ -531,9 +528,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         ),
         (release_in_memory, "noisy_block"): block,
         (release_in_memory, "plan_release"): in_jobs[plan_release, "plan_release"],
-        (release_in_memory, "choose_contributions"): in_jobs[plan_release, "choose_contributions"],
         (release_in_memory, "count_users"): in_jobs[plan_release, "count_users"],
-        (release_in_memory, "release_kept"): in_jobs[plan_release, "release_kept"],
         (release_in_memory, "_write"): lambda path, spec, plan, heavy, blocks: list(blocks),
         (release_in_memory, "check_free"): lambda path: None,
     }
@@ -791,11 +786,6 @@ def _(value: ExactVector, place: int) -> dict[Any, int]:
 @_numbers.register
 def _(value: Survey, place: int) -> dict[Any, int]:
     return {("n",): value.records, **{("t", i): n for i, n in enumerate(value.profile.tolist())}}
-
-
-@_numbers.register
-def _(value: UserTally, place: int) -> dict[Any, int]:
-    return {("users", i): n for i, n in enumerate(value.users.tolist())}
 
 
 def _moved(mine: dict[Any, int], its: dict[Any, int]) -> list[int]:

@@ -38,7 +38,6 @@ CONFIGS = {
         % ("user: user, ", "1e-6", 8, ", key_selection: threshold, noise: gaussian", "gaussian"),
     ),
     "weighted": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "weighted")),
-    "kept": ("release", RELEASE % ("user: user, ", "0", 8, ", kept_share: 0.05", "kept")),
     "list": ("release", RELEASE % ("user: user, ", "1e-6", 8, ", encoding: none", "list")),
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
     "record": ("release", RELEASE.replace("max_per_key: 2", "max_per_key: 1") % ("", "0", 1, "", "record")),

@@ -67,7 +67,6 @@ def test_becomes_release_parameters(file: Path) -> None:
     changes = (
         "privacy.delta=0",
         "privacy.bits_per_key=2.5",
-        "privacy.kept_share=0.01",
         "privacy.preset=paper",
         "sizes={records: 1000, keys: 100}",
     )
@@ -75,7 +74,6 @@ def test_becomes_release_parameters(file: Path) -> None:
         epsilon="0.1",
         max_contributions=8,
         bits_per_key="2.5",
-        kept_share="0.01",
         preset="paper",
         sizes=(1000, 100),
     )
@@ -112,7 +110,7 @@ MISTAKES = {
     "privacy.bits_per_keys=9": "--set privacy.bits_per_keys=9: privacy.bits_per_keys is not a field of this "
     "config; did you mean bits_per_key?",
     "privacy.encoding=alp": "--set privacy.encoding=alp: privacy.encoding is not a field of this config; "
-    "allowed here: bits_per_key, delta, domain, epsilon, granularity, kept_share, max_contributions, "
+    "allowed here: bits_per_key, delta, domain, epsilon, granularity, max_contributions, "
     "max_per_key, max_value, preset",
     "input.format=paruqet": "--set input.format=paruqet: input.format must be one of auto, parquet, csv, "
     "jsonl, log, got 'paruqet'; did you mean parquet?",

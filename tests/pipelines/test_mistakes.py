@@ -119,13 +119,6 @@ MISTAKES: dict[str, tuple[int, str]] = {
     ),
     "release urls.yaml --check --set output.path=in.csv": (7, "remove it, or choose another output.path"),
     "release urls.yaml --check --set dataset=people": (6, "no ledger at"),
-    "release urls.yaml --check --set privacy.kept_share=0.7": (2, "privacy.kept_share must be from 0 to 0.5, got 0.7"),
-    "release urls.yaml --check --set privacy.kept_share=0.1 --set privacy.domain.public_keys=keys.txt": (
-        2, "privacy.kept_share has no effect with public keys; leave it out"
-    ),
-    "release urls.yaml --check --set privacy.kept_share=0.1 --set input.user=null --set privacy.max_contributions=1": (
-        2, "privacy.kept_share needs a column of users"
-    ),
     "bounds urls.yaml --set input.user=null": (2, "input.user is missing; bounds are about how much one user"),
     "bounds urls.yaml --epsilon 0": (2, "privacy.epsilon must be above 0, got 0"),
     "bounds urls.yaml --epsilon much": (2, "privacy.epsilon"),

@@ -381,14 +381,6 @@ def _chains() -> Iterator[Row]:
             yield Row(told, float(epsilon), float(epsilon), claimed, found)
 
 
-@audit("Sums before and after bounding by cells of users, over the noise scale", "event:kept")
-def _kept() -> Iterator[Row]:
-    from tests.privacy.test_kept_share import SETTINGS, worst_loss
-
-    for name in SETTINGS:
-        yield Row(f"{name}, ε = 0.1", 0.1, worst_loss(name))
-
-
 @audit("Users by three figures of their own: one cell each, over the noise scale", "job:bounds")
 def _figures() -> Iterator[Row]:
     from tests.privacy.test_user_quantiles import PARAMS, worst_loss

@@ -9,7 +9,7 @@ saved, and nothing of what is drawn changes by it:
   each is its own, and an empty one passes nothing on.
 * Where the key has no part in the exact histogram (``Pair.whole`` is False), the stages before the mechanisms run for
   every fiftieth release and must give the same histogram each time; between these, the mechanisms alone run again, each
-  time under a fresh key. Where keys are selected by weights, rounds and counts are released again.
+  time under a fresh key. Where keys are selected by weights, that is what the library does with the users' rows.
 
 `test_blackbox` shows that what is seen so is what the job writes under the same key, also on a runner.
 """
@@ -31,15 +31,15 @@ from unittest import mock
 
 import numpy as np
 
+from hushgram import release_in_memory
 from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import fingerprints
-from hushgram.key_selection.rounds import SELECTED, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class, top
 from hushgram.pipelines.jobs.job import Job
-from hushgram.sparse_histogram import steps
+from hushgram.sparse_histogram import params, steps
 from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec, metric_specs
@@ -110,7 +110,6 @@ class Runs:
         self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
         self._again: list[Callable[[ReleaseKey], Seen]] = []
         self._rows: Contributions | None = None  # of users, where keys are selected by weights
-        self._parts: dict[Any, Any] = {}
 
     def whole(self, release_key: ReleaseKey) -> list[Any]:
         """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
@@ -127,7 +126,7 @@ class Runs:
             specs = list(metric_specs(self._job.metrics, user=user, release_key=release_key)[1].values())
         else:
             value = _value(self._job)
-            specs = [ReleaseSpec.of(self._job.params, user=user, value=value, release_key=release_key)]
+            specs = [ReleaseSpec.of(self._job.config.stated, user=user, value=value, release_key=release_key)]
         if self._rows is not None:
             return self._weighted(specs)
         if not self._again:
@@ -135,49 +134,23 @@ class Runs:
         return [release(spec.release_key) for release, spec in zip(self._again, specs, strict=True)]
 
     def _weighted(self, specs: list[ReleaseSpec]) -> list[Any]:
-        """Select keys by weights and count them: as the library does; exact numbers are kept."""
-        selection, states, rows = specs[0].params.gaussian.selection, None, self._rows
-        assert rows is not None
-        assert rows.table is not None
-        for number in range(len(selection.rounds)):
-            parts, data_digest = self._kept(
-                ("weights", b"" if states is None else states.tobytes()),
-                lambda: weigh(rows, selection.max_keys, states),  # noqa: B023 (called at once)
-            )
-            key = specs[0].release_key
-            states = next_states(states, release_round(number, parts, selection, key, data_digest))
-        selected = states == SELECTED
-        tables = [
-            (i, table) for i, table in enumerate(rows.table.keep(selected)[0].shards()) if len(table.texts)
-        ]
-        out = []
-        for number, spec in enumerate(specs):
-            plan, counted = steps.plan_release(None, spec).plan, rows.of_keys(selected).metric(number)
-            parts, data_digest = self._kept(
-                (number, selected.tobytes()),
-                lambda: counted.bounded(spec.count_bounds()),  # noqa: B023
-            )
-            by_shard = dict(parts)
-            heavy = [
-                steps.count_listed(i, by_shard[i], table, plan, spec.release_key, data_digest)
-                for i, table in tables
-            ]
-            nothing = Heavy(rows.table.fingerprints[:0], np.zeros(0, np.int64), rows.table.texts[:0])
-            out.append(Seen(plan, Heavy.concat(heavy) if heavy else nothing, [], spec.release_key))
-        return out
+        """Select keys by weights, count them and encode all others, as the library does."""
+        assert self._rows is not None
+        out: list[Any] = []
 
-    def _kept(self, name: Any, make: Callable[[], Histogram]) -> tuple[list[tuple[int, Histogram]], bytes]:
-        """Return the parts of a histogram that are not empty, and the digest of all; made once."""
-        if name not in self._parts:
-            shards = list(enumerate(make().shards()))
-            filled = [(shard, part) for shard, part in shards if len(part)]
-            self._parts[name] = filled, Survey.of(shards).data_digest()
-        return self._parts[name]
+        def written(_path: Any, spec: ReleaseSpec, plan: Any, heavy: Heavy, blocks: Any) -> None:
+            out.append(Seen(plan, heavy, list(blocks), spec.release_key))
+
+        with mock.patch.object(release_in_memory, "_write", written):
+            chosen, selected = release_in_memory._selected_keys(self._rows, specs[0])
+            for number, spec in enumerate(specs):
+                release_in_memory._release_selected(self._rows, chosen, selected, spec, None, number)
+        return out
 
     def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
         spec = release._spec
         if spec.public_keys is not None:
-            plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
+            plan = make_public_plan(spec.params, len(spec.public_keys.texts))
             parts = [part for each in merged for part in noise_parts(each[0], release._groups, each[1])]
             data_digest, tables = Survey.of_digests(parts).data_digest(), spec.public_keys.shards()
             asked = [(shard, part) for shard, part in parts if len(tables[shard].texts)]
@@ -234,8 +207,7 @@ class Runs:
 
     def weighed(self, select: Any, kept: Any) -> Any:
         rows = Contributions.concat([part for _, part in sorted(kept.elements, key=lambda pair: pair[0])])
-        self._rows, self._parts = rows.present(), {}
-        self._exact.append((select, [(0, weigh(self._rows, select._params.max_keys_selection))]))
+        self._rows = rows.present()
         return _WEIGHED(select, kept)
 
     def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
@@ -294,6 +266,8 @@ class Pair:
     whole: bool = False  #: whether every release runs all stages of the job
     job_name: str = "release"
     columns: tuple[str, ...] = ("user", "key")
+    #: of ε for selection by weights, in place of about a half: nearly all precision is that of what is looked at
+    selection_share: Fraction | None = None
     file: str = "data.csv"
 
     def content(self, added: bool) -> bytes:
@@ -320,7 +294,9 @@ class Pair:
         return kind(kind.Config.model_validate(given))
 
     def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
+        share = params._SELECTION if self.selection_share is None else self.selection_share
         with (
+            mock.patch.object(params, "_SELECTION", share),
             tempfile.TemporaryDirectory() as folder,
             running(self.job(added, Path(folder)), self.watched, f"{folder}/out") as releases,
         ):
@@ -345,5 +321,5 @@ def job_case(name: str, pair: Pair, **more: Any) -> Case:
     """The case of a pair, with the claim of its config."""
     privacy = pair.config["privacy"]
     epsilon, delta = (float(Fraction(privacy.get(word, 0))) for word in ("epsilon", "delta"))
-    runs = WHOLE_RUNS if pair.whole else RUNS
+    runs = WHOLE_RUNS if pair.whole or pair.selection_share is not None else RUNS
     return Case(name, epsilon, pair, delta=delta, runs=runs, **more)

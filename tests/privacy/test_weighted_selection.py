@@ -18,8 +18,7 @@ import pytest
 
 from hushgram.key_selection import weighted
 from hushgram.noise.gdp import NoisyVector, gdp_delta
-from hushgram.sparse_histogram.contribution_bounds import GRID as CELLS
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.users import UserHistogram, tally_users, user_ends
 
 GRID = 8
 Keys = frozenset[str]
@@ -298,7 +297,8 @@ def test_a_pass_of_two_metrics_by_enumeration() -> None:
 
 def rounds_for(users: np.ndarray) -> int:
     """The rounds that these numbers of users by keys choose, with noise of scale 1."""
-    return UserTotals((*users.tolist(), *(0,) * (len(CELLS) - len(users))), Fraction(1)).rounds()
+    ends = user_ends(8)
+    return UserHistogram(ends, (*users.tolist(), *(0,) * (len(ends) - len(users))), Fraction(1)).rounds()
 
 
 def chosen_rounds_delta(base: list[Keys], user: Keys, *, noisy: bool = True) -> tuple[float, float]:
@@ -326,7 +326,7 @@ def chosen_rounds_delta(base: list[Keys], user: Keys, *, noisy: bool = True) -> 
         }
         for d in data
     ]
-    tallies = [UserTally.of(np.array([len(keys) for keys in d])).users[:3] for d in data]
+    tallies = [tally_users(np.array([len(keys) for keys in d]), user_ends(8)).values[:3] for d in data]
     outcomes: list[dict[tuple[int, int, Named], float]] = [{}, {}]
     for drawn in itertools.product(range(-12, 13), repeat=3):
         seen = tallies[0] + np.array(drawn)

@@ -236,23 +236,16 @@ def test_the_ledger_refuses_another_number_of_noise_shards(
 
 @pytest.mark.parametrize("most", [1, 7, 50, 10_000])
 def test_shards_are_cut_between_users(most: int) -> None:
-    rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True, offered=True).prune(Bounds(9, 2))
+    rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True).prune(Bounds(9, 2))
     parts = list(rows.cut_users(most))
     users = [set(zip(part.user_high.tolist(), part.user_low.tolist(), strict=True)) for part in parts]
     assert sum(map(len, users)) == len(set.union(*users))
     assert max(map(len, parts)) < most + 9
     assert len(parts) <= -(-len(rows) // most)
     same(Histogram.merge(part.bounded(Bounds(9, 2)) for part in parts), rows.bounded(Bounds(9, 2)))
-    kept = [part.kept_and_offered(Bounds(4, 2)) for part in parts]
-    for one, other in zip(
-        map(np.concatenate, zip(*kept, strict=True)), rows.kept_and_offered(Bounds(4, 2)), strict=True
-    ):
-        assert one.tolist() == other.tolist()
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"max_contributions": "auto"}, {"kept_share": "1/20"}], ids=["plain", "auto", "kept share"]
-)
+@pytest.mark.parametrize("more", [{}, {"max_contributions": "auto"}], ids=["plain", "auto"])
 def test_parts_of_a_shard_change_no_byte(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

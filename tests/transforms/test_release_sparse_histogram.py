@@ -19,7 +19,7 @@ from hushgram import ReleaseKey, ReleaseParams, Sketch, Threshold, Weights
 from hushgram.errors import InputError, OutputError, ParameterError
 from hushgram.pipelines.run.progress import read_counters
 from hushgram.release_in_memory import release
-from hushgram.sparse_histogram.contribution_bounds import GRID
+from hushgram.sparse_histogram import users as users_histogram
 from hushgram.transforms import ReleaseSparseHistogram
 from hushgram.transforms.release_sparse_histogram import URN
 from tests.transforms.releases import KEY, SMALL, collect, contents, params, pieces, records
@@ -192,8 +192,8 @@ def test_a_bound_chosen_from_the_data_is_the_librarys(choice: dict[str, Any], tm
         p | beam.Create(pieces(TABLE, [7, 120])) | step
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
     plan = by_library.plan
-    assert plan.totals is not None
-    assert plan.params.max_contributions in GRID
+    assert plan.users is not None
+    assert plan.params.max_contributions in users_histogram.CHOICES
     assert {part.kind: part.epsilon for part in plan.guarantee().parts}["contributions"] == Fraction(1, 10)
     assert by_library.guarantee.epsilon == 2
 

@@ -20,7 +20,6 @@ from hushgram.key_selection.rounds import (
     MetricShares,
     SelectionPlan,
     best_rounds,
-    keys_of_users,
     next_states,
     plan_gaussian,
     release_round,
@@ -132,16 +131,6 @@ def test_states_after_a_round() -> None:
     found = np.array([SELECTED, HOPELESS], np.uint8)
     assert next_states(before, found).tolist() == [HOPELESS, SELECTED, SELECTED, HOPELESS]
     assert next_states(None, found) is found
-
-
-def test_keys_of_users_are_those_that_are_open() -> None:
-    rows = rows_of([(1, 1), (1, 2), (1, 3), (2, 1), (3, 2), (3, 3), (4, 4)])
-    assert sorted(keys_of_users(rows).tolist()) == [1, 1, 2, 3]
-    assert rows.table is not None
-    open_ = np.array([text in (b"1", b"2") for text in rows.table.texts.to_pylist()])
-    states = np.where(open_, OPEN, SELECTED).astype(np.uint8)
-    assert sorted(keys_of_users(rows, states).tolist()) == [1, 1, 2]
-    assert keys_of_users(rows, np.full(len(states), SELECTED, np.uint8)).tolist() == []
 
 
 @pytest.mark.parametrize(

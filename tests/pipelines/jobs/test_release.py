@@ -220,7 +220,7 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     assert "chosen from the data; " in words
     sketch = Sketch.open("out/urls.sketch")
     sketch.verify()
-    assert sketch.plan.totals is not None
+    assert sketch.plan.users is not None
     assert sketch.guarantee.epsilon == 1
     with Ledger("sqlite:///ledger.db") as ledger:
         (entry,) = ledger.history("views")
