@@ -119,7 +119,8 @@ class _States:
 
 
 class SelectByWeights(beam.PTransform):
-    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy), "chosen": ChosenParams}.
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}; and "chosen":
+    ChosenParams, where the number of rounds is chosen.
 
     ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
     are those of ``spec``, which for several metrics is that of the first. ``count`` makes `ChosenParams` of tallies.
@@ -162,7 +163,7 @@ class SelectByWeights(beam.PTransform):
             users = found["users"]
             selected.append(found["selected"])
         named = tuple(selected) | "AllRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
-        return {"users": users, "selected": named, "chosen": chosen}
+        return {"users": users, "selected": named, **({} if chosen is None else {"chosen": chosen})}
 
 
 class _Round(beam.PTransform):
