@@ -356,7 +356,7 @@ class ReleaseMetrics(beam.PTransform):
                     if spec.params.weighted and not first_of_all:
                         same = beam.Map(Params.with_rounds_of, beam.pvalue.AsSingleton(leading))
                         counted = counted | f"Rounds{label}" >> same.with_output_types(Params)
-                bounded = {"params": counted, "main": kept}
+                bounded = kept if counted is None else {"params": counted, "main": kept}
                 if spec.params.weighted:
                     bounded |= found
             else:

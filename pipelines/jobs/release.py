@@ -354,7 +354,7 @@ class Release(Job[ReleaseConfig]):
     def measure(self, options: PipelineOptions) -> Mapping[str, int]:
         """Return exact figures of all records, bounded as a run bounds them where C is stated; releases nothing.
 
-        Where keys are selected by weights, users are bounded anew for each part: a run keeps this much or more.
+        Where keys are selected by weights, a run keeps this much or more: selected keys need no classes of buckets.
         """
         if self.config.input.user is None or self.public_keys is not None or self.params.choose_contributions:
             return {}

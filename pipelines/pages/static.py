@@ -329,8 +329,6 @@ def _kept(sketch: Sketch) -> list[str]:
     per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
     records = "" if sketch.sums_values else " records"
     bounds = f"at most {most:,.10g}{records}"
-    if plan.rounds is not None:  # users are bounded anew for each part
-        bounds += f" of named keys and at most {most:,.10g} of other keys"
     return [
         f"One {plan.unit} contributes {bounds}{per_key}. Whatever exceeded that is missing from all counts here; how"
         " much of it a single key lost is not known."

@@ -327,18 +327,12 @@ def _offline() -> Iterator[Row]:
     yield Row("2 rounds", float(params.guarantee()[0]), test_offline_pmw.worst(params))
 
 
-@audit("C by the data: numbers of users by their totals", "event:contributions")
-def _contributions() -> Iterator[Row]:
-    from tests.privacy.test_contributions import tally
+@audit("The histogram over users: L1 distance over the scale 1/ε at ε = 1", "event:contributions")
+def _users() -> Iterator[Row]:
+    from tests.privacy.test_users import SETTINGS, worst_distance
 
-    users, keys = ["a", "a", "b"], ["x", "y", "x"]
-    for most_per_key in (1, 2):
-        base, worst = tally(users, keys, most_per_key).users, 0
-        for size in range(1, 4):
-            for more in itertools.product("xyz", repeat=size):
-                other = tally([*users, *"c" * size], [*keys, *more], most_per_key).users
-                worst = max(worst, int(abs(other - base).sum()))
-        yield Row(f"L∞ = {most_per_key}: L1 distance over the scale 1/ε at ε = 1", 1.0, float(worst))
+    for name in SETTINGS:
+        yield Row(name, 1.0, worst_distance(name))
 
 
 @audit(

@@ -39,6 +39,7 @@ from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class, top
 from hushgram.pipelines.jobs.job import Job
+from hushgram.sensitivity import CONSTANT
 from hushgram.sparse_histogram import params, steps
 from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
@@ -125,8 +126,9 @@ class Runs:
         if self._job.kind == "metrics":
             specs = list(metric_specs(self._job.metrics, user=user, release_key=release_key)[1].values())
         else:
-            value = _value(self._job)
-            specs = [ReleaseSpec.of(self._job.config.stated, user=user, value=value, release_key=release_key)]
+            job = self._job
+            given = {"user": user, "value": _value(job), "public_keys": job.public_keys}
+            specs = [ReleaseSpec.of(job.config.stated, **given, release_key=release_key)]
         if self._rows is not None:
             return self._weighted(specs)
         if not self._again:
@@ -198,7 +200,9 @@ class Runs:
         if shard in self._shards or len(part):  # which may pass something on
             return steps.select_keys(shard, part, *rest)
         texts = None if part.texts is None else part.texts[:0]
-        return Heavy(part.fingerprints[:0], part.counts[:0], texts), replace(part, texts=None)
+        return Heavy(part.fingerprints[:0], part.counts[:0], texts), replace(
+            part, texts=None, sensitivity=CONSTANT
+        )
 
     def merged(self, release: Any, parts: Any) -> Any:
         out = _MERGED(release, parts)

@@ -261,8 +261,12 @@ def test_sums_are_called_sums_and_have_one_unit() -> None:
         assert word not in text
 
 
+#: With them noise hides the sizes.
+HIDDEN = hg.ReleaseParams(epsilon="1", max_contributions=7)
+
+
 def test_no_number_is_shown_below_its_noise_and_each_has_one_interval() -> None:
-    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7), release_key=KEY)
+    sketch = hg.release(NOISY, PAGES, HIDDEN, release_key=hg.ReleaseKey(bytes(32)))
     records, keys = sketch.released_sizes()
     text = report_text(sketch)
     assert keys.startswith("fewer than ")
@@ -275,7 +279,7 @@ def test_no_number_is_shown_below_its_noise_and_each_has_one_interval() -> None:
 
 
 def test_no_line_is_drawn_below_the_detection_limit() -> None:
-    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7), release_key=KEY)
+    sketch = hg.release(NOISY, PAGES, HIDDEN, release_key=hg.ReleaseKey(bytes(32)))
     page = make_report(sketch)
     chart = page[page.index('aria-label="Expected error as a share') :].partition("</svg>")[0]
     left, wide = map(float, re.search(r'<rect x="([\d.]+)" y="14" width="([\d.]+)"', chart).groups())
@@ -292,14 +296,19 @@ class Truth:
 
     def __init__(self, users: Any, keys: Any, params: hg.ReleaseParams) -> None:
         parts: list[Histogram] = []
-        bounded = Contributions.bounded
+        bounded, apart = Contributions.bounded, Contributions.bounded_apart
 
-        def seen(rows: Contributions, *bounds: Any, **more: Any) -> Histogram:
-            parts.append(bounded(rows, *bounds, **more))
+        def seen(rows: Contributions, *bounds: Any) -> Histogram:
+            parts.append(bounded(rows, *bounds))
             return parts[-1]
+
+        def both_seen(rows: Contributions, *bounds: Any) -> tuple[Histogram, Histogram]:
+            parts.extend(found := apart(rows, *bounds))
+            return found
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Contributions, "bounded", seen)
+            patch.setattr(Contributions, "bounded_apart", both_seen)
             self.sketch = hg.release(users, keys, params, release_key=KEY)
         self.all = Counter(keys)
         self.kept = self.all
@@ -444,12 +453,12 @@ def test_a_number_of_keys_on_which_intervals_do_not_agree_is_left_out(delta: str
 
 def test_nothing_is_said_of_which_keys_lost_how_much(truth: Truth) -> None:
     assert "popular keys" not in truth.text
-    if not truth.sketch.plan.selection.by_count:
-        assert "at most 4 records of named keys and at most 4 of other keys" in truth.text
+    if truth.sketch.plan.unit == "user":
+        assert "One user contributes at most 4 records." in truth.text
 
 
 def test_a_distribution_that_noise_hides_is_left_out() -> None:
     """It was one grey block, and a band from 0 to more keys than there are records."""
-    sketch = hg.release(NOISY, PAGES, hg.ReleaseParams(epsilon="1", max_contributions=7), release_key=KEY)
+    sketch = hg.release(NOISY, PAGES, HIDDEN, release_key=hg.ReleaseKey(bytes(32)))
     assert _distribution(sketch) is None
     assert "Distribution" not in report_text(sketch)
