@@ -43,7 +43,7 @@ SETTINGS = {
     "paper-text": hg.ReleaseParams(
         epsilon="12", delta="1e-2", max_contributions=4, sizes=SIZES, preset="paper"
     ),
-    "kept": hg.ReleaseParams(epsilon="8", max_contributions=4, max_per_key=2),
+    "auto": hg.ReleaseParams(epsilon="8", max_contributions="auto", max_per_key=2),
 }
 #: Of data with some large counts, which have two lists, and several files of listed keys.
 OF_MANY = {

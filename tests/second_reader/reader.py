@@ -67,6 +67,7 @@ class SecondReader:
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
+        self.manifest = body
         plan = self.plan = body["plan"]
         self.selection, self.stated = plan["params"]["selection"], plan["params"]["stated"]
         #: whether lists pass on what they do not show

@@ -142,12 +142,28 @@ def test_what_a_weighted_sketch_says_of_its_selection() -> None:
         said, rounds = plan["weighted_selection"], second.stated["selection"]["weights"]["rounds"]
         assert said["weight"] == 4096
         assert len(said["rounds"]) == (rounds or plan["params"]["rounds"])
-        assert sum(plan["params"]["users"]["users"]) != 0
         assert len(said["hopeless"]) == len(said["rounds"]) - 1
         assert all(each["threshold"] > 0 for each in said["rounds"])
         assert all(isinstance(key, bytes) for key in second.heavy)
         assert second.heavy
         assert second.layout["scale"] == plan["scale"]
+
+
+def test_what_a_sketch_says_of_users() -> None:
+    """The cells that FORMAT.md names, wherever users are counted."""
+    for path in GOLDEN:
+        second = SecondReader(path)
+        assert ("users" in second.plan["params"]) == ("preset" not in second.stated)
+        if "users" not in second.plan["params"]:
+            continue
+        found, most = second.plan["params"]["users"], second.stated["max_contributions"]
+        ends = [*range(1, 9), *(part << i for i in range(1, 20) for part in (5, 6, 7, 8))]
+        last = 1024 if most == "auto" else 16 * most
+        whole = next(i for i in range(7, len(ends), 4) if ends[i] >= last)
+        assert found["at_most"] == ends[: whole + 1]
+        assert len(found["users"]) == whole + 1
+        parts = second.manifest["guarantee"]["parts"]
+        assert Fraction(found["scale"]) * Fraction(parts["contributions"][0]) == 1
 
 
 def random_sketch(seed: int, path: Path) -> None:
