@@ -33,11 +33,7 @@ CONFIGS = {
     "names": ("release", ONE_PER_KEY % ("user: user, ", "1e-6", 1, "", "names")),
     "paper": ("release", RELEASE % ("user: user, ", "0", 8, ", preset: paper", "paper")),
     "weighted": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "weighted")),
-<<<<<<< HEAD
-    "list": ("release", RELEASE % ("user: user, ", "1e-6", 8, ", encoding: none", "list")),
-=======
-    "kept": ("release", RELEASE % ("user: user, ", "0", 8, ", kept_share: 0.05", "kept")),
->>>>>>> params
+    "auto": ("release", RELEASE.replace("%d", "%s") % ("user: user, ", "0", "auto", "", "auto")),
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
     "record": ("release", ONE_PER_KEY % ("", "0", 1, "", "record")),
     "sums": (
