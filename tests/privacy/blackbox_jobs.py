@@ -39,12 +39,12 @@ from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class, top
 from hushgram.pipelines.jobs.job import Job
-from hushgram.sensitivity import CONSTANT
+from hushgram.sensitivity import CONSTANT, ExactVector
 from hushgram.sparse_histogram import params, steps
 from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec, metric_specs
-from hushgram.transforms import select_keys
+from hushgram.transforms import plan_release, select_keys
 from hushgram.transforms.release_sparse_histogram import _ReleaseBounded
 from hushgram.transforms.shuffle.combining import LocalResources, noise_parts
 from hushgram.transforms.weigh_keys import SelectByWeights
@@ -110,12 +110,13 @@ class Runs:
         self._released: list[Any] = []
         self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
         self._again: list[Callable[[ReleaseKey], Seen]] = []
+        self._tallies: list[ExactVector] = []  # of users, for each metric
         self._rows: Contributions | None = None  # of users, where keys are selected by weights
 
     def whole(self, release_key: ReleaseKey) -> list[Any]:
         """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
         before, self._exact = self._exact, []
-        self._released, self._again = [], []
+        self._released, self._again, self._tallies = [], [], []
         self._job.build(self._pipeline, self._path, release_key, LocalResources())
         self.same = not before or _digests(before) == _digests(self._exact)
         return self._released
@@ -132,7 +133,7 @@ class Runs:
         if self._rows is not None:
             return self._weighted(specs)
         if not self._again:
-            self._again = [self._mechanisms(*exact) for exact in self._exact]
+            self._again = [self._mechanisms(n, *exact) for n, exact in enumerate(self._exact)]
         return [release(spec.release_key) for release, spec in zip(self._again, specs, strict=True)]
 
     def _weighted(self, specs: list[ReleaseSpec]) -> list[Any]:
@@ -144,12 +145,21 @@ class Runs:
             out.append(Seen(plan, heavy, list(blocks), spec.release_key))
 
         with mock.patch.object(release_in_memory, "_write", written):
-            chosen, selected = release_in_memory._selected_keys(self._rows, specs[0])
+            leading = self._counted(specs[0], 0)
+            selected = release_in_memory._selected_keys(self._rows, leading, specs[0])
             for number, spec in enumerate(specs):
-                release_in_memory._release_selected(self._rows, chosen, selected, spec, None, number)
+                params = self._counted(spec, number).with_rounds_of(leading)
+                own = self._rows.metric(number, present=True)
+                release_in_memory._release_selected(own, params, selected, spec, None)
         return out
 
-    def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
+    def _counted(self, spec: ReleaseSpec, number: int) -> Any:
+        """Return the parameters with what follows from noisy numbers of users, where these are released."""
+        return steps.count_users(self._tallies[number], spec) if self._tallies else spec.params
+
+    def _mechanisms(
+        self, number: int, release: Any, merged: list[tuple[int, Histogram]]
+    ) -> Callable[[ReleaseKey], Seen]:
         spec = release._spec
         if spec.public_keys is not None:
             plan = make_public_plan(spec.params, len(spec.public_keys.texts))
@@ -175,7 +185,8 @@ class Runs:
         asked = [(shard, part) for shard, part in shards if shard in self._shards or len(part)]
 
         def sparse(key: ReleaseKey) -> Seen:
-            planned = steps.plan_release(survey, replace(spec, release_key=key))
+            own = replace(spec, release_key=key)
+            planned = steps.plan_release(survey, own, self._counted(own, number))
             listed = {shard: steps.select_keys(shard, part, planned, key) for shard, part in asked}
             heavy = [listed[shard][0] for shard, _ in looked_at]
             encoded = [(shard, listed[shard][1]) for shard, _ in filled] if planned.plan.chained else filled
@@ -208,6 +219,10 @@ class Runs:
         out = _MERGED(release, parts)
         self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
         return out
+
+    def count_users(self, tally: ExactVector, spec: ReleaseSpec) -> Any:
+        self._tallies.append(tally)
+        return steps.count_users(tally, spec)
 
     def weighed(self, select: Any, kept: Any) -> Any:
         rows = Contributions.concat([part for _, part in sorted(kept.elements, key=lambda pair: pair[0])])
@@ -246,6 +261,7 @@ def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
             (Job, "records"): lambda *given, **named: runs.records(*given, **named),
             (select_keys, "select_keys"): runs.select_keys,
             (_ReleaseBounded, "_merge"): lambda *given: runs.merged(*given),
+            (plan_release, "count_users"): runs.count_users,
             (SelectByWeights, "expand"): lambda *given: runs.weighed(*given),
             (WriteSketch, "expand"): lambda *given: runs.sketch(*given),
             (top, "_write"): runs.keys,

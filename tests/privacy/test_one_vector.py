@@ -36,6 +36,7 @@ from hushgram.noise.gdp import NoisyVector, gdp_delta
 from hushgram.sensitivity import Sensitivity
 from hushgram.sparse_histogram.plan import Plan, make_plan, release_events
 from hushgram.sparse_histogram.sizing import Sizes
+from hushgram.sparse_histogram.users import UserHistogram
 from tests.privacy import test_weighted_selection as coarse
 from tests.privacy.test_weighted_selection import Keys
 
@@ -188,7 +189,9 @@ def planned(epsilon: str, delta: str, most: int, per_key: int, max_keys: int, ro
         epsilon=epsilon, delta=delta, max_contributions=most, max_per_key=per_key, sizes=(10**6, 10**4),
         selection=hg.Weights(max_keys=max_keys, rounds=rounds),
     )  # fmt: skip
-    return make_plan(params.resolve(), Sizes(10**6, 10**4, (), Fraction(0)))
+    held = params.resolve()
+    nobody = UserHistogram(held.user_ends, (0,) * len(held.user_ends), 1 / held.split.users)
+    return make_plan(held.with_users(nobody), Sizes(10**6, 10**4, (), Fraction(0)))
 
 
 LOSSES = (("1/2", "1e-3"), ("1", "1e-6"), ("3", "1e-9"))
@@ -207,7 +210,8 @@ def test_rounds_thresholds_and_vector_cost_no_more_than_is_stated(
     assert len(plan.rounds.rounds) == rounds
     guarantee, budget = plan.guarantee(), plan.params.gaussian_budget
     assert (guarantee.epsilon, guarantee.delta) == (Fraction(epsilon), Fraction(delta))
-    assert budget == (Fraction(epsilon), Fraction(delta))  # sizes are stated
+    # sizes are stated
+    assert budget == (Fraction(epsilon) - plan.params.split.users, Fraction(delta))
     assert plan.layout is not None
     assert plan.layout.noise_scale == plan.scale  # counts and buckets have the same noise
     own = Sensitivity(most, per_key).l2_squared
@@ -234,8 +238,9 @@ def test_a_vector_with_all_of_epsilon_beside_the_rounds_is_rejected(rounds: int)
     assert plan.rounds is not None
     alone = plan.scale * Fraction(51, 100) ** Fraction(1, 2)
     scale = Fraction(int(alone * 64), 64)
-    assert not plan.rounds.privacy_map(scale, Fraction(1), Fraction(1, 10**6), plan.sensitivity)
-    assert cost(plan.rounds, scale, 1.0, 8) > 1e-6
+    epsilon, delta = plan.params.gaussian_budget
+    assert not plan.rounds.privacy_map(scale, epsilon, delta, plan.sensitivity)
+    assert cost(plan.rounds, scale, float(epsilon), 8) > float(delta)
 
 
 @pytest.mark.parametrize("rounds", [None, 1, 2, 3])
