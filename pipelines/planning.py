@@ -147,7 +147,7 @@ def _named_lines(
     """Yield what is predicted of named keys; no release was simulated for it."""
     rounds = counted(named.rounds, "round")
     if found.params.resolve().choose_rounds:
-        rounds += " (a run chooses the number from noisy numbers of users by keys)"
+        rounds += " (a run chooses the number from the histogram over users)"
     several = "" if named.max_keys == 1 else (
         f", about {named.threshold * named.max_keys**0.5:,.0f} if they have {named.max_keys} keys each"
     )  # fmt: skip

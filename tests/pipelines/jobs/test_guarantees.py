@@ -102,8 +102,8 @@ def test_metrics_that_share_a_selection_say_so(home: Path) -> None:
     """The pass, its --check, and each of its sketches name the selection, which is charged once."""
     changes = ["--set", "privacy.delta=1e-3", "--set", "privacy.epsilon=4"]
     once = (
-        "Keys are selected once for views and years, by weights in one to three rounds, as numbers of keys per user"
-        " suggest (at most 100 keys per user); the noise of these metrics is one mechanism."
+        "Keys are selected once for views and years, by weights in one to three rounds, as the histogram over users"
+        " suggests (at most 100 keys per user); the noise of these metrics is one mechanism."
     )
     job = load_job("metrics", "metrics.yaml", changes[1::2])
     whole = (

@@ -71,7 +71,7 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     for expected in (
         "guarantee The sketch is 1-differentially private for one user added or removed, where each user counts at "
         "most 4 in all and 1 for one key. Whether any one user is in the data or not changes the probability",
-        "budget threshold 1",
+        "budget contributions 0.01, threshold 0.99",
         "bits_per_key 8.8",
         "if 10,000 records of 1,000 keys",
         "size about",
@@ -226,10 +226,9 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
         (entry,) = ledger.history("views")
         spent = [(event.kind, event.epsilon) for event in entry.events]
     assert spent == [
-        ("contributions", Fraction(1, 100)),  # from which rounds are chosen
         ("contributions", Fraction(1, 20)),
         ("sizing", Fraction(1, 50)),
-        ("weighted-selection", Fraction(23, 25)),
+        ("weighted-selection", Fraction(93, 100)),
     ]
 
 

@@ -152,5 +152,8 @@ def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> Non
     done = run("data.parquet", privacy=privacy)
     assert done.exit_code == 0, done.exception
     words = " ".join(done.stdout.split())
-    assert "Each user counts at most max_contributions, which is chosen from noisy numbers of users." in words
+    assert (
+        "Each user counts at most max_contributions, which is chosen from a noisy histogram over users."
+        in words
+    )
     assert re.search(r"contributions at most 0\.\d+ of a user, chosen from the data", words)
