@@ -215,13 +215,11 @@ def test_metrics_that_share_a_selection_are_one_mechanism(rounds: int) -> None:
 
 
 def test_a_part_of_a_metric_reads_back_and_refuses_nonsense() -> None:
-    part = MetricShares(
-        Fraction(1, 3), Fraction(1, 4), Fraction(1, 10**6), ((4, 4), (8, 8)), Fraction(1, 100)
-    )
-    assert part.epsilon == Fraction(7, 12)  # users are counted by another mechanism
+    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(1, 10**6), ((4, 4), (8, 8)))
+    assert part.epsilon == Fraction(7, 12)
     assert MetricShares.from_dict(part.to_dict()) == part
     for wrong in (
-        {"selection": "0"}, {"vector": "0"}, {"delta": "0"}, {"users": "-1"}, {"bounds": []},
+        {"selection": "0"}, {"vector": "0"}, {"delta": "0"}, {"bounds": []},
         {"bounds": [{"l2_squared": 0, "l0": 1}]},
     ):  # fmt: skip
         with pytest.raises(ParameterError):
