@@ -156,4 +156,4 @@ def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> Non
         "Each user counts at most max_contributions, which is chosen from a noisy histogram over users."
         in words
     )
-    assert re.search(r"contributions at most 0\.\d+ of a user, chosen from the data", words)
+    assert re.search(r"at most 0\.\d+ of a user, which was chosen from the data", words)
