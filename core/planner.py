@@ -116,6 +116,8 @@ class Population:
         mass = np.interp(edges, upto, np.append(0.0, np.cumsum(number * counts)))
         whole = np.maximum(1, np.round(np.diff(mass) / scale)).astype(np.int64)
         records = int(whole.sum()) * scale
+        if users is None and plan.users is not None:
+            users = round(sum(number for number, _ in plan.users.likely())) or None
         noise = float(plan.sizes.scale)
         unsure = LaplaceLaw(noise).radius(0.95) / keys if noise else 0.0
         return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.users, unsure)

@@ -69,8 +69,8 @@ _OF_THRESHOLDS = {
 # Scales of counts are whole multiples of 1/64, those of weights are whole.
 _GRID = 64
 _STEPS = 1 << 12
-# From so many keys per user on three rounds name the most, below two.
-_MANY_KEYS = 5
+# From about so many keys per user on three rounds name the most, below two; the tail of active users is not seen.
+_MANY_KEYS = 4
 
 States = NDArray[np.uint8]
 
@@ -347,7 +347,7 @@ def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:
     """
     known = list(users)
     number, pairs = sum(n for n, _ in known), sum(n * keys for n, keys in known)
-    if not known or pairs >= _MANY_KEYS * number:
+    if not known or number <= 0 or pairs >= _MANY_KEYS * number:
         return 3
     return 1 if 2 * sum(n for n, keys in known if keys <= 1) > pairs else 2
 

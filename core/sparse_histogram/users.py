@@ -62,6 +62,8 @@ _BEYOND = 16
 _CLEAR = 8
 # From so many scales on there are users in a cell at all, for choices.
 _SOME, _SURELY_SOME = 2, 4
+# Rounds follow from users with up to so many.
+_FEW = 16
 # A share is shown up to this ±, and of cells within the first one the largest is taken.
 _NARROW, _WIDE = 0.05, 0.15
 # Only users with more than C can lose any by C: a share of users with up to so many times C says something.
@@ -148,20 +150,29 @@ class UserHistogram:
 
     def lost(self, chosen: int) -> Fraction:
         """Return H(C): about the most that any key loses by bounding."""
-        parts = (n * (1 - chosen / middle) for n, middle in self._cells(_SOME) if middle > chosen)
+        parts = (n * (1 - chosen / middle) for n, middle in self._cells(CHOICES, _SOME) if middle > chosen)
         return sum(parts, Fraction(0))
 
     def rounds(self) -> int:
         """Return the number of rounds of key selection that suits these users."""
-        return best_rounds(self._cells(_SURELY_SOME))
-
-    def _cells(self, scales: int) -> list[tuple[int, Fraction]]:
-        """Return (users, middle of the cell) of the cells whose number noise alone does not explain."""
-        return [
+        seen = [
             (n, Fraction(low + 1 + high, 2))
             for n, (low, high) in zip(self.users, pairwise((0, *self.ends)), strict=True)
-            if n > scales * self.scale
+            if high <= _FEW  # of more active users noise would decide
         ]
+        number = sum(n for n, _ in seen)
+        clear = number > 0 and number**2 > (_SURELY_SOME * self.scale) ** 2 * len(seen)
+        return best_rounds(seen if clear else ())
+
+    def _cells(self, ends: Sequence[int], scales: int) -> list[tuple[int, Fraction]]:
+        """Return (users, middle of the cell) of wider cells with these ends, whose number noise does not explain."""
+        out = []
+        for low, high in pairwise((0, *ends)):
+            inside = [n for n, end in zip(self.users, self.ends, strict=True) if low < end <= high]
+            n = sum(inside)
+            if n > 0 and n * n > (scales * self.scale) ** 2 * len(inside):
+                out.append((n, Fraction(low + 1 + high, 2)))
+        return out
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -217,7 +228,7 @@ class UserHistogram:
     def likely(self) -> list[tuple[float, float]]:
         """Return (users, their total) as they are likely to be; none where too little is clear. For predictions.
 
-        Beyond the last clear doubling each one has as many times the users of the one before as that (a power law),
+        Beyond the last clear doubling each one has as many times the users of the one before as those (a power law),
         until less than one user is left. In a cell there are more users the smaller the total: their mean is taken as
         the root of its ends' product.
         """
@@ -234,9 +245,10 @@ class UserHistogram:
             for n, (low, high) in zip(self.users, pairwise((0, *self.ends)), strict=True)
             if high <= last
         ]
-        ratio = min(doublings[last] / max(doublings[last // 2], 1.0), _STEEPEST)
+        before = doublings[last // 4]  # the ratio of neighbours by itself has too much noise
+        ratio = min(math.sqrt(doublings[last] / max(before, 1.0)), _STEEPEST)
         beyond, middle = doublings[last] * ratio, last * math.sqrt(2.0)
-        while beyond >= 1:
+        while beyond >= 1 and middle < self.ends[-1]:
             cells.append((beyond, middle))
             beyond, middle = beyond * ratio, middle * 2.0
         return cells

@@ -265,8 +265,8 @@ def test_keys_expected_to_be_named_are_about_those_that_are(rounds: int | None) 
     assert found.named is not None
     assert found.named.number == pytest.approx(sketch.manifest.heavy_rows, rel=1 / 3)
     assert found.named.noise == pytest.approx(float(sketch.plan.scale), rel=0.01)
-    assert sketch.plan.rounds is not None
-    assert found.named.rounds == len(sketch.plan.rounds.rounds) == (rounds or 3)
+    chosen = sorted(each.plan.params.rounds for each in sketches)[1]
+    assert found.named.rounds == chosen == (rounds or 3)
     assert found.named.most > found.named.number
     assert found.size == pytest.approx(sketch.size, rel=0.3, abs=2_000)
 
@@ -277,7 +277,6 @@ def test_an_earlier_weighted_release_tells_users_and_keys() -> None:
     params = hg.ReleaseParams(epsilon="4", delta="1e-6", max_contributions="auto")
     sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32)))
     made = Population.like(sketch)
-    assert made.totals is None  # they are of named keys alone
     assert made.users == pytest.approx(len(np.unique(users)), rel=0.3)
     found = predict(params, made)
     assert found.named is not None

@@ -58,7 +58,7 @@ def test_the_interval_holds(number, limit):
         inside += found.low <= truth(sketch, limit) <= found.high
         if sketch.plan.params.weighted and limit is None:
             assert found.estimate == max(sketch.plan.sizes.records, 0)
-    assert inside >= 5
+    assert inside >= 6 - misses(6)
 
 
 RELEASES, COUNTED = 6, 1_500

@@ -84,8 +84,9 @@ def test_metrics_that_share_a_selection_are_charged_for_it_once() -> None:
     )
     specs = metric_specs({"a": hg.Metric(half), "b": hg.Metric(half)}, user="user")[1]
     params = [spec.params for spec in specs.values()]
-    *users, event = metrics_events(params, charged=True)
-    assert [(each.kind, each.epsilon) for each in users] == [("contributions", Fraction(1, 200))] * 2
+    users, event, others = metrics_events(params, charged=True)
+    for each in (users, others):
+        assert (each.kind, each.epsilon) == ("contributions", Fraction(1, 200))
     assert (event.kind, event.epsilon, event.delta) == (
         "weighted-selection",
         Fraction(99, 100),

@@ -396,7 +396,7 @@ def test_what_was_chosen_reads_back_and_nonsense_is_refused() -> None:
         (text, {"unit": "day"}, "unit must be user or record"),
         (text, {"unit": "record"}, "auto needs users"),
         (text, {"selection": "public"}, "auto needs users"),
-        (text, {"selection": "threshold"}, "auto needs users"),
+        (text, {"selection": "threshold"}, "selection must be weights, got 'threshold'"),
         (text, {"max_contributions": 2000}, "max_contributions must be from 1 to 1024"),
         (text, {"rounds": 4}, "rounds must be from 1 to 3"),
         (text, {"scale": 0}, "scale must be from 1"),
