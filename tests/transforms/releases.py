@@ -21,6 +21,7 @@ from hushgram.contributions.histogram import Histogram
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
+from tests.users import with_nobody
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
@@ -54,8 +55,9 @@ def bounded(table: pa.Table, chosen: ReleaseParams) -> Histogram:
 
 
 def spec(chosen: ReleaseParams, **more: Any) -> ReleaseSpec:
-    """The specification of a release whose stages draw under `KEY` itself."""
-    return replace(ReleaseSpec.of(chosen, user="user", key="url", **more), release_key=KEY)
+    """The specification of a release whose stages draw under `KEY` itself, after users were counted."""
+    made = ReleaseSpec.of(chosen, user="user", key="url", **more)
+    return replace(made, params=with_nobody(made.params), release_key=KEY)
 
 
 def planned(histogram: Histogram, chosen: ReleaseParams) -> PlannedRelease:
