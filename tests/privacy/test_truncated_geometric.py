@@ -241,7 +241,7 @@ def test_estimates_from_listed_values_are_unbiased_on_average_over_counts() -> N
 
 def test_it_is_the_noise_of_one_key_per_user_where_its_threshold_is_not_above_the_other() -> None:
     given = {"epsilon": "1", "delta": "1e-6", "max_contributions": 1}
-    params = hg.ReleaseParams(**given).resolve()
+    params = hg.ReleaseParams(**given).resolve("record")  # of users, their numbers are released too
     assert params.noise == "truncated_geometric"
     plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
     guarantee = plan.guarantee()
