@@ -25,7 +25,7 @@ from tests.users import with_nobody
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
-SMALL = {"sizes": (2000, 400)}
+SMALL: dict[str, Any] = {"sizes": (2000, 400)}
 
 
 def params(delta: str = "0", **changes: Any) -> ReleaseParams:
