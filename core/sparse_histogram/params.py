@@ -72,7 +72,7 @@ class Weights:
 
     Attributes:
         max_keys: how many keys of a user are weighed.
-        rounds: 1, 2 or 3; None chooses it from noisy numbers of users by keys.
+        rounds: 1, 2 or 3; None: it follows from the histogram over users.
     """
 
     max_keys: int = 100
