@@ -315,10 +315,6 @@ def _breaches() -> dict[str, tuple[tuple[str, ...], Callable[[], Any]]]:
                 (queries, "_half_open", _reversed_too), (queries.IntervalCounters, "__init__", _any_order)
             ),
         ),
-        "11 records before bounding, as far as batches keep them": (
-            ("release",),
-            lambda: _patched((Contributions, "_remembering", lambda rows, whole: rows)),
-        ),
         "12 empty files decide types": (
             ("release", "metrics", "top", "answer"),
             lambda: _patched((input_plan, "_read_types", _without_empty)),
@@ -357,7 +353,6 @@ _FIRST = {
     "6 records charged as users": 7,
     "9 weights that ignore other keys": 43,
     "10 numbers of another metric": 13,
-    "11 records before bounding, as far as batches keep them": 15,
     "12 empty files decide types": 28,
     "13 keys of a record without a bound": 35,
     "14 batches by the footer": 94,
