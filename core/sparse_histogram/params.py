@@ -236,6 +236,10 @@ class ReleaseParams:
         users = unit == "user" and weights and not public
         if self.max_contributions is None and not users:
             raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
+        if self.max_contributions is None and self.preset is not None:
+            raise ParameterError(
+                f"{caller}: max_contributions auto does not go with preset paper; state a number"
+            )
         if isinstance(self.selection, Weights) and not users:
             raise ParameterError(f"{caller}: selection by weights needs users and any keys; leave it out")
         if public and self.preset is not None:
@@ -254,6 +258,8 @@ class ReleaseParams:
     def changed(self, **changes: Any) -> ReleaseParams:
         """Return the same with some parameters stated otherwise."""
         out = object.__new__(ReleaseParams)
+        if unknown := set(changes) - {field.name for field in fields(self)}:
+            raise TypeError(f"ReleaseParams has no {sorted(unknown)[0]}")
         for field in fields(self):
             object.__setattr__(out, field.name, changes.get(field.name, getattr(self, field.name)))
         out._check()

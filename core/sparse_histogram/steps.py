@@ -63,7 +63,9 @@ def count_users(tally: ExactVector, spec: ReleaseSpec) -> Params:
         return params
     assert params.users is not None
     return params.with_contributions(
-        choose(params.users, lambda c: _variance_at(spec.params, c), params.choices)
+        choose(
+            params.users, lambda c: _variance_at(spec.params, c), params.choices, named_first=params.weighted
+        )
     )
 
 

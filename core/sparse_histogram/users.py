@@ -118,10 +118,18 @@ def release_users(
 
 
 def choose(
-    users: UserHistogram, variance: Callable[[int], Fraction], candidates: Sequence[int] = CHOICES
+    users: UserHistogram,
+    variance: Callable[[int], Fraction],
+    candidates: Sequence[int] = CHOICES,
+    *,
+    named_first: bool = False,
 ) -> int:
-    """Return the C with the smallest variance(C) + H(C)²; of equal ones the smallest."""
-    return min(candidates, key=lambda chosen: (variance(chosen) + users.lost(chosen) ** 2, chosen))
+    """Return the C with the smallest variance(C) + H(C)²; of equal ones the smallest.
+
+    Where a user's named keys count before others (``named_first``), half of what users have is taken to be named.
+    """
+    times = 2 if named_first else 1
+    return min(candidates, key=lambda chosen: (variance(chosen) + users.lost(times * chosen) ** 2, chosen))
 
 
 # --- post-processing: free --------------------------------------------------------------------------------------------
@@ -240,15 +248,20 @@ class UserHistogram:
         if not clear or clear[-1] < 4:
             return []
         last = clear[-1]
+        open_ended = last == self.ends[-1]  # users with more are in the last cell
+        if open_ended:
+            ratio = doublings[last] / max(doublings[last] + doublings[last // 2], 1.0)
+        else:  # the ratio of neighbours by itself has too much noise
+            ratio = math.sqrt(doublings[last] / max(doublings[last // 4], 1.0))
+        ratio = min(ratio, _STEEPEST)
+        inside = 1.0 - ratio if open_ended else 1.0
         cells = [
-            (max(float(n), 0.0), math.sqrt((low + 1) * high))
+            (max(float(n), 0.0) * (inside if low >= last // 2 else 1.0), math.sqrt((low + 1) * high))
             for n, (low, high) in zip(self.users, pairwise((0, *self.ends)), strict=True)
             if high <= last
         ]
-        before = doublings[last // 4]  # the ratio of neighbours by itself has too much noise
-        ratio = min(math.sqrt(doublings[last] / max(before, 1.0)), _STEEPEST)
-        beyond, middle = doublings[last] * ratio, last * math.sqrt(2.0)
-        while beyond >= 1 and middle < self.ends[-1]:
+        beyond, middle = inside * doublings[last] * ratio, last * math.sqrt(2.0)
+        while beyond >= 1 and (open_ended or middle < self.ends[-1]):
             cells.append((beyond, middle))
             beyond, middle = beyond * ratio, middle * 2.0
         return cells
