@@ -357,7 +357,7 @@ def test_rounds_chosen_by_noisy_numbers_of_users_by_enumeration(user: str) -> No
 
 
 def test_rounds_chosen_far_from_the_change_reach_what_is_claimed() -> None:
-    found, claimed = chosen_rounds_delta(EVEN[:10], frozenset("bcd"))
+    found, claimed = chosen_rounds_delta(EVEN[:10] * 2, frozenset("bcd"))
     assert 0.8 * claimed <= found <= claimed
 
 

@@ -182,12 +182,13 @@ def test_ranks_and_shares_are_no_finer_than_the_noise() -> None:
 
 
 def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
-    assert "This release does not say how much it was" in make(sketches["pure"], tmp_path / "stated.html")
+    assert "at most 2 of a user; how much a single key lost" in make(sketches["pure"], tmp_path / "stated.html")
     users = np.repeat(np.arange(3_000), 1 + np.arange(3_000) % 40)
     keys = np.arange(len(users)) % 500
     params = hg.ReleaseParams(epsilon="2", max_contributions="auto")
     hg.release(users, keys, params, tmp_path / "chosen.sketch")
-    assert "of what users add was dropped" in make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
+    text = make(tmp_path / "chosen.sketch", tmp_path / "chosen.html")
+    assert "chosen from the data; how much a single key lost is not known" in text
     hg.release(None, keys, hg.ReleaseParams(epsilon="2", max_contributions=1), tmp_path / "rows.sketch")
     assert "every record counts" in make(tmp_path / "rows.sketch", tmp_path / "rows.html")
 
@@ -256,7 +257,7 @@ def test_sums_are_called_sums_and_have_one_unit() -> None:
     text = report_text(sketch)
     assert "detection limit (sum of a single key)" in text
     assert "max contributions 40 max per key 10" in text
-    assert "One user contributes at most 40, 10 of them for one key" in text
+    assert "At most 40 of a user; there are too few users" in text
     for word in ("count of a", "true count", "at most 160", "Counts are"):
         assert word not in text
 
