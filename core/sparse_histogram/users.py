@@ -276,12 +276,14 @@ class UserHistogram:
         most = f"{most} of a user{', which was chosen from the data' if chosen else ''}"
         if found is None:
             return f"at most {most}; there are too few users to see through the noise how much that keeps"
+        verb = "is"
         if found.up_to is None:
             whom = f"of what users have, up to {self.ends[-1] * per_count:,.10g} each,"
         else:
+            verb = "is" if sums else "are"
             whom = f"of the {'sum' if sums else 'contributions'} of users with at most {found.up_to * per_count:,.10g}"
         return (
-            f"about {found.share:.0%} ({found.low:.0%} to {found.high:.0%}) {whom} is counted, at most {most};"
+            f"about {found.share:.0%} ({found.low:.0%} to {found.high:.0%}) {whom} {verb} counted, at most {most};"
             " how much a single key lost is not known"
         )
 
