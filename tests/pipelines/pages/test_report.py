@@ -182,7 +182,7 @@ def test_ranks_and_shares_are_no_finer_than_the_noise() -> None:
 
 
 def test_what_the_cut_took(sketches: dict[str, Path], tmp_path: Path) -> None:
-    assert "t most 2 of a user; " in make(sketches["pure"], tmp_path / "stated.html")
+    assert "t most 3 of a user; " in make(sketches["pure"], tmp_path / "stated.html")
     users = np.repeat(np.arange(3_000), 1 + np.arange(3_000) % 40)
     keys = np.arange(len(users)) % 500
     params = hg.ReleaseParams(epsilon="2", max_contributions="auto")
