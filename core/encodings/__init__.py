@@ -82,8 +82,7 @@ class LayoutSpec:
     delta: Fraction
     max_contributions: int
     max_per_key: int
-    #: the noise of cells by its name, and its scale for encodings that use it
-    noise: str
+    #: of the noise of cells, for encodings that share that of the release
     scale: Fraction | None
     #: from this noisy count on a key is heavy, so that its count stands in the list
     threshold: int

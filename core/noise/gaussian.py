@@ -245,7 +245,6 @@ class GaussianNoise(Noise):
 
     name = "gaussian"
     max_scale = 1 << 15
-    bits_at_one = Fraction(12, 5)
 
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity

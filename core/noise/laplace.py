@@ -31,7 +31,6 @@ class LaplaceNoise(Noise):
     """``scale`` is b."""
 
     name = "laplace"
-    bits_at_one = Fraction(13, 5)
 
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity

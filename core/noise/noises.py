@@ -44,8 +44,6 @@ class Noise(ABC):
     name: str
     #: whether it is for key selection where a user adds 1 to one key, and for nothing else
     one_key = False
-    #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
-    bits_at_one: Fraction
     #: the largest scale that samplers and tails take, and one below any that an ε of at most 100 asks for
     max_scale = 1 << 34
     min_scale = Fraction(1, 256)

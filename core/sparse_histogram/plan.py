@@ -373,7 +373,6 @@ def _layout_spec(
         delta=Fraction(0),
         max_contributions=params.max_contributions,
         max_per_key=params.max_per_key,
-        noise=params.noise,
         scale=scale,
         threshold=heavy_from,
         keys=keys,

@@ -724,7 +724,7 @@ def test_a_plan_with_names_spends_its_epsilon_and_delta(noise: str, most: int, e
 def test_the_level_is_wide_enough(epsilon: str, most: int, passes: int) -> None:
     """C · ln(1 + α/w) ≤ ε, in one level that all that passes on fits in."""
     spec = LayoutSpec(
-        Fraction(epsilon), Fraction(0), most, most, "laplace", None, passes, 1000, 1000, (), (), Fraction(1),
+        Fraction(epsilon), Fraction(0), most, most, None, passes, 1000, 1000, (), (), Fraction(1),
         "remainder",
     )  # fmt: skip
     layout = ENCODING.plan(spec)
