@@ -81,6 +81,11 @@ class Seen:
                 return int(part.values[found[0]])
         return None
 
+    def named(self, key: str) -> bool:
+        """Return whether the key is in the list of names."""
+        print_ = np.uint64(_print(key))
+        return any(part.texts is not None and print_ in part.fingerprints for part in self.heavy.lists)
+
     def encoded(self, key: str) -> Any:
         """Return what the encoding shows of a key."""
         place = self.plan.encoded_places(np.array([_print(key)], np.uint64))

@@ -155,13 +155,6 @@ def _counts(*seen: Seen) -> Hashable:
     return None if None in values else round(sum(values) / 6)  # type: ignore[arg-type]
 
 
-def _vector(seen: Seen, key: str = KEY2) -> Hashable:
-    """The bucket of a key that is not named, or that it is named."""
-    return (
-        None if seen.value(key) is not None else round(int(seen.encoded(key)[1]) * seen.plan.layout.step / 6)
-    )
-
-
 def _of_rounds(keys: int) -> Pair:
     """Keys of sixty users and one more, beside users with so many keys."""
     return Pair(
@@ -174,13 +167,6 @@ CASES = (
     job_case("δ > 0, keys by weights in one round, a key of sixty users", _of_rounds(1)),
     job_case("δ > 0, keys by weights in two rounds, a key of sixty users", _of_rounds(3)),
     job_case("δ > 0, keys by weights in three rounds, a key of sixty users", _of_rounds(8)),
-    job_case(
-        "δ > 0, keys by weights, the bucket of a key of one user",
-        Pair(
-            {"privacy": _WEIGHTED, **_SIZED}, _crowd(3), [("v", KEY2)] * 16, _vector, (KEY2,),
-            selection_share=_SEEN_COUNTS,
-        ),
-    ),
     job_case(
         "δ > 0, keys by weights, a key of one user alone",
         Pair(
@@ -273,7 +259,7 @@ CASES = (
             {"privacy": {"epsilon": "1", "delta": "0.02", **_ONE}, **_SIZED},
             _OTHERS,
             _USER,
-            lambda seen: seen.value(KEY) is not None,
+            lambda seen: seen.named(KEY),
             (KEY,),
         ),
         of_delta=True,
