@@ -166,7 +166,6 @@ def _of_rounds(keys: int) -> Pair:
 CASES = (
     job_case("δ > 0, keys by weights in one round, a key of sixty users", _of_rounds(1)),
     job_case("δ > 0, keys by weights in two rounds, a key of sixty users", _of_rounds(3)),
-    job_case("δ > 0, keys by weights in three rounds, a key of sixty users", _of_rounds(8)),
     job_case(
         "δ > 0, keys by weights, a key of one user alone",
         Pair(
