@@ -99,9 +99,9 @@ def measure(
 
 
 def paper_setting(counts: Counts, contributions: int = 1) -> hg.ReleaseParams:
-    """The paper's parameters, given n and k for nothing (its split spends no ε on sizes)."""
-    sizes = {"expected_records": int(counts.sum()), "expected_keys": len(counts)}
-    return hg.ReleaseParams.paper(epsilon="1", max_contributions=contributions, **sizes)
+    """The paper's parameters, given n and k for nothing."""
+    sizes = (int(counts.sum()), len(counts))
+    return hg.ReleaseParams(epsilon="1", max_contributions=contributions, sizes=sizes, preset="paper")
 
 
 def between(report: Report, what: str, value: float, low: float, high: float) -> None:
@@ -358,15 +358,12 @@ PARTS = {
     "unseen": held_out,
     "paper": paper_figures,
     "baseline": baseline,
-    "buckets": sharper.bucket_bars,
     "ranges": sharper.absent_and_ranges,
     "any": sharper.set_bars,
     "heavy": sharper.heavy_bars,
-    "gaussian": sharper.gaussian_bars,
     "users": sharper.user_level,
 }
 QUICK = {
-    "buckets": lambda report: sharper.bucket_bars(report, releases=1),
     "ranges": lambda report: sharper.absent_and_ranges(report, quick=True),
     "any": lambda report: sharper.set_bars(report, quick=True),
     "heavy": lambda report: sharper.heavy_bars(report, quick=True),

@@ -62,8 +62,8 @@ _FINGERPRINTS, _TEXTS, _WEIGHTS = (
 )
 OURS: dict[str, tuple[str, dict[str, str]]] = {
     _FINGERPRINTS: ("0", {}),
-    _TEXTS: ("1e-6", {"key_selection": "threshold"}),
-    _WEIGHTS: ("1e-6", {"key_selection": "weighted"}),
+    _TEXTS: ("1e-6", {"selection": "threshold"}),
+    _WEIGHTS: ("1e-6", {}),
 }
 
 

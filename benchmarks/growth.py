@@ -1,7 +1,7 @@
 """Growth of time, bytes and error with rows, keys, ε and C: `python -m benchmarks.growth [--quick]`.
 
 Time and bytes: the release job on Beam's local runner, CPU seconds of a process of its own, least of two. Error:
-all keys of Zipf(1.1) counts (50,000 keys, 10^6 records), which are known to be in the data, with both encodings.
+all keys of Zipf(1.1) counts (50,000 keys, 10^6 records), which are known to be in the data.
 There are no bars but one: time does not grow faster than rows (`benchmarks.pipeline` has that up to 50 M rows).
 """
 
@@ -67,13 +67,11 @@ def with_keys(keys: int) -> Path:
     return folder
 
 
-def error(encoding: str, epsilon: str, contributions: int, delta: str = "0") -> float:
+def error(epsilon: str, contributions: int, delta: str = "0") -> float:
     """RMSE of all keys at the default bits."""
     counts = zipf(1.1, 1e6, 50_000)
     keys = np.arange(len(counts))
-    params = hg.ReleaseParams(
-        epsilon=epsilon, delta=delta, max_contributions=contributions, encoding=encoding
-    )
+    params = hg.ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=contributions)
     sketch = simulate(keys, counts, params, release_key=ReleaseKey(bytes(32)))
     found = sketch.estimate(keys, interval=None, present=1.0)["estimate"].to_numpy()
     return float(np.sqrt(np.mean((found - counts) ** 2)))
@@ -110,15 +108,11 @@ def main(quick: bool) -> int:
 def errors(report: Report, quick: bool) -> None:
     """Error by ε at C = 8, and by C at ε = 1, at δ = 0 and above."""
     epsilons, bounds = (EPSILONS[::2], BOUNDS[::2]) if quick else (EPSILONS, BOUNDS)
-    names = {"ALP": "alp", "buckets": "buckets"}
+    deltas = {"δ = 0": "0", "δ = 10⁻⁶": "1e-6"}
     by_epsilon = {
-        shown: [[float(Fraction(e)), error(word, e, 8)] for e in epsilons] for shown, word in names.items()
+        shown: [[float(Fraction(e)), error(e, 8, delta)] for e in epsilons] for shown, delta in deltas.items()
     }
-    by_bound = {shown: [[c, error(word, "1", c)] for c in bounds] for shown, word in names.items()}
-    by_bound |= {
-        f"{shown}, δ = 10⁻⁶": [[c, error(word, "1", c, "1e-6")] for c in bounds]
-        for shown, word in names.items()
-    }
+    by_bound = {shown: [[c, error("1", c, delta)] for c in bounds] for shown, delta in deltas.items()}
     for what, rows in (("ε", by_epsilon), ("C", by_bound)):
         for name, points in rows.items():
             shown = ", ".join(f"{x:g}: {y:.2f}" for x, y in points)

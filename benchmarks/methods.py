@@ -1,17 +1,15 @@
-"""Error against bits per key of six ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
+"""Error against bits per key of four ways to release a sparse histogram: `python -m benchmarks.methods [--quick]`.
 
 *Default* is what `ReleaseParams(epsilon, delta, max_contributions)` gives with nothing else stated, and is compared
 with peers in the bytes that it takes, by mean squares over several release keys. (CountSketch and Count-Min are
 released under the first of them alone.)
 
-For curves, the methods are ALP (argmax and posterior), buckets (posterior and unbiased; "list first" spends nine
-tenths of ε on the list, where the default spends about half), a threshold list alone, private CountSketch and private
-Count-Min. All release the same counts at the same ε = 1, δ and bound C per user, in the same number of bytes. ALP is
-released at some bits per key; its bytes on disk are counted, list included, and every other method gets as many. (Key
-texts, which a list shows at δ > 0, count as fingerprints: whoever asks knows the key.) Where buckets need more, peers
-get as much as buckets. The lookups are 50,000 keys of the data and 50,000 absent keys, with no assumption about
-either (`present` is not set). `benchmarks.peers` says what the peers get for free. A method marked * also has a
-decoder that was trained on the true counts.
+For curves, the methods are hushgram (posterior and unbiased), a threshold list alone, private CountSketch and private
+Count-Min. All release the same counts at the same ε = 1, δ and bound C per user, in the same number of bytes. Hushgram
+releases at some bits per key; its bytes on disk are counted, and every other method gets as many. (Key texts, which a
+list shows at δ > 0, count as fingerprints: whoever asks knows the key.) The lookups are 50,000 keys of the data and
+50,000 absent keys, with no assumption about either (`present` is not set). `benchmarks.peers` says what the peers get
+for free. A method marked * also has a decoder that was trained on the true counts.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ DATA: dict[str, Any] = {
 SETTINGS = (("0", 1), ("0", 8), ("1e-6", 8), ("1e-6", 32))  # δ and C of curves
 DEFAULT_SETTINGS = tuple((delta, bound) for delta in ("0", "1e-6") for bound in (1, 8, 32))
 RELEASES = 4  # release keys of the default: ranges have few keys, and one release decides by chance
-BITS = (2, 4, 8, 16, 32)  # bits per key of ALP's columns; 8 is its default
+BITS = (2, 4, 8, 16, 32)  # bits per key; the default is 8.8
 DEFAULT = 8
 CURVES = ("Zipf 1.1", "log-normal", "uniform 1 to 200")  # at all of BITS; the others at the default
 SPANS = {
@@ -59,13 +57,8 @@ SPANS = {
 }
 TOTALS, SIZE = 20, 1_000
 FEW = 30  # a range with fewer keys is not shown
-OURS = ("ALP, posterior", "ALP, argmax", "buckets", "buckets, unbiased", "buckets, list first")
-LIST_FIRST = {"size": "0.02", "threshold": "0.9", "encoding": "0.08"}
-SUMS = (
-    "ALP, posterior",
-    "buckets",
-    "buckets, list first",
-)  # a total has a decoder of its own, the same for both estimates
+OURS = ("hushgram", "hushgram, unbiased")
+SUMS = OURS[:1]  # a total has a decoder of its own, the same for both estimates
 PEERS = ("threshold alone", "CountSketch", "Count-Min")
 METHODS = (*OURS, *PEERS, *(f"{name}*" for name in PEERS))
 _MAKERS = dict(zip(PEERS, (peers.threshold_alone, peers.count_sketch, peers.count_min), strict=True))
@@ -113,17 +106,6 @@ def _totals(counts: Counts, sets: dict[str, list[Any]], total: Any) -> dict[str,
     return out
 
 
-def _fitted(released: Any, bits_per_key: int, room: float, **more: Any) -> hg.Sketch:
-    """Buckets in the room that ALP has, or in the least that they can do with."""
-    sketch: hg.Sketch = released("buckets", bits_per_key, **more)
-    over = (_bits(sketch) - room) / sketch.plan.keys
-    return (
-        sketch
-        if over < 0.01 * room / sketch.plan.keys
-        else released("buckets", max(bits_per_key - 1.1 * over, 0.5), **more)
-    )
-
-
 def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
     """All methods on one kind of data, at one δ, C and size."""
     data, delta, contributions, bits_per_key = case
@@ -142,35 +124,19 @@ def compare(case: tuple[str, str, int, int]) -> list[dict[str, Any]]:
             found["totals"] = _totals(counts, sets, total)
         out.append({**common, **found})
 
-    def released(encoding: str, bits: float, **more: Any) -> hg.Sketch:
-        params = hg.ReleaseParams(
-            epsilon="1", delta=delta, max_contributions=contributions, encoding=encoding, key_selection="threshold",
-            bits_per_key=Fraction(bits).limit_denominator(100), **more,
-        )  # fmt: skip
-        return simulate(
-            asked.slice(0, keys), counts, params, release_key=ReleaseKey(bytes([bits_per_key] * 32))
-        )
-
-    sketch = released("alp", bits_per_key)
-    room = _bits(sketch)
-    buckets, listing = (_fitted(released, bits_per_key, room, **more) for more in ({}, {"split": LIST_FIRST}))
-    for method, one, estimator in (
-        (OURS[0], sketch, "posterior"),
-        (OURS[1], sketch, "argmax"),
-        (OURS[2], buckets, "posterior"),
-        (OURS[3], buckets, "unbiased"),
-        (OURS[4], listing, "posterior"),
-    ):
-        found = one.estimate(asked, estimator=estimator, interval=None)["estimate"].to_numpy()
-        summed = (
-            (lambda rows, s=one: s.total(asked.take(pa.array(rows))).estimate) if method in SUMS else None
-        )
-        keep(method, found, _bits(one), one.plan.noise.name, summed)
-    budget = peers.SizeAndLoss(
-        Fraction(1), Fraction(delta), contributions, max(room, _bits(buckets), _bits(listing))
+    params = hg.ReleaseParams(
+        epsilon="1", delta=delta, max_contributions=contributions, bits_per_key=bits_per_key
     )
+    key = ReleaseKey(bytes([bits_per_key] * 32))
+    sketch = simulate(asked.slice(0, keys), counts, params, release_key=key)
+    room = _bits(sketch)
+    for method, estimator in zip(OURS, ("posterior", "unbiased"), strict=True):
+        found = sketch.estimate(asked, estimator=estimator, interval=None)["estimate"].to_numpy()
+        summed = (lambda rows: sketch.total(asked.take(pa.array(rows))).estimate) if method in SUMS else None
+        keep(method, found, room, sketch.plan.noise.name, summed)
+    budget = peers.SizeAndLoss(Fraction(1), Fraction(delta), contributions, room)
     for method, make in _MAKERS.items():
-        answer = make(counts, 2 * keys, budget, ReleaseKey(bytes([bits_per_key] * 32)))
+        answer = make(counts, 2 * keys, budget, key)
         if answer is not None:
             parts = answer.summands
             keep(

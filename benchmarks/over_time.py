@@ -107,7 +107,7 @@ def _series(report: Report, change: float) -> None:
 def _carry(report: Report) -> None:
     """30 days on which a user replaces each key with probability 0.1; named keys that are in the data, on average."""
     draws = np.random.default_rng(0)
-    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20, encoding="none")
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20)
     weights = 1.0 / np.arange(1, 20_001)
     weights /= weights.sum()
     users = np.repeat(np.arange(6000), np.minimum(draws.zipf(1.6, 6000) + 2, 60))

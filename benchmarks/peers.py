@@ -197,9 +197,9 @@ def threshold_alone(counts: Ints, asked: int, budget: SizeAndLoss, key: ReleaseK
         options = (_pure_list(counts, asked, budget, key, more) for more in (3, 6, 10))
         return _best((found for found in options if found is not None), counts)
     bounds, settings = Sensitivity(budget.max_contributions, 1), []
-    for word in ("laplace", "gaussian"):
+    for word, share in (("laplace", 0), ("gaussian", Fraction(3, 4))):  # of δ, for the noise itself
         noise = noise_of(word)
-        of_noise, of_list = noise.split_delta(budget.delta)
+        of_noise, of_list = budget.delta * share, budget.delta * (1 - share)
         scale = noise.scales((budget.epsilon,), of_noise, bounds)[0]
         settings.append((text_threshold(of_list, noise, scale, bounds), word, scale))
     threshold, word, scale = min(settings)

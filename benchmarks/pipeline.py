@@ -42,7 +42,8 @@ from hushgram.pipelines.jobs.release import run_release
 from hushgram.transforms.read_records import plan_records
 loaded, cpu = time.time(), time.process_time()
 plan = plan_records([sys.argv[1]], Source(ids=("user_id", "url")))
-params = ReleaseParams(epsilon="1", delta=sys.argv[3], max_contributions=8, **json.loads(sys.argv[4]))
+stated = {"epsilon": "1", "delta": sys.argv[3], "max_contributions": 8, "max_per_key": 1, **json.loads(sys.argv[4])}
+params = ReleaseParams.from_dict(stated)
 run_release(params, plan, user="user_id", key="url", path=sys.argv[2])
 print(json.dumps({"seconds": time.time() - loaded, "cpu": time.process_time() - cpu, "whole": time.time() - began,
                   "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}))

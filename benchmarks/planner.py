@@ -27,14 +27,15 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import hushgram as hg
 from benchmarks.access_log import access_log
 from benchmarks.bars import Report
 from hushgram.contributions.bounding import Contributions
-from hushgram.pipelines.planning import plan_settings
 from hushgram.planner import TWO_OF_THREE, Population, Prediction
+from hushgram.planning import plan_settings
 from hushgram.release_in_memory import simulate
 from hushgram.sparse_histogram.spec import ReleaseSpec
 
@@ -110,33 +111,21 @@ def _texts(prefix: str, numbers: Ints) -> pa.Array:
 
 @dataclass(frozen=True)
 class Data:
-    """Counts, or users with keys; the settings to plan for as (encoding, noise, ε, δ, C)."""
+    """Counts, or users with keys; the settings to plan for as (ε, δ, C)."""
 
     make: Callable[[np.random.Generator], Ints | Rows]
-    settings: tuple[tuple[str, str, str, str, int], ...]
+    settings: tuple[tuple[str, str, int], ...]
 
 
 GENERATED = {
-    "log-normal": Data(
-        log_normal, (("alp", "laplace", "1", "0", 8), ("buckets", "gaussian", "1", "1e-6", 30))
-    ),
-    "geometric mixture": Data(
-        geometric_mixture, (("buckets", "laplace", "1", "0", 8), ("alp", "gaussian", "2", "1e-6", 40))
-    ),
-    "Zipf 0.9, cut off": Data(
-        cut_zipf, (("alp", "laplace", "2", "0", 4), ("buckets", "laplace", "0.5", "0", 2))
-    ),
-    "two regimes": Data(
-        two_regimes, (("alp", "laplace", "1", "0", 1), ("buckets", "gaussian", "2", "1e-6", 60))
-    ),
-    "heavy-tailed users": Data(
-        heavy_users, (("alp", "laplace", "2", "0", 8), ("buckets", "gaussian", "1", "1e-6", 50))
-    ),
-    "log-normal users": Data(
-        log_normal_users, (("buckets", "laplace", "1", "0", 6), ("alp", "gaussian", "1", "1e-6", 20))
-    ),
+    "log-normal": Data(log_normal, (("1", "0", 8), ("1", "1e-6", 30))),
+    "geometric mixture": Data(geometric_mixture, (("1", "0", 8), ("2", "1e-6", 40))),
+    "Zipf 0.9, cut off": Data(cut_zipf, (("2", "0", 4), ("0.5", "0", 2))),
+    "two regimes": Data(two_regimes, (("1", "0", 1), ("2", "1e-6", 60))),
+    "heavy-tailed users": Data(heavy_users, (("2", "0", 8), ("1", "1e-6", 50))),
+    "log-normal users": Data(log_normal_users, (("1", "0", 6), ("1", "1e-6", 20))),
 }
-LOG = (("alp", "laplace", "1", "0", 8), ("buckets", "gaussian", "1", "1e-6", 50))
+LOG = (("1", "0", 8), ("1", "1e-6", 50))
 LOGS = {"access log": 1, "large access log": 8}
 
 
@@ -186,8 +175,15 @@ def measure(data: Ints | Rows, params: hg.ReleaseParams) -> Measured:
         if isinstance(data, tuple):
             spec = ReleaseSpec.of(params, user="user", release_key=key)
             rows = Contributions.of(*data, spec.release_key, texts=True)
-            kept = rows.bounded(spec.bounds())
-            out.add(hg.release(*data, params, release_key=key), kept.texts, kept.counts, rng)
+            sketch = hg.release(*data, params, release_key=key)
+            if spec.params.weighted:  # who is bounded by which keys are named
+                assert rows.table is not None
+                named = sketch.heavy(all=True)["key"].combine_chunks().cast(pa.large_binary())
+                kept = rows.bounded_apart(spec.bounds(), pc.is_in(rows.table.texts, named).to_numpy(False))
+            else:
+                kept = (rows.bounded(spec.bounds()),)
+            texts = pa.concat_arrays([part.texts for part in kept])
+            out.add(sketch, texts, np.concatenate([part.counts for part in kept]), rng)
         else:
             names = pa.array([f"/k{i}" for i in range(len(data))])
             out.add(simulate(names, data, params, release_key=key), names, data, rng)
@@ -238,11 +234,11 @@ def judge(report: Report, name: str, data: Data, before: Ints | Rows, limit: flo
     populations[SIZES] = by_sizes(now)
     off: dict[tuple[str, str], list[float]] = defaultdict(list)
     slowest = 0.0
-    for encoding, noise, epsilon, delta, most in data.settings:
-        params = hg.ReleaseParams(
-            epsilon=epsilon, delta=delta, max_contributions=most, encoding=encoding, noise=noise
-        )
-        what = f"{name}: {encoding}, {noise}, ε {epsilon}, C {most}"
+    for epsilon, delta, most in data.settings:
+        by_counts = delta != "0" and not isinstance(now, tuple)  # whose users nobody knows
+        selection = hg.Threshold() if by_counts else None
+        params = hg.ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=most, selection=selection)
+        what = f"{name}: ε {epsilon}, δ {delta}, C {most}"
         found = measure(now, params)
         measured = found.figures()
         report.note(f"{what}: measured", _line(measured, "{:.3g}"))

@@ -27,7 +27,7 @@ _WITHIN = 1.25
 
 RUN = """
 import json, logging, sys, time, weakref
-from hushgram import ReleaseKey, ReleaseParams
+from hushgram import ReleaseKey, ReleaseParams, Threshold
 from hushgram.inputs import Source
 from hushgram.pipelines.run import progress
 from hushgram.pipelines.run.beam_runners import new_pipeline, pipeline_options
@@ -88,7 +88,7 @@ plan = plan_records([files], Source(ids=("user_id", "url")))
 shards = shards_for(plan.bytes, int(users) or None)
 shards = Shards(shards.users, int(groups) or shards.groups)
 pipeline = new_pipeline(pipeline_options())
-chosen = {"delta": "1e-8", "key_selection": selection} if selection else {}
+chosen = {"delta": "1e-8" if selection else "0", "selection": Threshold() if selection == "threshold" else None}
 params = ReleaseParams(epsilon="1", max_contributions=8, **chosen)
 job = ReleaseSparseHistogram(params, user="user_id", key="url", path=path, release_key=ReleaseKey(bytes(32)),
                              shards=shards, local=LocalResources(spill=spill), counters=True)
@@ -107,7 +107,7 @@ print(json.dumps({
 def run(rows: int, shards: int = 0, groups: int = 0, selection: str = "") -> dict[str, Any]:
     """One release of so many rows in a process of its own, with shards of users and groups (0: as chosen by the size).
 
-    With ``selection``, a way to select keys, δ is above 0.
+    With ``selection``, "threshold" or "weights", δ is above 0.
     """
     inputs, spread = make_data(rows), (str(shards), str(groups), selection)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,11 +1,9 @@
-"""Parts of `python -m benchmarks.error` on sharper answers: buckets, Gaussian noise, any set, absent and heavy keys.
+"""Parts of `python -m benchmarks.error` on sharper answers: any set, absent and heavy keys, users with names.
 
-Everything is released at ε = 1 and read back from sketches, in the same run as the setting that it is compared with.
+Everything is released at ε = 1 and read back from sketches.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +14,7 @@ from benchmarks.bars import Report
 from benchmarks.data import HELD_OUT, HISTOGRAMS, KEYS, Counts
 from hushgram.contributions.keys import encode, hash_bytes
 
-__all__ = ["absent_and_ranges", "bucket_bars", "gaussian_bars", "heavy_bars", "set_bars", "user_level"]
+__all__ = ["absent_and_ranges", "heavy_bars", "set_bars", "user_level"]
 
 NAMES = pa.array([f"https://example.org/{number}" for number in range(KEYS)])
 NOBODY = pa.array([f"https://nobody.example/{number}" for number in range(60_000)])
@@ -24,56 +22,17 @@ SPANS = ((1, 10), (11, 40), (41, 100), (101, 250), (251, 1 << 62))
 FEW = 1_000
 
 
-def _release(counts: Counts, seed: int, contributions: int, **more: Any) -> hg.Sketch:
-    params = hg.ReleaseParams(epsilon="1", max_contributions=contributions, **more)
+def _release(counts: Counts, seed: int, contributions: int) -> hg.Sketch:
+    params = hg.ReleaseParams(epsilon="1", max_contributions=contributions)
     return hg.release_histogram(NAMES, counts, params, release_key=hg.ReleaseKey(bytes([seed] * 32)))
-
-
-def _errors(sketch: hg.Sketch, counts: Counts, estimator: str) -> NDArray[np.float64]:
-    found = sketch.estimate(NAMES, estimator=estimator, interval=None, present=1.0)
-    return np.asarray(found["estimate"].to_numpy() - counts)
 
 
 def _rmse(errors: NDArray[np.float64]) -> float:
     return float(np.sqrt(np.mean(errors**2)))
 
 
-def bucket_bars(report: Report, releases: int = 2) -> None:
-    """Buckets at ALP's bytes (C = 8 by default shares, C = 1 at even ones), and at twice of them."""
-    counts = HISTOGRAMS["Zipf 1.1"]()
-    middle, heavy = (counts > 100) & (counts <= 250), counts > 1_000
-    even = {"size": "0.02", "threshold": "0.49", "encoding": "0.49"}
-    twice = {"bits_per_key": 18, "split": {"size": "0.02", "threshold": "0.3", "encoding": "0.68"}}
-    settings: tuple[tuple[str, int, dict[str, Any]], ...] = (
-        ("C = 8", 8, {}),
-        ("C = 1", 1, {"split": even, "bits_per_key": "8.4"}),
-        ("C = 8, twice the bytes", 8, twice),
-    )
-    for what, contributions, more in settings:
-        figures = np.zeros((2, 5))
-        for number in range(releases):
-            for row, options in enumerate(({}, {"encoding": "buckets", **more})):
-                sketch = _release(counts, number + 1, contributions, **options)
-                sharp, plain = (_errors(sketch, counts, name) for name in ("posterior", "unbiased"))
-                parts = (sharp, plain, sharp[middle], sharp[heavy])
-                figures[row] += [*(np.mean(part**2) for part in parts), float(sketch.size) ** 2]
-        names = ("all keys", "unbiased", "101–250", "above 1,000", "bytes")
-        ratios = dict(zip(names, np.sqrt(figures[1] / figures[0]).tolist(), strict=True))
-        shown = np.sqrt(figures / releases)
-        for place, name in enumerate(names[:4]):
-            report.note(
-                f"buckets, {what}: RMSE {name}, ALP's", f"{shown[1, place]:.2f}, {shown[0, place]:.2f}"
-            )
-        bars = {"bytes": 1.0, "above 1,000": 1.0}
-        bars |= {"all keys": 0.8, "unbiased": 0.4, "101–250": 0.6} if what == "C = 8" else {"unbiased": 0.55}
-        if "twice" in what:
-            bars |= {"bytes": 2.0, "unbiased": 0.3}
-        for name, most in bars.items():
-            report.bar(f"buckets, {what}: {name}, share of ALP's", ratios[name], most, at_most=True)
-
-
 def absent_and_ranges(report: Report, quick: bool = False) -> None:
-    """Confidence intervals in every range of counts, 0 among them, for both encodings."""
+    """Confidence intervals in every range of counts, 0 among them."""
     data = {"Zipf 1.1": HISTOGRAMS["Zipf 1.1"], "log-normal": HELD_OUT["log-normal"]}
     if not quick:
         data |= {
@@ -82,19 +41,18 @@ def absent_and_ranges(report: Report, quick: bool = False) -> None:
         }
     for name, make in data.items():
         counts = make()
-        for encoding in ("alp", "buckets"):
-            for contributions in (1, 3, 8, 20):
-                sketch = _release(counts, 7, contributions, encoding=encoding)
-                found, nobody = sketch.estimate(NAMES), sketch.estimate(NOBODY)
-                low, high = found["low"].to_numpy(), found["high"].to_numpy()
-                held = (low <= counts) & (counts <= high)
-                shares = [float(np.mean(nobody["low"].to_numpy() <= 0.0))]
-                for least, most in SPANS:
-                    rows = (counts >= least) & (counts <= most)
-                    if np.count_nonzero(rows) >= FEW:
-                        shares.append(float(held[rows].mean()))
-                what = f"{name}, {encoding}, C = {contributions}: confidence, least of all ranges and 0"
-                report.bar(what, min(shares), 0.94)
+        for contributions in (1, 3, 8, 20):
+            sketch = _release(counts, 7, contributions)
+            found, nobody = sketch.estimate(NAMES), sketch.estimate(NOBODY)
+            low, high = found["low"].to_numpy(), found["high"].to_numpy()
+            held = (low <= counts) & (counts <= high)
+            shares = [float(np.mean(nobody["low"].to_numpy() <= 0.0))]
+            for least, most in SPANS:
+                rows = (counts >= least) & (counts <= most)
+                if np.count_nonzero(rows) >= FEW:
+                    shares.append(float(held[rows].mean()))
+            what = f"{name}, C = {contributions}: confidence, least of all ranges and 0"
+            report.bar(what, min(shares), 0.94)
 
 
 def _sets(counts: Counts, size: int, rng: np.random.Generator) -> dict[str, NDArray[np.int64]]:
@@ -116,40 +74,39 @@ def set_bars(report: Report, quick: bool = False) -> None:
     """Totals of any set: coverage, and error beside the better of the two plain totals."""
     every, plain = encode(pa.concat_arrays([NAMES, NOBODY])), ("any", "posterior", "unbiased")
     releases, sets = (3, 30) if quick else (6, 40)
-    for encoding in ("alp", "buckets"):
-        for contributions in (1, 8):
-            counts = HISTOGRAMS["Zipf 1.1"]()
-            truth = np.append(counts, np.zeros(len(NOBODY), np.int64))
-            rng, rows = np.random.default_rng(5), {}
-            for number in range(releases):
-                sketch = _release(counts, number + 21, contributions, encoding=encoding)
-                looked = sketch._look_up(hash_bytes(every.values), every.values)
-                found = tuple(looked[place][every.codes] for place in (2, 0, 1))
-                decoder = sketch.decoder  # every key is looked up once, not for each set
-                for size in (100, 1_000, 10_000):
-                    for _ in range(sets if size < 10_000 else sets // 2):
-                        for name, chosen in _sets(counts, size, rng).items():
-                            total = float(truth[chosen].sum())
-                            answers = [
-                                decoder.total(*(part[chosen] for part in found), estimator=e) for e in plain
-                            ]
-                            held = answers[0][1] <= total <= answers[0][2]
-                            rows.setdefault((size, name), []).append(
-                                [held, total, *((answer[0] - total) ** 2 for answer in answers)]
-                            )
-            for (size, name), figures in rows.items():
-                held, true, *errors = np.mean(np.array(figures, np.float64), axis=0)
-                near = float(np.sqrt(errors[0] / max(min(errors[1:]), 1e-9)))
-                spread = 3.0 * float(np.sqrt(0.05 * 0.95 / len(figures)))  # of a share over so few sets
-                what = f"{encoding}, C = {contributions}: totals of {size:,}, {name}"
-                shown = ", ".join(f"{np.sqrt(error):,.0f}" for error in errors)
-                report.note(
-                    f"{what}: true total; RMSE of {', '.join(plain)}; held",
-                    f"{true:,.0f}; {shown}; {held:.2f}",
-                )
-                report.note(f"{what}: error over the better plain total's", near)
-                report.bar(f"{what}: intervals hold, ± {spread:.3f}", held + spread, 0.93)
-                report.bar(f"{what}: intervals hold, ± {spread:.3f}", held - spread, 0.98, at_most=True)
+    for contributions in (1, 8):
+        counts = HISTOGRAMS["Zipf 1.1"]()
+        truth = np.append(counts, np.zeros(len(NOBODY), np.int64))
+        rng, rows = np.random.default_rng(5), {}
+        for number in range(releases):
+            sketch = _release(counts, number + 21, contributions)
+            looked = sketch._look_up(hash_bytes(every.values), every.values)
+            found = tuple(looked[place][every.codes] for place in (2, 0, 1))
+            decoder = sketch.decoder  # every key is looked up once, not for each set
+            for size in (100, 1_000, 10_000):
+                for _ in range(sets if size < 10_000 else sets // 2):
+                    for name, chosen in _sets(counts, size, rng).items():
+                        total = float(truth[chosen].sum())
+                        answers = [
+                            decoder.total(*(part[chosen] for part in found), estimator=e) for e in plain
+                        ]
+                        held = answers[0][1] <= total <= answers[0][2]
+                        rows.setdefault((size, name), []).append(
+                            [held, total, *((answer[0] - total) ** 2 for answer in answers)]
+                        )
+        for (size, name), figures in rows.items():
+            held, true, *errors = np.mean(np.array(figures, np.float64), axis=0)
+            near = float(np.sqrt(errors[0] / max(min(errors[1:]), 1e-9)))
+            spread = 3.0 * float(np.sqrt(0.05 * 0.95 / len(figures)))  # of a share over so few sets
+            what = f"C = {contributions}: totals of {size:,}, {name}"
+            shown = ", ".join(f"{np.sqrt(error):,.0f}" for error in errors)
+            report.note(
+                f"{what}: true total; RMSE of {', '.join(plain)}; held",
+                f"{true:,.0f}; {shown}; {held:.2f}",
+            )
+            report.note(f"{what}: error over the better plain total's", near)
+            report.bar(f"{what}: intervals hold, ± {spread:.3f}", held + spread, 0.93)
+            report.bar(f"{what}: intervals hold, ± {spread:.3f}", held - spread, 0.98, at_most=True)
 
 
 def heavy_bars(report: Report, quick: bool = False) -> None:
@@ -157,15 +114,14 @@ def heavy_bars(report: Report, quick: bool = False) -> None:
     data = {"Zipf 1.1": HISTOGRAMS["Zipf 1.1"]} if quick else {**HISTOGRAMS, **HELD_OUT}
     for name, make in data.items():
         counts = make()
-        for encoding in ("alp", "buckets"):
-            for contributions in (1, 8):
-                sketch = _release(counts, 9, contributions, encoding=encoding)
-                shown = sketch.heavy(keys=NAMES)
-                what = f"{name}, {encoding}, C = {contributions}: heavy keys shown, of"
-                report.note(what, f"{shown.num_rows:,} of {sketch.manifest.heavy_rows:,}")
-                if shown.num_rows >= 20:
-                    real = 1.0 - shown["key"].null_count / shown.num_rows
-                    report.bar(f"{what} them real", real, 0.93)
+        for contributions in (1, 8):
+            sketch = _release(counts, 9, contributions)
+            shown = sketch.heavy(keys=NAMES)
+            what = f"{name}, C = {contributions}: heavy keys shown, of"
+            report.note(what, f"{shown.num_rows:,} of {sketch.manifest.heavy_rows:,}")
+            if shown.num_rows >= 20:
+                real = 1.0 - shown["key"].null_count / shown.num_rows
+                report.bar(f"{what} them real", real, 0.93)
 
 
 def _users(rows: int = 500_000, users: int = 40_000) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -179,45 +135,16 @@ def _users(rows: int = 500_000, users: int = 40_000) -> tuple[NDArray[np.int64],
     return pairs // len(weight), pairs % len(weight)
 
 
-def _user_release(contributions: int, noise: str, encoding: str = "buckets") -> tuple[hg.Sketch, Any, Any]:
-    who, what = _users()
-    params = hg.ReleaseParams(
-        epsilon="1",
-        delta="1e-6",
-        max_contributions=contributions,
-        max_per_key=1,
-        encoding=encoding,
-        noise=noise,
-    )
-    sketch = hg.release(who, what, params, release_key=hg.ReleaseKey(bytes([31] * 32)))
-    return sketch, who, what
-
-
-def gaussian_bars(report: Report) -> None:
-    """Gaussian noise against Laplace noise at δ = 10⁻⁶: threshold, and buckets' unbiased estimate of absent keys."""
-    for contributions, most in ((20, 0.5), (100, 0.25)):
-        spread = {}
-        for noise in ("laplace", "gaussian"):
-            sketch = _user_release(contributions, noise)[0]
-            found = sketch.estimate(NOBODY, estimator="unbiased", interval=None)["estimate"].to_numpy()
-            spread[noise] = _rmse(found)
-            report.note(f"C = {contributions}, {noise}: text threshold", float(sketch.plan.threshold))
-            if (contributions, noise) == (20, "gaussian"):
-                report.bar(
-                    "C = 20, gaussian: text threshold", float(sketch.plan.threshold), 165.0, at_most=True
-                )
-            held = float(np.mean(sketch.estimate(NOBODY)["low"].to_numpy() <= 0.0))
-            report.bar(f"C = {contributions}, {noise}: confidence, absent keys", held, 0.94)
-        ratio = spread["gaussian"] / spread["laplace"]
-        report.bar(f"C = {contributions}: gaussian's error, share of Laplace's", ratio, most, at_most=True)
-
-
 def user_level(report: Report) -> None:
-    """Listed keys and their error against the uncut truth, at C = 100 with Gaussian noise and buckets."""
-    sketch, _, what = _user_release(100, "gaussian")
+    """Listed keys and their error against the uncut truth, and absent keys, at C = 100 with names and buckets."""
+    who, what = _users()
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=100)
+    sketch = hg.release(who, what, params, release_key=hg.ReleaseKey(bytes([31] * 32)))
     truth = np.bincount(what)
     listed = sketch.heavy()
     keys = np.array([int(key) for key in listed["key"].to_pylist()])
     found = sketch.estimate(keys, interval=None)["estimate"].to_numpy()
     report.bar("user-level data, C = 100: keys listed", float(len(keys)), 85.0)
     report.bar("user-level data, C = 100: RMSE, uncut truth", _rmse(found - truth[keys]), 130.0, at_most=True)
+    held = float(np.mean(sketch.estimate(NOBODY)["low"].to_numpy() <= 0.0))
+    report.bar("user-level data, C = 100: confidence, absent keys", held, 0.94)

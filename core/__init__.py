@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from hushgram.planning import plan
     from hushgram.release_in_memory import release, release_histogram, release_metrics, release_public
     from hushgram.sketch.reader import Sketch, Total
-    from hushgram.sparse_histogram.params import ReleaseParams
+    from hushgram.sparse_histogram.params import ReleaseParams, Threshold, Weights
     from hushgram.sparse_histogram.spec import Metric
 
 __all__ = [
-    "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "Total", "__version__", "errors",
+    "InteractiveKey", "Metric", "ReleaseKey", "ReleaseParams", "Sketch", "Threshold", "Total", "Weights",
+    "__version__", "errors",
     "laplace", "ledger", "os_entropy", "plan", "planner", "pmw",
     "randomized_response", "release", "release_histogram", "release_metrics", "release_public", "sampling", "selection",
     "sensitivity", "svt",
@@ -41,7 +42,7 @@ if not TYPE_CHECKING:
         "hushgram.planning": ("plan",),
         "hushgram.release_in_memory": ("release", "release_histogram", "release_metrics", "release_public"),
         "hushgram.sketch.reader": ("Sketch", "Total"),
-        "hushgram.sparse_histogram.params": ("ReleaseParams",),
+        "hushgram.sparse_histogram.params": ("ReleaseParams", "Threshold", "Weights"),
         "hushgram.sparse_histogram.spec": ("Metric",),
     }
     _HOME = {name: module for module, names in _OBJECTS.items() for name in names}

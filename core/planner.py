@@ -8,7 +8,7 @@ A large population is simulated at 1/2^j of its keys. Bits per key, collisions, 
 allowed false keys are the same at every scale (all follow the number of keys); only the sizes are relatively noisier in
 a smaller population, so their share is raised by 2^j on top of ε, and the others keep theirs.
 
-Where keys are selected by weights, or nothing is encoded, no release is simulated: which keys are named follows from
+Where keys are selected by weights, no release is simulated: which keys are named follows from
 thresholds and noise (`hushgram.key_selection.forecast`), and what is known of users is assumed of all keys alike.
 
 The error at a count is that of many *planted* lookups: what the sketch shows at the places of absent keys, and then
@@ -36,8 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushgram.encodings import ENCODINGS, encoding_named
-from hushgram.encodings.alp import AlpLayout
+from hushgram.encodings.buckets import ENCODING as BUCKETS
 from hushgram.errors import ParameterError
 from hushgram.key_selection.forecast import (
     KeysPerUser,
@@ -50,19 +49,16 @@ from hushgram.key_selection.rounds import best_rounds
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.noise.entropy import BitSource, ReleaseKey
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
-from hushgram.noise.noises import NOISES
 from hushgram.release_in_memory import simulate
 from hushgram.sketch.reader import Lookups, Sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTotals
-from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import Plan, make_plan
-from hushgram.sparse_histogram.share_choice import best_branch
+from hushgram.sparse_histogram.params import Params, ReleaseParams, SharedSelection
+from hushgram.sparse_histogram.plan import make_plan
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
-from hushgram.sparse_histogram.split import Split
+from hushgram.sparse_histogram.users import UserHistogram
 
 __all__ = [
     "COUNTS", "SET_SIZES", "Effort", "LookupAccuracy", "NamedKeys", "Population", "Prediction", "TotalAccuracy",
-    "average", "bound_of", "is_simulated", "predict", "recommend", "settings", "solve_epsilon", "vary",
+    "average", "bound_of", "is_simulated", "predict", "recommend", "settings", "solve_epsilon",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -91,8 +87,8 @@ class Population:
     scale: int = 1
     #: the C of the earlier release that the counts were seen in; None where they are not bounded yet
     bounded: int | None = None
-    #: released with it: how many users have how many records
-    totals: UserTotals | None = None
+    #: released with it: how many users have how much
+    histogram: UserHistogram | None = None
     #: share of the number of keys by which an earlier release may be wrong about it, at 95 %
     unsure: float = 0.0
 
@@ -120,14 +116,11 @@ class Population:
         mass = np.interp(edges, upto, np.append(0.0, np.cumsum(number * counts)))
         whole = np.maximum(1, np.round(np.diff(mass) / scale)).astype(np.int64)
         records = int(whole.sum()) * scale
-        totals = plan.totals
-        if (
-            totals is not None and plan.rounds is not None
-        ):  # of named keys alone: they tell the number of users
-            users, totals = users or max(round(sum(number for number, _ in totals.likely())), 1), None
+        if users is None and plan.users is not None:
+            users = round(sum(number for number, _ in plan.users.likely())) or None
         noise = float(plan.sizes.scale)
         unsure = LaplaceLaw(noise).radius(0.95) / keys if noise else 0.0
-        return cls(keys, records, users, whole, scale, plan.params.max_contributions, totals, unsure)
+        return cls(keys, records, users, whole, scale, plan.params.max_contributions, plan.users, unsure)
 
     def coarser(self, keys: int) -> Population:
         """Return a smaller population of at most so many keys: neighbours in rank become one of their mean count."""
@@ -143,8 +136,8 @@ class Population:
     @cached_property
     def _people(self) -> tuple[Floats, Floats]:
         """How many users have how many records, and their totals; empty where nothing is known of users."""
-        if self.totals is not None:
-            cells = np.array(self.totals.likely(), np.float64).reshape(-1, 2)
+        if self.histogram is not None and (likely := self.histogram.likely()):
+            cells = np.array(likely, np.float64)
             return cells[:, 0], cells[:, 1]
         if self.users is None:
             return np.zeros(0), np.zeros(0)
@@ -198,7 +191,7 @@ class Population:
         nothing is known of who has what, and all keys lose the same share.
         """
         users, totals = self._people
-        if self.totals is None or not len(users):
+        if self.histogram is None or not self.histogram.likely():
             before = 1.0 if self.bounded is None else self.kept(self.bounded)
             return np.full(len(counts), self.kept(most) / max(before, 1e-9))
         cut = np.minimum(1.0, (self.bounded or np.inf) / totals)
@@ -245,7 +238,6 @@ SET_SIZES = (100, 1_000, 10_000)
 TWO_OF_THREE = 0.68
 _LARGE = 10_000  # keys of a set
 _TYPICAL = 64  # C where it will be chosen from the data
-_MAX_EPSILON = 100  # of `ReleaseParams`
 _NOT_SECRET = ReleaseKey(b"a prediction holds no secrets!!!")
 
 
@@ -306,9 +298,8 @@ class NamedKeys:
     #: method names
     limit: float = 0.0
     most: float = 0.0
-    #: error of a key that is encoded, where one is; and the shares of ε that all of this holds for
-    others: float | None = None
-    split: Split | None = None
+    #: error of a key that is encoded
+    others: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -328,11 +319,6 @@ class Prediction:
     missed_keys: float
     #: of a list of named keys, where that was not simulated
     named: NamedKeys | None = None
-
-    @property
-    def label(self) -> str:
-        """Return encoding and noise in words, and what they serve where that is a choice."""
-        return f"{_way(self.params)}, {self.params.noise}"
 
     @property
     def score(self) -> float:
@@ -358,6 +344,7 @@ def predict(
     set_sizes: Sequence[int] = SET_SIZES,
     number: int = 0,
     effort: Effort = _SOME,
+    shared: SharedSelection | None = None,
 ) -> Prediction:
     """Predict size, error and intervals of a release with `params` of such a population.
 
@@ -372,19 +359,24 @@ def predict(
         set_sizes: Numbers of keys for which the accuracy of a total is predicted.
         number: The number of the synthetic release: each has noise of its own.
         effort: How much is simulated.
+        shared: The metrics for which keys are selected together.
     """
     asked = params
-    params = params.of_counts()  # where values are added up, a count is a unit of them
-    if params.split.contributions or params.split.kept:  # for what users are needed for
-        params = params.without_choice(_TYPICAL if params.choose_contributions else params.max_contributions)
+    params = _without_choice(params)
     if not is_simulated(params):
-        return _predict_named(asked, params, population, counts)
+        resolved = params.resolve()
+        resolved = resolved if shared is None else resolved.sharing(shared)
+        return _predict_named(asked, resolved, population, counts)
+    most = params.max_contributions
+    assert most is not None
     population = population.coarser(effort.keys)
     key = _NOT_SECRET.for_data(number.to_bytes(8, "little"))
-    kept = population.kept(params.max_contributions)
-    held = population.held(params.max_contributions)
-    small = _rescaled(params, population, len(held))
-    sketch = simulate(np.arange(len(held)), held, small, path, release_key=key, at_once=True)
+    kept, held = population.kept(most), population.held(most)
+    if params.sizes is not None:
+        params = params.changed(sizes=(max(population.records // population.scale, 1), len(held)))
+    sketch = simulate(
+        np.arange(len(held)), held, params, path, release_key=key, at_once=True, scale=population.scale
+    )
     limit = int(sketch.detection_limit().count) if effort.intervals else 0
     above = int((held >= limit).sum()) * population.scale
     plan = sketch.plan
@@ -406,80 +398,74 @@ def predict(
 
 
 def is_simulated(params: ReleaseParams) -> bool:
-    """Return whether a release is simulated: not where keys are selected by weights, nor where nothing is encoded."""
-    return params.encodes and not params.weighted
+    """Return whether a release is simulated: not where keys are selected by weights."""
+    return not params.resolve().weighted
+
+
+def _without_choice(params: ReleaseParams) -> ReleaseParams:
+    """Return what is simulated: about the C that will be chosen; where values are added up, a count is a unit of
+    them."""
+    most = params.max_contributions or max(_TYPICAL, params.max_per_key)
+    return params.changed(max_contributions=most, granularity=None)
 
 
 _SIZED = Fraction(0)  # a plan needs sizes, and the noise on them is not part of a prediction
-_ROW_BYTES, _TEXT_BYTES, _PACKED_BYTES, _FILE_BYTES = 7, 15, 2, 2_500
-_ALP_ERROR = 2  # levels: about the error of a key that ALP encodes
+_ROW_BYTES, _FILE_BYTES = 22, 2_500
 _HALF_WIDTH = 1.96
 
 
 def _predict_named(
-    asked: ReleaseParams, params: ReleaseParams, population: Population, counts: Sequence[int]
+    asked: ReleaseParams, params: Params, population: Population, counts: Sequence[int]
 ) -> Prediction:
-    """Predict a list of named keys and, where there is one, the encoding of all others, without simulating them."""
+    """Predict keys that are selected by weights, and the encoding of all others, without simulating them."""
     per_user = max(params.max_per_key / 4, 1.0)  # what a user adds to a key, which is not known
     kept, scale = population.kept(params.max_contributions), population.scale
     uncut, number = _distinct(population.held(_NO_BOUND), scale)
     held = population.held(params.max_contributions)
-    sizes = _sizes(held, scale)
-    if params.weighted:
-        people, assumed = population.people
-        if params.choose_rounds:
-            params = best_branch(params, best_rounds(zip(people.users, people.keys, strict=True)), people)
-        forecast = SelectionForecast(params.gaussian.selection, people, uncut / per_user, number)
-        sizes = _sizes_of_rest(held, scale, lambda c: forecast.chances(c / per_user / max(kept, 1e-9)))
+    people, assumed = population.people
+    if params.choose_rounds:
+        params = params.with_rounds(best_rounds(zip(people.users, people.keys, strict=True)))
+    forecast = SelectionForecast(params.gaussian.selection, people, uncut / per_user, number)
+    sizes = _sizes_of_rest(held, scale, lambda c: forecast.chances(c / per_user / max(kept, 1e-9)))
     plan = make_plan(params, sizes)
     noise = float(plan.noise.variance(plan.scale)) ** 0.5
-    law = plan.noise.law(float(plan.scale))
 
     def chances(at: Floats) -> Floats:
-        if params.weighted:
-            return forecast.chances(at / per_user)
-        return np.asarray(law.tail(plan.threshold - at))
+        return forecast.chances(at / per_user)
 
-    expected = float(number @ chances(uncut))
-    false = 0.0
-    if plan.domain_bits is not None:
-        false = 2.0**plan.domain_bits * float(law.tail(np.array([float(plan.threshold)]))[0])
-    named = NamedKeys(expected + false, noise)
-    heavy_from = plan.threshold
-    if params.weighted:
-        selection = params.gaussian.selection
-        heavy_from = math.ceil(forecast.users_for_half() * per_user)
-        named = replace(
-            named,
-            rounds=len(selection.rounds),
-            max_keys=selection.max_keys,
-            threshold=selection.rounds[-1].threshold / WHOLE,
-            assumed=assumed,
-        )
-        epsilon, delta = float(asked.epsilon), float(asked.delta)
-        most = float(number @ most_chances(uncut / per_user, epsilon, delta))
-        named = replace(named, limit=users_for_half(epsilon, delta), most=most)
-    other = _encoded_error(plan)
-    named = replace(named, others=other, split=plan.params.split)
+    selection = params.gaussian.selection
+    heavy_from = math.ceil(forecast.users_for_half() * per_user)
+    epsilon, delta = float(asked.epsilon), float(asked.delta)
+    assert plan.layout is not None
+    other = math.sqrt(BUCKETS.squared_error(plan.layout, plan.layout_spec))
+    named = NamedKeys(
+        float(number @ chances(uncut)),
+        noise,
+        rounds=len(selection.rounds),
+        max_keys=selection.max_keys,
+        threshold=selection.rounds[-1].threshold / WHOLE,
+        assumed=assumed,
+        limit=users_for_half(epsilon, delta),
+        most=float(number @ most_chances(uncut / per_user, epsilon, delta)),
+        others=other,
+    )
     at = tuple(
-        _named_at(count, float(chances(np.array([float(count)]))[0]), noise, other, kept, plan)
-        for count in counts
+        _named_at(count, float(chances(np.array([float(count)]))[0]), noise, other, kept) for count in counts
     )
     limit = max(math.ceil(2 * _HALF_WIDTH * noise), heavy_from)
-    limit = limit if other is None else min(limit, math.ceil(2 * _HALF_WIDTH * other))
+    limit = min(limit, math.ceil(2 * _HALF_WIDTH * other))
     above = int((held >= limit).sum()) * scale
     reached = uncut >= heavy_from
-    row = _ROW_BYTES + _TEXT_BYTES if plan.selection.texts else _PACKED_BYTES
     return Prediction(
         params=asked,
-        size=int(plan.bits / 8 + named.number * row + _FILE_BYTES),
+        size=int(plan.bits / 8 + named.number * _ROW_BYTES + _FILE_BYTES),
         kept=kept,
         at=at,
         totals=(),
         detection_limit=limit if above else None,
         keys_above_limit=above,
         threshold=heavy_from,
-        false_keys=false,
+        false_keys=0.0,
         missed_keys=float(number[reached] @ (1.0 - chances(uncut[reached]))),
         named=named,
     )
@@ -494,10 +480,6 @@ def _distinct(counts: Ints, scale: int) -> tuple[Floats, Floats]:
     return at.astype(np.float64), number.astype(np.float64) * scale
 
 
-def _sizes(counts: Ints, scale: int) -> Sizes:
-    return _sizes_of_rest(counts, scale, lambda at: np.zeros(len(at)))
-
-
 def _sizes_of_rest(counts: Ints, scale: int, chances: Callable[[Floats], Floats]) -> Sizes:
     """Return the sizes of the keys that are expected not to be named."""
     at, number = _distinct(counts, scale)
@@ -506,29 +488,14 @@ def _sizes_of_rest(counts: Ints, scale: int, chances: Callable[[Floats], Floats]
     return Sizes(round(float(at @ left)), max(profile[0], 1), tuple(profile), _SIZED)
 
 
-def _encoded_error(plan: Plan) -> float | None:
-    """Return about the error of a key that is encoded; None where nothing is."""
-    if plan.layout is None:
-        return None
-    if isinstance(plan.layout, AlpLayout):
-        return float(_ALP_ERROR * plan.layout.width)
-    squared = encoding_named(plan.params.encoding).squared_error(plan.layout, plan.layout_spec)
-    return math.sqrt(squared)
-
-
-def _named_at(
-    count: int, chance: float, noise: float, other: float | None, kept: float, plan: Plan
-) -> LookupAccuracy:
+def _named_at(count: int, chance: float, noise: float, other: float, kept: float) -> LookupAccuracy:
     """Return the accuracy of a lookup: of the list where the key is named, else of the encoding.
 
     An encoded count is estimated with what is known of all counts, so that it is hardly worse than 0.
     """
-    missed = float(count) if other is None else min(float(count), other)
+    missed = min(float(count), other)
     square = chance * noise**2 + (1.0 - chance) * missed**2
-    if chance >= 0.5:
-        width = 2 * _HALF_WIDTH * noise
-    else:
-        width = float(plan.threshold) if other is None else 2 * _HALF_WIDTH * other
+    width = 2 * _HALF_WIDTH * (noise if chance >= 0.5 else other)
     return LookupAccuracy(count, square**0.5, width, (square + ((1.0 - kept) * count) ** 2) ** 0.5)
 
 
@@ -556,29 +523,6 @@ def average(found: Sequence[Prediction]) -> Prediction:
         false_keys=mean("false_keys"),
         missed_keys=mean("missed_keys"),
     )
-
-
-def _to_dict(params: ReleaseParams) -> dict[str, Any]:
-    """Return all parameters by name, also those that a manifest leaves out."""
-    chosen = ("encoding", "noise", "key_selection", "max_keys_selection", "selection_rounds")
-    return {**params.to_dict(), **{name: getattr(params, name) for name in chosen}}
-
-
-def _rescaled(params: ReleaseParams, population: Population, keys: int) -> ReleaseParams:
-    """Return parameters with the same noise and space per key, for the smaller population."""
-    scale = population.scale
-    if scale == 1:
-        return params
-    text = _to_dict(params)
-    parts = {name: Fraction(loss) for name, loss in text.pop("split").items()}
-    parts["size"] = min(parts["size"] * scale, _MAX_EPSILON - params.epsilon + parts["size"])
-    epsilon = sum(parts.values(), Fraction(0))
-    text |= {"epsilon": epsilon, "split": {name: loss / epsilon for name, loss in parts.items()}}
-    if params.domain_bits is not None:
-        text["domain_bits"] = max(params.domain_bits - (scale.bit_length() - 1), 8)
-    if params.expected_keys is not None:
-        text |= {"expected_keys": keys, "expected_records": max(population.records // scale, 1)}
-    return ReleaseParams(**text)
 
 
 def _size(sketch: Sketch, scale: int) -> int:
@@ -622,15 +566,20 @@ def _at_count(
 def _met(sketch: Sketch) -> float:
     """Return what sharing a cell adds to the mean square error of a key: the squares of listed values over the domain.
 
-    The largest, which a key of the data meets in fewer than three releases of ten, are left out.
+    The largest, which a key of the data meets in fewer than three releases of ten, are left out, and so are false
+    entries: the noise of a cell that no other key has is in the errors of planted lookups.
     """
     if sketch.plan.domain_bits is None:
         return 0.0
-    cells, values = 2.0**sketch.plan.domain_bits, np.sort(sketch.decoder.released.listed)
+    cells, released = 2.0**sketch.plan.domain_bits, sketch.decoder.released
+    values, last = np.sort(released.listed), released.threshold + math.ceil(_FAR * released.noise.scale)
     if sketch.plan.top is not None:  # what that lists is in no cell
-        values = values[values < sketch.plan.top.threshold]
+        last = sketch.plan.top.threshold
+        values = values[values < last]
     rare = int(0.3 * cells / sketch.plan.keys)
-    return float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
+    squares = float((values[: max(len(values) - rare, 0)].astype(np.float64) ** 2).sum()) / cells
+    at = np.arange(released.threshold, last, dtype=np.float64)
+    return max(squares - float(at**2 @ -np.diff(released.noise.tail(np.append(at, float(last))))), 0.0)
 
 
 def _listed_values(law: NoiseLaw, threshold: int, count: int, number: int) -> Ints:
@@ -684,78 +633,22 @@ def _over(found: Lookups, held: Ints, sets: Sequence[NDArray[np.intp]]) -> Total
 def settings(
     base: ReleaseParams, contributions: Sequence[int | str], epsilons: Sequence[Fraction]
 ) -> list[ReleaseParams]:
-    """Return `base` with every encoding, noise (as δ allows), C and ε; combinations that cannot be are left out.
-
-    How keys are selected stays as it is, and a list alone stays one.
-    """
+    """Return `base` with every C and ε; those that cannot be are left out."""
     out = []
     for epsilon in epsilons:
         for most in contributions:
             with contextlib.suppress(ParameterError):
-                first = vary(base, epsilon=epsilon, max_contributions=most, noise="auto")
-                for encoding, noise, more in _ways(base, first.weighted):
-                    with contextlib.suppress(ParameterError):
-                        out.append(
-                            vary(first, encoding=encoding, noise=noise, max_contributions=most, **more)
-                        )
+                chosen = None if most == "auto" else most
+                out.append(base.changed(epsilon=epsilon, max_contributions=chosen))
     return out
-
-
-def _ways(base: ReleaseParams, weighted: bool) -> list[tuple[str, str, dict[str, str]]]:
-    """Return the encodings and noises to try, ALP for single keys and for totals.
-
-    With weights ALP is less accurate: it is tried if it was asked for.
-    """
-    words = list(dict.fromkeys(id.rpartition("-")[0] for id in ENCODINGS))
-    if not base.encodes:
-        words = [base.encoding]
-    elif weighted:
-        words = list(dict.fromkeys(["buckets", base.encoding if base.weighted else "buckets"]))
-    noises = ["gaussian"] if weighted else list(NOISES) if base.delta else ["laplace"]
-    both: list[dict[str, str]] = [{"optimize": "keys"}, {"optimize": "totals"}]
-    return [
-        (encoding, noise, more)
-        for encoding in words
-        for noise in noises
-        for more in (both if encoding == "alp" and not weighted else [{}])
-    ]
-
-
-def vary(params: ReleaseParams, **changes: Any) -> ReleaseParams:
-    """Return the parameters with some replaced; the split and the options of an encoding are chosen again."""
-    text = _to_dict(params)
-    same = changes.get("encoding", params.encoding) == params.encoding
-    same = same and changes.get("optimize", params.optimize) == params.optimize
-    own = {"bits_per_key": text["bits_per_key"]} if same else {}
-    if changes.get("max_contributions", bound_of(params)) == bound_of(params):
-        own["selection_rounds"] = "auto" if params.choose_rounds else params.selection_rounds
-    kept = (
-        "epsilon",
-        "delta",
-        "max_contributions",
-        "max_per_key",
-        "expected_records",
-        "expected_keys",
-        "encoding",
-        "noise",
-        "max_keys_selection",
-    )
-    given = getattr(params, "_given", {})
-    if given.get("optimize") is not None:
-        own["optimize"] = given["optimize"]
-    # With one key per user the default is a threshold, with more it is weights.
-    stated = given.get("key_selection", params.key_selection)
-    if stated is not None or 1 not in (params.max_contributions, changes.get("max_contributions")):
-        own["key_selection"] = params.key_selection
-    return ReleaseParams(**{**{name: text[name] for name in kept if name in text}, **own, **changes})
 
 
 def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
     """Return the setting of the smallest score, and why in a sentence."""
     best, *others = sorted(found, key=lambda one: one.score)
     why = (
-        f"{_words(best.params)}: a mean relative error of {best.score:.0%} at counts of 10 to 10,000,"
-        " what the bound cuts included"
+        f"{_words(best.params)}: a mean relative error of {best.score:.0%} at counts of 10 to 10,000, with what"
+        " contribution bounding drops"
     )
     rival = next((one for one in others if one.params.epsilon == best.params.epsilon), None)
     if rival is not None:
@@ -764,17 +657,12 @@ def recommend(found: Sequence[Prediction]) -> tuple[Prediction, str]:
 
 
 def _words(params: ReleaseParams) -> str:
-    return f"{_way(params)} with {params.noise} noise and max_contributions {bound_of(params)}"
-
-
-def _way(params: ReleaseParams) -> str:
-    serves = f" for {params.optimize}" if params.divides and params.encoding == "alp" else ""
-    return f"{params.encoding}{serves}"
+    return f"max_contributions {bound_of(params)}"
 
 
 def bound_of(params: ReleaseParams) -> int | str:
     """Return C as a config states it."""
-    return "auto" if params.choose_contributions else params.max_contributions
+    return "auto" if params.max_contributions is None else params.max_contributions
 
 
 def solve_epsilon(
@@ -789,22 +677,16 @@ def solve_epsilon(
         count: the true count at which the error is predicted.
     """
     low, high = Fraction(1, 100), Fraction(50)
-    best = predict(_with(params, high), population, (count,), set_sizes=())
+    best = predict(params.changed(epsilon=high), population, (count,), set_sizes=())
     if best.at[0].error > error:
         raise ParameterError(
             f"plan: error {error:g} at count {count:,} is not reached below epsilon 50; ask for a larger error"
         )
     for _ in range(9):
         middle = Fraction(round(float(low * high) ** 0.5 * 1000), 1000)
-        tried = predict(_with(params, middle), population, (count,), set_sizes=())
+        tried = predict(params.changed(epsilon=middle), population, (count,), set_sizes=())
         if tried.at[0].error <= error:
             high, best = middle, tried
         else:
             low = middle
     return high, best
-
-
-def _with(params: ReleaseParams, epsilon: Fraction) -> ReleaseParams:
-    text = _to_dict(params)
-    parts = {name: Fraction(share) / params.epsilon for name, share in text.pop("split").items()}
-    return ReleaseParams(**{**text, "epsilon": epsilon, "split": parts})

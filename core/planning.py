@@ -95,7 +95,7 @@ def plan(
     max_contributions: int | Sequence[int] = (),
     careful: bool = False,
 ) -> Recommendation:
-    """Predict size and error of a release for every encoding, noise, ε and C, and recommend one. Reads no data.
+    """Predict size and error of a release for every ε and C, and recommend one. Reads no data.
 
     Args:
         params: parameters to start from; by default ε = 1.
@@ -113,7 +113,7 @@ def plan(
 
     >>> found = plan(records=20_000, keys=1_000, max_contributions=4, delta="1e-6")
     >>> found.params.max_contributions, found.table.column_names[:3]
-    (4, ['encoding', 'optimize', 'noise'])
+    (4, ['epsilon', 'max_contributions', 'bytes'])
     """
     for name, size in (("records", records), ("keys", keys), ("users", users)):
         if size is not None and (not isinstance(size, int) or size < 1):
@@ -203,9 +203,6 @@ def rows_of(found: Sequence[Prediction]) -> list[dict[str, Any]]:
     for one in found:
         params = one.params
         row: dict[str, Any] = {
-            "encoding": params.encoding,
-            "optimize": params.optimize,
-            "noise": params.noise,
             "epsilon": show(params.epsilon),
             "max_contributions": bound_of(params),
             "bytes": one.size,

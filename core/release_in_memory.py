@@ -23,13 +23,12 @@ from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.contributions.keys import as_column
 from hushgram.contributions.sums import MAX_SUM, Grid, checked_sums, checked_values
-from hushgram.encodings import EncodedBlock, encoding_named
+from hushgram.encodings import EncodedBlock
 from hushgram.errors import InputError, ParameterError
 from hushgram.inputs.frames import UNSTATED, Frame, Records, columns_by_name, is_frame
 from hushgram.key_selection.rounds import (
     SELECTED,
     carried_states,
-    keys_of_users,
     next_states,
     release_round,
     weigh,
@@ -40,25 +39,20 @@ from hushgram.publishing import PrivateDirectory, check_free
 from hushgram.sensitivity import PrivacyUnit
 from hushgram.sketch.reader import Sketch
 from hushgram.sketch.storage import write_sketch
-from hushgram.sparse_histogram.contribution_bounds import UserTally
-from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, checked_params, metric_specs
 from hushgram.sparse_histogram.steps import (
-    ChosenParams,
     PlannedRelease,
-    choose_contributions,
     count_listed,
     count_users,
     encode_counts,
     noisy_block,
     plan_release,
-    release_kept,
     seeds_of,
     select_keys,
-    tally_kept,
+    tally_contributions,
 )
 
 __all__ = [
@@ -189,10 +183,6 @@ def _release_records(
         carry=carry,
         caller=caller,
     )
-    if frame is not None and user is None and frame.several and spec.params.sensitivity.classes:
-        raise ParameterError(
-            f"{caller}: noise must be laplace with encoding buckets where {frame.key!r} gives several keys per record"
-        )
     if tracked != (None, None):
         return _release_tracked(caller, spec, taken, path, *tracked)
     if path is not None:
@@ -242,7 +232,7 @@ def _release_tracked(
         dataset=dataset,
         release=spec.name,
         path=path,
-        events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+        events=release_events(spec.params, charged=True),
         parameters=spec.stated(),
     )
     assert tracked is not None
@@ -294,12 +284,6 @@ def release_histogram(
     """
     if is_frame(keys) or key is not UNSTATED or count is not UNSTATED:
         keys, counts = columns_by_name("release_histogram", keys, counts, key=key, count=count)
-    params = checked_params(params, "release_histogram").without_weights("release_histogram")
-    if encoding_named(params.encoding).classes(params.cells_noise, params.max_contributions) is not None:
-        raise ParameterError(
-            f"release_histogram: {params.noise} noise on {params.encoding} needs to bound users itself;"
-            " use release, or noise laplace"
-        )
     return simulate(keys, counts, params, path, release_key=release_key, name=name, unit=unit)
 
 
@@ -313,29 +297,26 @@ def simulate(
     name: str = "",
     unit: PrivacyUnit = "user",
     at_once: bool = False,
+    scale: int = 1,
 ) -> Sketch:
     """Release synthetic counts as `release_histogram` does: nobody contributed to them, so nothing was bounded.
 
-    With ``at_once`` keys are selected in one shard: other bytes, noise of the same law, several times faster.
+    With ``at_once`` keys are selected in one shard: other bytes, noise of the same law, several times faster. ``scale``
+    is that of a prediction at 1/scale of the keys (`Params`).
     """
-    if params.split.kept:
-        raise ParameterError("release_histogram: kept_share needs users; leave it out")
-    if params.choose_contributions:
-        raise ParameterError(
-            "release_histogram: max_contributions auto needs users and any keys; state a number"
-        )
-    params = params.without_weights("release_histogram")  # weights are of users
     if path is not None:
         check_free(path)
-    column, granularity = as_column(keys), params.granularity
+    column, granularity = as_column(keys), checked_params(params, "release_histogram").granularity
     spec = ReleaseSpec.of(
         params,
         user="user" if unit == "user" else None,
         value=None if granularity is None else "value",
         name=name,
         release_key=release_key,
+        weights=False,
         caller="release_histogram",
     )
+    spec = replace(spec, params=replace(spec.params, scale=scale))
     if granularity is None:
         numbers = _checked_counts(counts)
         if len(column) != len(numbers):
@@ -347,8 +328,7 @@ def simulate(
         sums = checked_sums(counts, len(column), granularity)
         many = replace(spec.bounding, values=(("value", Grid(granularity, MAX_SUM)),))
         histogram = many.histogram(column, [sums]).rounded(spec.release_key)
-    promised = replace(params.sensitivity, unit=unit)
-    return _release(replace(histogram, sensitivity=promised), spec, path, at_once=at_once)
+    return _release(replace(histogram, sensitivity=spec.params.sensitivity), spec, path, at_once=at_once)
 
 
 def release_metrics(
@@ -419,16 +399,18 @@ def release_metrics(
     else:
         batches = list(batches)
     out = {}
-    shared = [spec for spec in specs.values() if spec.params.shared is not None]
-    if shared:
-        assert rows is not None
-        present = rows.present()
-        chosen, selected = _selected_keys(present, shared[0])
+    leading: Params | None = None
     for number, (each, spec) in enumerate(specs.items()):
         place = Path(path) / f"{each}.sketch"
         check_free(place)
         if spec.params.shared is not None:
-            out[each] = _release_selected(present, chosen, selected, spec, place, number)
+            assert rows is not None
+            params = count_users(tally_contributions(rows.metric(number), spec), spec)
+            if leading is None:  # keys are selected once, by those that count for any of these metrics
+                leading, present = params, rows.present()
+                selected = _selected_keys(present, leading, spec)
+            params = params.with_rounds_of(leading)
+            out[each] = _release_selected(present.metric(number, present=True), params, selected, spec, place)
         elif rows is None:
             places = [named.index(column) for column in spec.bounding.value_columns]
             own = [batch._replace(values=tuple(batch.values[i] for i in places)) for batch in batches]
@@ -452,58 +434,45 @@ def _counted(spec: ReleaseSpec, batches: Iterable[Records]) -> Histogram:
 
 def _release_rows(rows: Contributions, spec: ReleaseSpec, path: str | Path | None) -> Sketch:
     """Bound the contributions of all users and release them."""
+    if not spec.params.counts_users:
+        return _release(rows.bounded(spec.bounds()), spec, path)
+    rows = rows.prune(spec.loose_bounds)
+    params = count_users(tally_contributions(rows, spec), spec)
     if spec.params.weighted:
-        present = rows.prune(spec.loose_bounds).present()
-        return _release_selected(present, *_selected_keys(present, spec), spec, path)
-    chosen = None
-    if spec.params.choose_contributions:
-        rows = rows.prune(spec.loose_bounds)
-        chosen = choose_contributions(UserTally.of(rows.totals(spec.loose_bounds)), spec)
-    kept = release_kept(tally_kept(rows, spec, chosen), spec) if spec.params.split.kept else None
-    histogram = rows.bounded(spec.bounds(None if chosen is None else chosen.params))
-    return _release(histogram, spec, path, chosen, kept)
+        rows = rows.present()
+        return _release_selected(rows, params, _selected_keys(rows, params, spec), spec, path)
+    return _release(rows.bounded(spec.bounds(params)), spec, path, params)
 
 
-def _selected_keys(rows: Contributions, spec: ReleaseSpec) -> tuple[ChosenParams | None, NDArray[np.bool_]]:
-    """Select keys of the table by weights; first count users by their keys, where rounds follow from that."""
+def _selected_keys(rows: Contributions, params: Params, spec: ReleaseSpec) -> NDArray[np.bool_]:
+    """Select keys of the table by weights."""
     assert rows.table is not None
-    states, chosen = carried_states(rows.table, spec.carried), None
-    if spec.params.choose_rounds:
-        chosen = count_users(UserTally.of(keys_of_users(rows, states)), spec)
-    selection = (spec.params if chosen is None else chosen.params).gaussian.selection
+    states, selection = carried_states(rows.table, spec.carried), params.gaussian.selection
     for number in range(len(selection.rounds)):
         shards = weigh(rows, selection.max_keys, states).shards()
         data_digest = Survey.of(enumerate(shards)).data_digest()
         found = release_round(number, enumerate(shards), selection, spec.release_key, data_digest)
         states = next_states(states, found)
-    return chosen, np.asarray(states == SELECTED)
+    return np.asarray(states == SELECTED)
 
 
 def _release_selected(
     rows: Contributions,
-    chosen: ChosenParams | None,
+    params: Params,
     selected: NDArray[np.bool_],
     spec: ReleaseSpec,
     path: str | Path | None,
-    metric: int = 0,
 ) -> Sketch:
-    """Count the selected keys for one metric, encode the counts of all others, write."""
+    """Count the selected keys, encode the counts of all others, write."""
     assert rows.table is not None
-    counted, rest = (rows.of_keys(keys).metric(metric, present=True) for keys in (selected, ~selected))
-    chosen = None if chosen is None else chosen.of_metric(spec.params)
-    if spec.params.choose_contributions:
-        chosen = choose_contributions(UserTally.of(counted.totals(spec.loose_bounds)), spec, chosen)
-    params = None if chosen is None else chosen.params
-    shards = rest.bounded(spec.bounds(params)).shards() if spec.params.encodes else []
-    kept = None
-    if spec.params.split.kept:
-        kept = release_kept(tally_kept(rows.metric(metric), spec, chosen), spec)
-    planned = plan_release(Survey.of(enumerate(shards)) if shards else None, spec, chosen, kept)
-    counts = counted.bounded(spec.count_bounds(params)).shards()
+    named, rest = rows.bounded_apart(spec.bounds(params), selected)
+    shards = rest.shards()
+    planned = plan_release(Survey.of(enumerate(shards)), spec, params)
+    counts = named.shards()
     table = rows.table.keep(selected)[0]
     table = table if spec.carried is None else KeyTable.union([table, spec.carried])[0]
     listed = _count_listed(counts, table, planned.plan, spec.release_key)
-    blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
+    blocks = encoded_blocks(shards, planned, spec.release_key)
     return _write(path, spec, planned.plan, listed, blocks)
 
 
@@ -520,23 +489,24 @@ def _release(
     histogram: Histogram,
     spec: ReleaseSpec,
     path: str | Path | None,
-    chosen: ChosenParams | None = None,
-    kept: KeptShare | None = None,
+    params: Params | None = None,
     *,
     at_once: bool = False,
 ) -> Sketch:
     """Release the bounded histogram: plan, select keys, encode counts, write."""
     shards, table = histogram.shards(), spec.public_keys
     if table is not None:
-        plan = make_public_plan(spec.params, len(table.texts), spec.unit)
+        plan = make_public_plan(spec.params, len(table.texts))
         return _write(path, spec, plan, _count_listed(shards, table, plan, spec.public_key_noise), iter(()))
-    planned = plan_release(Survey.of(enumerate(shards)), spec, chosen, kept)
+    planned = plan_release(Survey.of(enumerate(shards)), spec, params)
     selected = [histogram] if at_once else shards
-    listed = [
-        select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)
-    ]
-    blocks = encoded_blocks(shards, planned, spec.release_key) if spec.params.encodes else iter(())
-    return _write(path, spec, planned.plan, Heavy.concat(listed), blocks)
+    listed, passed = zip(
+        *(select_keys(i, part, planned, spec.release_key, len(selected)) for i, part in enumerate(selected)),
+        strict=True,
+    )
+    encoded = list(passed) if planned.plan.chained else shards
+    blocks = encoded_blocks(encoded, planned, spec.release_key)
+    return _write(path, spec, planned.plan, Heavy.concat(list(listed)), blocks)
 
 
 def encoded_blocks(

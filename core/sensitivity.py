@@ -71,6 +71,8 @@ class Sensitivity:
     l2_bound: int | None = None
     #: a bound on how many numbers one unit moves, where that is below ``max_contributions``
     l0_bound: int | None = None
+    #: whether it is that of two halves of one vector together, which were bounded together
+    halves: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_contributions", "max_per_key", "l2_bound", "l0_bound"):
@@ -116,6 +118,7 @@ class Sensitivity:
             and self.l0 <= calibrated.l0
             and (self.monotone or not calibrated.monotone)
             and (calibrated.classes in (0, self.classes) or self.classes == ANY)
+            and (self.halves or not calibrated.halves)
         )
 
     def times(self, factor: int) -> Sensitivity:

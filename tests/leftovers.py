@@ -4,9 +4,9 @@
 
 The tests get a temporary directory of their own, which is removed as a whole, and a home, which must stay empty: what
 is there is theirs, whoever else works on the machine. What a killed or detached process started becomes a child of
-this one; whatever still runs at the end was forgotten. In CI (HUSHGRAM_REQUIRE_ENGINES=1) the real home is compared,
-too, and the names of hushgram in the shared temporary directories, where other programs may work; but not after the
-tests of engines. Files of failed tests are kept, and their place is printed.
+this one; whatever still runs at the end was forgotten. In CI (HUSHGRAM_REQUIRE_ENGINES=1), where nobody else works, the
+shared temporary directories and the real home are compared, too, but not after the tests of engines. Files of failed
+tests are kept, and their place is printed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from pathlib import Path
 __all__ = ["choose_temporary_directory", "run"]
 
 _MEMORY, _ROOM = "/dev/shm", 6 << 30
-_TEMPORARY, _OWN = ("/tmp", "/var/tmp", "/dev/shm"), "hushgram"
-_SHARED = (*_TEMPORARY, "~", "~/.cache", "~/.config", "~/.local/share")
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "~", "~/.cache", "~/.config", "~/.local/share")
 _SET_CHILD_SUBREAPER = 36
 _GRACE_SECONDS = 10.0  # for what is about to end
 _OTHERS_SECONDS = 60.0  # for files of other programs, which end meanwhile
@@ -136,8 +135,7 @@ def _shared() -> set[str]:
     for folder in map(os.path.expanduser, _SHARED):
         if os.path.isdir(folder):
             with os.scandir(folder) as entries:
-                named = folder not in _TEMPORARY
-                found |= {e.path for e in entries if (named or e.name.startswith(_OWN)) and _is_ours(e)}
+                found |= {entry.path for entry in entries if _is_ours(entry)}
     return found
 
 

@@ -19,8 +19,6 @@ PACKAGES = ("core", "transforms", "pipelines")
 
 #: each seam, and the test that adds a toy to it and uses the toy as anybody would
 TOYS = {
-    "encoding of counts": "tests/core/encodings/test_seam.py::test_the_command_takes_a_toy_encoding",
-    "noise": "tests/core/noise/test_seam.py::test_the_command_takes_a_toy_noise",
     "input format": "tests/core/inputs/formats/test_registry.py::test_a_format_is_one_file_and_one_line",
     "job": "tests/pipelines/test_toy_job.py::test_everything_comes_with_it",
     "kind of query in a sparse-vector stream": (

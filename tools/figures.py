@@ -24,6 +24,7 @@ import numpy as np
 
 import hushgram as hg
 from hushgram.accounting import Budget, Event, further
+from hushgram.key_selection.weighted import WHOLE
 from hushgram.pipelines.pages.svg import Axis, Chart, Line, as_file
 from hushgram.pipelines.synthetic import PageViews
 from hushgram.pipelines.terminal import rounded
@@ -53,12 +54,10 @@ def contributions() -> str:
     population = Population.zipf(100_000, 5_000_000, users=500_000)
     bounds = (1, 2, 4, 8, 16, 32, 64, 128, 256)
     lines = []
-    for number, (noise, delta) in enumerate((("laplace", "0"), ("gaussian", "1e-6"))):
+    for number, (noise, delta) in enumerate((("Laplace", "0"), ("Gaussian", "1e-6"))):
         points = []
-        for bound in bounds:
-            params = hg.ReleaseParams(
-                epsilon=1, delta=delta, max_contributions=bound, encoding="buckets", noise=noise
-            )
+        for bound in bounds[number:]:  # with C = 1 there is no Gaussian noise
+            params = hg.ReleaseParams(epsilon=1, delta=delta, max_contributions=bound)
             found = predict(params, population, (1_000,), set_sizes=())
             points.append((float(bound), found.at[0].uncut_error))
         lines.append(Line(f"{noise} noise and bounding, δ = {delta}", points, COLOURS[number], dots=True))
@@ -84,21 +83,31 @@ def kept() -> str:
 
 
 def delta() -> str:
-    """Plot the threshold that the plan of a release states."""
+    """Plot from how many users on a key is named, as the parameters of a release state it."""
     sizes = Sizes(5_000_000, 100_000, (), Fraction(0))
+
+    def stated(power: int, most: int) -> hg.ReleaseParams:
+        return hg.ReleaseParams(
+            epsilon=1, delta=f"1e-{power}", max_contributions=most, sizes=(sizes.records, sizes.keys)
+        )
+
+    def counted(power: int, most: int) -> float:
+        return float(make_plan(stated(power, most).resolve(weights=False), sizes).heavy_from)
+
+    def weighed(power: int, most: int) -> float:
+        params = stated(power, most).resolve().with_rounds(3)
+        return params.gaussian.selection.rounds[-1].threshold / WHOLE
+
+    ways: tuple[tuple[str, Callable[[int, int], float], int], ...] = (
+        ("threshold, C = 1", counted, 1),
+        ("threshold without users, C = 8", counted, 8),
+        ("weights, any C, users with one key", weighed, 8),
+    )
     lines = []
-    for number, (noise, most) in enumerate(
-        (("laplace", 8), ("gaussian", 8), ("laplace", 50), ("gaussian", 50))
-    ):
-        points = []
-        for power in range(3, 13):
-            params = hg.ReleaseParams(
-                epsilon=1, delta=f"1e-{power}", max_contributions=most, noise=noise,
-                expected_keys=sizes.keys, expected_records=sizes.records,
-            )  # fmt: skip
-            points.append((float(power), float(make_plan(params, sizes).threshold)))
-        lines.append(Line(f"{noise}, C = {most}", points, COLOURS[number], dots=True))
-    x, y = Axis("−log₁₀ δ", 3.0, 12.0), Axis("threshold (noisy count)", 0.0, 3_600.0)
+    for number, (name, level, most) in enumerate(ways):
+        points = [(float(power), level(power, most)) for power in range(3, 13)]
+        lines.append(Line(name, points, COLOURS[number], dots=True))
+    x, y = Axis("−log₁₀ δ", 3.0, 12.0), Axis("users of a key", 0.0, 300.0)
     return Chart("Threshold of key selection against δ, at ε = 1", x, y, [], lines).file()
 
 

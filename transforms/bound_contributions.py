@@ -2,7 +2,8 @@
 
 In:  records of any form that `hushgram.transforms.shuffle.records` knows; or {"records": …, "tallies": …} with the
      tallies of their reader (`ReadRecords`), which are checked in the same shuffle.
-Out: `Histogram` parts whose sum is the bounded histogram. Exact and private.
+Out: `Histogram` parts whose sum is the bounded histogram; where users are counted, {"main": these, "users": tallies of
+     users by what they have}. Exact and private.
 
 With a user column, each user counts at most C in all and L∞ for one key (`Contributions.bounded`): adding or
 removing a user changes the sum by at most C in L1. Batches drop rows that cannot count before the shuffle, so
@@ -27,8 +28,10 @@ from hushgram.contributions.bounding import BoundingSpec, Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check
+from hushgram.sensitivity import ExactVector
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.spec import ReleaseSpec
-from hushgram.sparse_histogram.steps import ChosenParams
+from hushgram.sparse_histogram.steps import tally_contributions
 from hushgram.transforms.shuffle import KEPT_ROWS, ROWS_PER_PIECE, SHARDS_AT_ONCE, SPLIT_ROWS
 from hushgram.transforms.shuffle.coders import ContributionsCoder, SpilledBatch, Spilling
 from hushgram.transforms.shuffle.combining import (
@@ -58,6 +61,7 @@ class BoundContributions(beam.PTransform):
         spec: which columns are counted, and how much of one user.
         shards: groups of users in the shuffle; without an effect on the result.
         local: what the job may use where all workers share one machine; without an effect on the result.
+        release: the release whose users are counted beside; left out, nobody is.
         keep: whether (shard, Contributions) of what can count come out, for a bound that is chosen later or for
             several metrics.
         check: the limits for rejected records; without users, the tallies travel with the parts and are checked by
@@ -71,12 +75,14 @@ class BoundContributions(beam.PTransform):
         shards: int = 16,
         local: LocalResources | None = None,
         *,
+        release: ReleaseSpec | None = None,
         keep: bool = False,
         check: Check | None = None,
         counters: bool = False,
     ) -> None:
         super().__init__()
         self._spec, self._shards, self._local, self._keep = spec, shards, local or LocalResources(), keep
+        self._release = release if release is not None and release.params.counts_users and not keep else None
         self._noted = {"check": check, "counters": counters}
 
     def expand(self, records: Any) -> Any:
@@ -104,9 +110,13 @@ class BoundContributions(beam.PTransform):
             split = beam.ParDo(_SplitRanges(self._shards, local.spill)).with_output_types(keyed)
             parts = parts | "GroupRanges" >> beam.GroupByKey() | "SplitRanges" >> split
         output = Contributions if self._keep else Histogram
-        users = BoundUsers(spec, keep=self._keep)
-        bound = CombineShards(users, output, threads=local.threads, together=not self._keep)
+        users = BoundUsers(spec, keep=self._keep, release=self._release)
+        beside = None if self._release is None else ("users", ExactVector)
+        bound = CombineShards(users, output, threads=local.threads, together=not self._keep, beside=beside)
         shards = parts | "BoundUsers" >> bound  # (shard, Histogram or Contributions)
+        if self._release is not None:
+            main = shards["main"] | "DropShard" >> beam.Values().with_output_types(Histogram)
+            return {"main": main, "users": shards["users"]}
         if self._keep:
             cut = beam.FlatMap(_cut, self._shards)
             return shards | "CutShards" >> cut.with_output_types(tuple[int, Contributions])
@@ -134,24 +144,23 @@ def _among(parts: Any, tallies: Any) -> Any:
 class BoundKept(beam.PTransform):
     """(shard, Contributions) of all users → parts of the bounded histogram of one metric.
 
-    ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
+    ``params`` is a collection of the `Params` with C, or None where the specification states it.
     """
 
-    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any = None) -> None:
+    def __init__(self, spec: ReleaseSpec, metric: int, params: Any = None) -> None:
         super().__init__()
-        self._spec, self._metric, self._chosen = spec, metric, chosen
+        self._spec, self._metric, self._params = spec, metric, params
 
     def expand(self, kept: Any) -> Any:
-        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        bound = beam.Map(_bound_kept, self._spec, self._metric, chosen)
+        params = None if self._params is None else beam.pvalue.AsSingleton(self._params)
+        bound = beam.Map(_bound_kept, self._spec, self._metric, params)
         return kept | "BoundKept" >> bound.with_output_types(Histogram)
 
 
 def _bound_kept(
-    shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int, chosen: ChosenParams | None
+    shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int, params: Params | None
 ) -> Histogram:
-    bounds = spec.bounds(None if chosen is None else chosen.params)
-    return shard[1].metric(metric).bounded(bounds)
+    return shard[1].metric(metric).bounded(spec.bounds(params))
 
 
 class CountBounded(beam.PTransform):
@@ -174,10 +183,11 @@ class _CountBounded(beam.DoFn):
 
 
 class BoundUsers(CombineParts):
-    """Contributions of one shard of users → its bounded histogram, or with ``keep`` what can count of them."""
+    """Contributions of one shard of users → its bounded histogram, or with ``keep`` what can count of them; for
+    ``release`` the bounded histogram and the tally of its users."""
 
-    def __init__(self, spec: BoundingSpec, *, keep: bool = False) -> None:
-        self._bounds, self._texts, self._keep = spec.bounds, spec.texts, keep
+    def __init__(self, spec: BoundingSpec, *, keep: bool = False, release: ReleaseSpec | None = None) -> None:
+        self._bounds, self._texts, self._keep, self._release = spec.bounds, spec.texts, keep, release
 
     def load(self, element: bytes | Contributions | SpilledBatch) -> Contributions:
         return _CODER.load(element)  # type: ignore[no-any-return]
@@ -185,9 +195,12 @@ class BoundUsers(CombineParts):
     def merge(self, parts: list[Contributions]) -> Contributions:
         return self._whole(parts).prune(*self._bounds)
 
-    def finish(self, parts: list[Contributions]) -> Contributions | Histogram:
+    def finish(self, parts: list[Contributions]) -> Contributions | Histogram | tuple[Histogram, ExactVector]:
         if self._keep:
             return self.merge(parts)
+        if self._release is not None:
+            rows = self.merge(parts)
+            return rows.bounded(self._release.bounds()), tally_contributions(rows, self._release)
         if not parts:
             return Histogram.empty(texts=self._texts)
         return self._whole(parts).bounded(self._bounds[0])

@@ -1,13 +1,9 @@
 """Public numbers that follow from all of the data, with noise: the bound C where it is chosen, and the plan.
 
-`ChooseContributions`
-In:  (shard, Contributions) of all users, pruned for the largest C that can be chosen. Exact and private.
-Out: one `ChosenParams`. Released: it follows from how many users have totals in each cell, with noise (ε-DP, see
-     `hushgram.sparse_histogram.contribution_bounds`).
-
 `CountUsers`
-In:  `UserTally` of users by open keys. Exact and private.
-Out: one `ChosenParams`. Released in the same way.
+In:  tallies of all users by what they have. Exact and private.
+Out: one `Params`: with the histogram over users, and C and rounds where they follow from it. Released (ε-DP, see
+     `hushgram.sparse_histogram.users`).
 
 `PlanRelease`
 In:  (group, Histogram) of all groups. Exact and private.
@@ -19,10 +15,6 @@ Out: one `PlannedRelease`. Its plan is released: it follows from the parameters 
 In:  (shard, Contributions) of all users. Exact and private.
 Out: one `UserFigures`. Released: how many users lie in each cell of their figures, with noise (ε-DP, see
      `hushgram.mechanisms.user_quantiles`).
-
-`ReleaseKept`
-In:  (shard, Contributions) of all users, before bounding. Exact and private.
-Out: one `KeptShare`. Released (ε-DP, see `hushgram.sparse_histogram.kept_share`).
 
 Noise is drawn where the last parts are added, so no exact total leaves the combine step.
 """
@@ -41,111 +33,62 @@ from hushgram.mechanisms.user_quantiles import QuantileParams, UserFigures, rele
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.sensitivity import CONSTANT, ExactVector
-from hushgram.sparse_histogram.contribution_bounds import UserTally
-from hushgram.sparse_histogram.kept_share import KeptShare, nobody
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
-from hushgram.sparse_histogram.steps import (
-    ChosenParams,
-    PlannedRelease,
-    choose_contributions,
-    count_users,
-    plan_release,
-    release_kept,
-    tally_kept,
-)
+from hushgram.sparse_histogram.steps import PlannedRelease, count_users, plan_release, tally_contributions
+from hushgram.sparse_histogram.users import nobody
 from hushgram.transforms.shuffle import coders as _coders  # noqa: F401 (registers the coders)
 from hushgram.transforms.shuffle.combining import SumAll, no_survey, noise_shards, survey_group
 
-__all__ = [
-    "ChooseContributions",
-    "CountUsers",
-    "PlanRelease",
-    "ReleaseFigures",
-    "ReleaseKept",
-    "ReleaseTotal",
-]
+__all__ = ["CountUsers", "PlanRelease", "ReleaseFigures", "ReleaseTotal", "TallyUsers"]
 
 
-class ChooseContributions(beam.PTransform):
-    """Contributions of all users → parameters with the C that suits one metric of them.
+class TallyUsers(beam.PTransform):
+    """(shard, Contributions) of all users, pruned → tallies of users by what they have of one metric."""
 
-    ``chosen`` is a collection of one `ChosenParams` with what was chosen before, or None.
-    """
-
-    def __init__(self, spec: ReleaseSpec, metric: int = 0, chosen: Any = None) -> None:
+    def __init__(self, spec: ReleaseSpec, metric: int = 0) -> None:
         super().__init__()
-        self._spec, self._metric, self._chosen = spec, metric, chosen
+        self._spec, self._metric = spec, metric
 
     def expand(self, kept: Any) -> Any:
-        tally = beam.Map(_tally, self._spec, self._metric).with_output_types(UserTally)
-        chosen = () if self._chosen is None else (beam.pvalue.AsSingleton(self._chosen),)
-        total = ReleaseTotal(UserTally.zero, choose_contributions, self._spec)
-        choose = beam.CombineGlobally(total, *chosen)
-        return kept | "TallyUsers" >> tally | "ChooseBound" >> choose.with_output_types(ChosenParams)
-
-    def display_data(self) -> dict[str, Any]:
-        return {"epsilon_contributions": show(self._spec.params.split.contributions)}
+        tally = beam.Map(_tally, self._spec, self._metric).with_output_types(ExactVector)
+        return kept | "TallyUsers" >> tally
 
 
 class CountUsers(beam.PTransform):
-    """Tallies of users by keys → one `ChosenParams` with the rounds and shares that follow from noisy numbers."""
+    """Tallies of users by what they have → one `Params` with noisy numbers, and with C and rounds that follow."""
 
     def __init__(self, spec: ReleaseSpec) -> None:
         super().__init__()
         self._spec = spec
 
     def expand(self, tallies: Any) -> Any:
-        total = beam.CombineGlobally(ReleaseTotal(UserTally.zero, count_users, self._spec))
-        return tallies | "CountUsers" >> total.with_output_types(ChosenParams)
+        zero = partial(nobody, self._spec.params.user_ends)
+        total = beam.CombineGlobally(ReleaseTotal(zero, count_users, self._spec))
+        return tallies | "CountUsers" >> total.with_output_types(Params)
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon_users": show(self._spec.params.split.users)}
 
 
-class ReleaseKept(beam.PTransform):
-    """Contributions of all users → one `KeptShare`: what they have before and after bounding, with noise.
-
-    ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
-    """
-
-    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any = None) -> None:
-        super().__init__()
-        self._spec, self._metric, self._chosen = spec, metric, chosen
-
-    def expand(self, kept: Any) -> Any:
-        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        tally = beam.Map(_tally_kept, self._spec, self._metric, chosen).with_output_types(ExactVector)
-        release = beam.CombineGlobally(ReleaseTotal(nobody, release_kept, self._spec))
-        return kept | "TallyKept" >> tally | "ReleaseKept" >> release.with_output_types(KeptShare)
-
-
 class PlanRelease(beam.PTransform):
     """Complete histogram → the planned release.
 
-    ``chosen`` is a collection of one `ChosenParams` whose parameters are planned for, or None; ``kept`` one of one
-    `KeptShare`, which the plan holds, or None.
+    ``params`` is a collection of one `Params` that is planned for, or None where nothing follows from the data.
     """
 
-    def __init__(self, spec: ReleaseSpec, groups: int, chosen: Any = None, kept: Any = None) -> None:
+    def __init__(self, spec: ReleaseSpec, groups: int, params: Any = None) -> None:
         super().__init__()
-        self._spec, self._groups, self._chosen, self._kept = spec, groups, chosen, kept
+        self._spec, self._groups, self._params = spec, groups, params
 
     def expand(self, shards: Any) -> Any:
         survey = beam.Map(survey_group, self._groups).with_output_types(Survey)
-        told = [None if one is None else beam.pvalue.AsSingleton(one) for one in (self._chosen, self._kept)]
+        told = () if self._params is None else (beam.pvalue.AsSingleton(self._params),)
         release = partial(plan_release, shards=noise_shards(self._groups))
         plan = beam.CombineGlobally(ReleaseTotal(no_survey, release, self._spec), *told)
         planned = plan.without_defaults().with_output_types(PlannedRelease)
         return shards | "Survey" >> survey | "ReleaseSizes" >> planned
-
-    def without_sizes(self, pipeline: Any) -> Any:
-        """Return the planned release where nothing is encoded and keys are selected by weights: it needs no sizes."""
-        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        one = pipeline | "OnePlan" >> beam.Create([0], reshuffle=False)
-        return one | "PlanSelected" >> beam.Map(_plan_selected, self._spec, chosen).with_output_types(
-            PlannedRelease
-        )
 
     def display_data(self) -> dict[str, Any]:
         return {"epsilon_size": show(self._spec.params.split.size)}
@@ -190,15 +133,5 @@ def _nobody(params: QuantileParams) -> ExactVector:
     return ExactVector(np.zeros(sum(map(len, params.ends)), np.int64), CONSTANT)
 
 
-def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> UserTally:
-    return UserTally.of(shard[1].metric(metric).totals(spec.loose_bounds))
-
-
-def _tally_kept(
-    shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int, chosen: ChosenParams | None
-) -> ExactVector:
-    return tally_kept(shard[1].metric(metric), spec, chosen)
-
-
-def _plan_selected(_: int, spec: ReleaseSpec, chosen: ChosenParams | None) -> PlannedRelease:
-    return plan_release(None, spec, chosen)
+def _tally(shard: tuple[int, Contributions], spec: ReleaseSpec, metric: int) -> ExactVector:
+    return tally_contributions(shard[1].metric(metric), spec)

@@ -1,8 +1,8 @@
 """The whole release as one PTransform: the only module here that joins stages.
 
     records ─► BoundContributions ─► MergeHistograms ─┬─► PlanRelease ────────┐ (side input)
-                                                      ├─► SelectKeys ◄────────┤
-                                                      └─► EncodeCounts ◄──────┴─► WriteSketch
+                                                      └─► SelectKeys ◄────────┤
+                                                             └─► EncodeCounts ┴─► WriteSketch
                                                    or ──► CountPublicKeys (keys known beforehand) ─► WriteSketch
 
 For one release key the sketch has the bytes of ``hushgram.release``, whatever the runner, its workers and bundles.
@@ -30,7 +30,6 @@ from typing import Any, NamedTuple, Optional
 import apache_beam as beam
 from apache_beam import coders
 
-from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.errors import ParameterError
 from hushgram.inputs import Check, Limits
@@ -38,18 +37,18 @@ from hushgram.inputs.source import read_key_list
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import Number, rational, show
 from hushgram.sketch.reader import Sketch
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams
 from hushgram.sparse_histogram.plan import Plan, make_public_plan, release_events
 from hushgram.sparse_histogram.spec import Metric, ReleaseSpec, metric_specs
-from hushgram.sparse_histogram.steps import ChosenParams, PlannedRelease
+from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.bound_contributions import BoundContributions, BoundKept
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.files import SharedKeys, open_file
 from hushgram.transforms.merge_histograms import MergeHistograms, WholeCells
-from hushgram.transforms.plan_release import ChooseContributions, CountUsers, PlanRelease, ReleaseKept
+from hushgram.transforms.plan_release import CountUsers, PlanRelease, TallyUsers
 from hushgram.transforms.select_keys import CountPublicKeys, CountSelected, SelectKeys
 from hushgram.transforms.shuffle.combining import LocalResources, Shards, shards_for
-from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights, selected_rows
+from hushgram.transforms.weigh_keys import BoundSelected, SelectByWeights
 from hushgram.transforms.write_sketch import Target, WriteSketch
 
 __all__ = ["URN", "EstimateRow", "ReleaseMetrics", "ReleaseSparseHistogram"]
@@ -195,7 +194,7 @@ class ReleaseSparseHistogram(beam.PTransform):
             dataset=dataset,
             release=spec.name,
             path=path,  # type: ignore[arg-type]
-            events=release_events(spec.params, spec.unit, public=spec.public_keys is not None, charged=True),
+            events=release_events(spec.params, charged=True),
             parameters={**spec.stated(), **self._shards.stated},
         )
         assert tracked is not None
@@ -220,15 +219,23 @@ class ReleaseSparseHistogram(beam.PTransform):
 
     def _release(self, records: Any, spec: ReleaseSpec, target: Target) -> Any:
         params, spec = spec.params, spec.sharing_keys(partial(_share_keys, target))
-        keep = params.choose_contributions or params.weighted or bool(params.split.kept)
+        keep = params.choose_contributions or params.weighted
         noted: dict[str, Any] = {"check": self._check, "counters": self._counters}
-        bound = BoundContributions(spec.bounding, self._shards.users, self._local, keep=keep, **noted)
+        users, local = self._shards.users, self._local
+        bound = BoundContributions(spec.bounding, users, local, release=spec, keep=keep, **noted)
         bounded = (
             records | "Bound" >> bound
         )  # Histogram; where keys or C are chosen first, (shard, Contributions)
-        if spec.params.weighted:
-            select = _selection(spec, 0, self._shards.groups, self._local)
-            bounded = {**(bounded | "SelectByWeights" >> select), "rows": bounded}  # users and selected keys
+        if keep:
+            counted = bounded | "Users" >> _CountUsersOf(spec, 0)  # one Params
+            found = {"params": counted, "main": bounded}
+            if spec.params.weighted:
+                select = SelectByWeights(spec, 0, self._shards.groups, local, params=counted)
+                found |= bounded | "SelectByWeights" >> select  # users and selected keys
+            bounded = found
+        elif params.counts_users:
+            counted = bounded["users"] | "CountUsers" >> CountUsers(spec)  # one Params
+            bounded = {"params": counted, "main": bounded["main"]}
         metric = 0 if keep else None
         return bounded | "Release" >> _ReleaseBounded(
             spec, target, self._shards.groups, self._local, metric=metric, counters=self._counters
@@ -266,7 +273,7 @@ def _params_of(params: ReleaseParams | None, privacy: Mapping[str, Any]) -> Any:
         return params
     known = inspect.signature(ReleaseParams.__init__).parameters
     for name in privacy:
-        if name not in known or name in ("self", "already_released", "shared"):
+        if name not in known or name == "self":
             raise ParameterError(f"{_CALLER}: there is no argument {name!r}")
     missing = [name for name in ("epsilon", "max_contributions") if name not in privacy]
     if missing:
@@ -333,13 +340,25 @@ class ReleaseMetrics(beam.PTransform):
         if weighted:  # keys are selected once; with one such metric, by the keys that count for it
             first = list(self._specs.values())[weighted[0]]
             alone = weighted[0] if len(weighted) == 1 else None
-            select = _selection(first, alone, groups, self._local)
-            found = {**(kept | "SelectByWeights" >> select), "rows": kept}  # users and selected keys
+            leading = kept | "Leading" >> _CountUsersOf(first, weighted[0])  # one Params
+            select = SelectByWeights(first, alone, groups, self._local, params=leading)
+            found = kept | "SelectByWeights" >> select  # users and selected keys
         paths = []
         for metric, (name, spec) in enumerate(self._specs.items()):
             label = name.capitalize()
             if users:
-                bounded = found if spec.params.weighted else kept
+                counted = None
+                if spec.params.counts_users:
+                    first_of_all = weighted and metric == weighted[0]
+                    counted = (
+                        leading if first_of_all else kept | f"Users{label}" >> _CountUsersOf(spec, metric)
+                    )
+                    if spec.params.weighted and not first_of_all:
+                        same = beam.Map(Params.with_rounds_of, beam.pvalue.AsSingleton(leading))
+                        counted = counted | f"Rounds{label}" >> same.with_output_types(Params)
+                bounded = kept if counted is None else {"params": counted, "main": kept}
+                if spec.params.weighted:
+                    bounded |= found
             else:
                 bound = BoundContributions(spec.bounding, local=self._local, **noted)
                 bounded = records | f"Bound{label}" >> bound  # Histogram
@@ -354,8 +373,9 @@ class ReleaseMetrics(beam.PTransform):
 class _ReleaseBounded(beam.PTransform):
     """Bounded contributions → the path of the sketch.
 
-    With ``metric``, contributions are (shard, Contributions) of which this is one metric, or what `SelectByWeights`
-    makes of them; else parts of the bounded histogram.
+    They are parts of the bounded histogram, or a dict of those as "main" and one `Params` as "params". With ``metric``,
+    "main" is (shard, Contributions) of which this is one metric; where keys are selected by weights, what
+    `SelectByWeights` makes of them is beside.
     """
 
     def __init__(
@@ -377,14 +397,11 @@ class _ReleaseBounded(beam.PTransform):
         spec, groups, release_key = self._spec, self._groups, self._spec.release_key
         if spec.params.weighted:
             return self._weighted(bounded) | "WriteSketch" >> WriteSketch(spec, self._target, groups)
-        chosen = kept = None
-        if self._metric is not None:
-            # First, C is chosen from the data where the parameters ask for that, and users are bounded to it.
-            if spec.params.choose_contributions:
-                choose = ChooseContributions(spec, self._metric)
-                chosen = bounded | "ChooseContributions" >> choose  # one ChosenParams
-            if spec.params.split.kept:
-                kept = bounded | "ReleaseKept" >> ReleaseKept(spec, self._metric, chosen)  # one KeptShare
+        params = None
+        if isinstance(bounded, dict):  # what follows from the histogram over users
+            bounded, params = bounded["main"], bounded["params"]
+        if self._metric is not None:  # first, users are bounded: to C, which may follow from that
+            chosen = params if spec.params.choose_contributions else None
             bounded = bounded | "Bound" >> BoundKept(spec, self._metric, chosen)  # Histogram
 
         # Second, the parts are summed, each group of noise shards by itself.
@@ -392,27 +409,29 @@ class _ReleaseBounded(beam.PTransform):
 
         # Third, the plan follows from noisy sizes; then keys are selected, and the counts of all others encoded.
         if spec.public_keys is not None:
-            made = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
+            made = make_public_plan(spec.params, len(spec.public_keys.texts))
             create = beam.Create([made], reshuffle=False).with_output_types(Plan)
             released = {
                 "plan": merged.pipeline | "PublicPlan" >> create,  # one Plan
                 "heavy": merged | "CountPublicKeys" >> CountPublicKeys(spec, made, groups),  # (group, Heavy)
             }
         else:
-            planned = merged | "PlanSizes" >> PlanRelease(spec, groups, chosen, kept)  # one PlannedRelease
+            planned = merged | "PlanSizes" >> PlanRelease(spec, groups, params)  # one PlannedRelease
             merged = merged | "WholeCells" >> WholeCells(
                 planned, groups, texts=spec.texts
             )  # (group, Histogram)
+            select = SelectKeys(release_key, planned, groups, counters=self._counters)
+            selected = (
+                merged | "SelectKeys" >> select
+            )  # (group, Heavy), and (group, Histogram) of what passes on
             released = {
                 "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
-                "heavy": merged
-                | "SelectKeys"
-                >> SelectKeys(release_key, planned, groups, counters=self._counters),  # (group, Heavy)
+                "heavy": selected["heavy"],
             }
-            if spec.params.encodes:
-                released["blocks"] = merged | "Encode" >> EncodeCounts(
-                    release_key, planned, groups
-                )  # EncodedBlock
+            counts = selected["rest"] if spec.params.chained else merged
+            released["blocks"] = counts | "Encode" >> EncodeCounts(
+                release_key, planned, groups
+            )  # EncodedBlock
 
         # Last, everything is written. Users or groups, and with them all that follows, are complete only once the
         # tallies among their parts are checked.
@@ -421,38 +440,17 @@ class _ReleaseBounded(beam.PTransform):
     def _weighted(self, found: dict[str, Any]) -> dict[str, Any]:
         """Count the keys that were selected by weights, and encode the counts of all others."""
         spec, groups, metric = self._spec, self._groups, self._metric or 0
-        stated = found["users"]  # (shard, StatedRows)
-        chosen = None
-        if spec.params.choose_rounds:
-            own = beam.Map(ChosenParams.of_metric, spec.params).with_output_types(ChosenParams)
-            chosen = found["chosen"] | "ChosenRounds" >> own  # one ChosenParams
-        if spec.params.choose_contributions:
-            rows = stated | "SelectedRows" >> beam.Map(selected_rows, metric).with_output_types(
-                tuple[int, Contributions]
-            )
-            choose = ChooseContributions(spec, chosen=chosen)
-            chosen = rows | "ChooseContributions" >> choose  # one ChosenParams
-        counted = stated | "BoundSelected" >> BoundSelected(spec, metric, chosen, selected=True)  # Histogram
+        stated, params = found["users"], found["params"]  # (shard, StatedRows); one Params
+        bounded = stated | "BoundSelected" >> BoundSelected(spec, metric, params)  # Histogram, of both
         merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
-        counts = counted | "MergeCounts" >> merge  # (group, Histogram)
-        kept = None
-        if spec.params.split.kept:
-            kept = found["rows"] | "ReleaseKept" >> ReleaseKept(spec, metric, chosen)  # one KeptShare
-        plan = PlanRelease(spec, groups, chosen, kept)
-        released = {}
-        if spec.params.encodes:
-            rest = stated | "BoundOthers" >> BoundSelected(spec, metric, chosen, selected=False)  # Histogram
-            merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
-            merged = rest | "MergeOthers" >> merge  # (group, Histogram)
-            planned = merged | "PlanSizes" >> plan  # one PlannedRelease
-            released["blocks"] = merged | "Encode" >> EncodeCounts(
-                spec.release_key, planned, groups
-            )  # EncodedBlock
-        else:
-            planned = plan.without_sizes(stated.pipeline)  # one PlannedRelease
+        counts = bounded["counts"] | "MergeCounts" >> merge  # (group, Histogram)
+        merge = MergeHistograms(groups, texts=True, local=self._local, counters=self._counters)
+        merged = bounded["rest"] | "MergeOthers" >> merge  # (group, Histogram)
+        planned = merged | "PlanSizes" >> PlanRelease(spec, groups, params)  # one PlannedRelease
+        blocks = merged | "Encode" >> EncodeCounts(spec.release_key, planned, groups)  # EncodedBlock
         named = {"counts": counts, "selected": found["selected"]}
         return {
-            **released,
+            "blocks": blocks,
             "plan": planned | "PublicPart" >> beam.Map(_plan_of).with_output_types(Plan),  # one Plan
             "heavy": named | "CountSelected" >> CountSelected(spec, planned, groups),  # (group, Heavy)
         }
@@ -473,10 +471,15 @@ def _check(max_rejected_share: Number) -> Check:
     return Check(Limits(share, min_rows=0), "the records", group="")
 
 
-def _selection(
-    spec: ReleaseSpec, metric: int | None, groups: int, local: LocalResources | None
-) -> SelectByWeights:
-    return SelectByWeights(spec, metric, groups, local, count=CountUsers(spec))
+class _CountUsersOf(beam.PTransform):
+    """(shard, Contributions) of all users → one `Params` with what follows from the histogram over users."""
+
+    def __init__(self, spec: ReleaseSpec, metric: int) -> None:
+        super().__init__()
+        self._spec, self._metric = spec, metric
+
+    def expand(self, kept: Any) -> Any:
+        return kept | TallyUsers(self._spec, self._metric) | CountUsers(self._spec)
 
 
 def _round(shard: tuple[int, Histogram], release_key: ReleaseKey) -> tuple[int, Histogram]:

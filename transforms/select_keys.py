@@ -2,8 +2,10 @@
 
 `SelectKeys`
 In:  (group, Histogram) of all groups, exact and private; the planned release as a side input.
-Out: (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hushgram.key_selection.threshold`. Noise is
-     drawn for each noise shard of a group, empty ones included.
+Out: ``heavy``, (group, Heavy). Released: ε- or (ε, δ)-differentially private, see `hushgram.key_selection.threshold`.
+     Noise is drawn for each noise shard of a group, empty ones included.
+     ``rest``, (group, Histogram): what passes on to the encoding of keys that are not listed, where it counts that.
+     Exact and private. Which keys are listed is decided once, where it also follows what passes on.
 
 `CountPublicKeys`
 In:  (group, Histogram) of all groups, the complete histogram of public keys. Exact and private.
@@ -41,7 +43,7 @@ __all__ = ["CountPublicKeys", "CountSelected", "SelectKeys"]
 
 
 class SelectKeys(beam.PTransform):
-    """Complete histogram → the keys whose noisy count reaches the threshold."""
+    """Complete histogram → {"heavy": the keys whose noisy count reaches the threshold, "rest": what passes on}."""
 
     def __init__(self, release_key: ReleaseKey, planned: Any, groups: int, *, counters: bool = False) -> None:
         super().__init__()
@@ -49,7 +51,10 @@ class SelectKeys(beam.PTransform):
 
     def expand(self, shards: Any) -> Any:
         select = beam.ParDo(self._fn, beam.pvalue.AsSingleton(self._planned))
-        return shards | "SelectShards" >> select.with_output_types(tuple[int, Heavy])
+        found = shards | "SelectShards" >> select.with_outputs("rest", main="heavy")
+        # Beam's outputs of several kinds have no types of their own.
+        found["heavy"].element_type, found["rest"].element_type = tuple[int, Heavy], tuple[int, Histogram]
+        return {"heavy": found["heavy"], "rest": found["rest"]}
 
 
 class _Select(beam.DoFn):
@@ -61,16 +66,18 @@ class _Select(beam.DoFn):
     def setup(self) -> None:
         self._keys = operator_counter("keys", self._counters)
 
-    def process(self, shard: tuple[int, Histogram], planned: PlannedRelease) -> Iterator[tuple[int, Heavy]]:
+    def process(self, shard: tuple[int, Histogram], planned: PlannedRelease) -> Iterator[Any]:
         group, histogram = shard
         self._keys.inc(len(histogram))
         groups = groups_at(self._groups, planned.plan)
         shards = noise_shards(groups)
         parts = noise_parts(group, groups, histogram)
-        yield (
-            group,
-            Heavy.concat([select_keys(i, part, planned, self._release_key, shards) for i, part in parts]),
+        heavy, rest = zip(
+            *(select_keys(i, part, planned, self._release_key, shards) for i, part in parts), strict=True
         )
+        yield group, Heavy.concat(list(heavy))
+        if planned.plan.chained:
+            yield beam.pvalue.TaggedOutput("rest", (group, Histogram.concat(rest)))
 
 
 class CountPublicKeys(beam.PTransform):

@@ -1,10 +1,8 @@
-"""Key selection by weights: users' rows to selected keys, in one or two rounds.
+"""Key selection by weights: users' rows to selected keys, in one to three rounds.
 
 In:  (shard, Contributions) of all users, pruned. Exact and private.
 Out: ``users``, (shard, `StatedRows`): the same rows with the state of every key. Exact and private.
      ``selected``, (group, Heavy without counts): the selected keys of each group. Released (`hushgram.key_selection`).
-     ``chosen``, one `ChosenParams`: rounds and shares, which follow from users by keys. Released. None where they are
-     stated.
 
 One round:
 
@@ -36,17 +34,14 @@ from hushgram.key_selection.rounds import (
     SELECTED,
     SelectionPlan,
     carried_states,
-    keys_of_users,
     next_states,
     release_round,
     weigh,
 )
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
-from hushgram.sparse_histogram.contribution_bounds import UserTally
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.spec import ReleaseSpec
-from hushgram.sparse_histogram.steps import ChosenParams
 from hushgram.transforms.shuffle import SENT_PLACES
 from hushgram.transforms.shuffle.coders import (
     ArraysCoder,
@@ -58,7 +53,7 @@ from hushgram.transforms.shuffle.coders import (
 )
 from hushgram.transforms.shuffle.combining import DigestShards, LocalResources, noise_parts, split_groups
 
-__all__ = ["BoundSelected", "SelectByWeights", "StatedRows", "selected_rows"]
+__all__ = ["BoundSelected", "SelectByWeights", "StatedRows"]
 
 
 @dataclass(frozen=True)
@@ -74,11 +69,6 @@ class StatedRows:
         """Return all rows."""
         rows: Contributions = _ROWS.load(self.kept)
         return rows
-
-    def of_metric(self, metric: int, *, selected: bool) -> Contributions:
-        """Return the rows of selected keys, or of all others, that count something for one metric."""
-        assert self.states is not None
-        return self.rows.of_keys((self.states == SELECTED) == selected).metric(metric, present=True)
 
 
 @dataclass(frozen=True)
@@ -119,12 +109,12 @@ class _States:
 
 
 class SelectByWeights(beam.PTransform):
-    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy), "chosen": ChosenParams}.
+    """(shard, Contributions) → {"users": (shard, StatedRows), "selected": (group, Heavy)}.
 
     ``metric`` is that whose keys are weighed; None weighs those of all metrics that share the selection. Plan and key
-    are those of ``spec``, which for several metrics is that of the first. ``count`` makes `ChosenParams` of tallies.
+    are those of ``spec``, which for several metrics is that of the first; ``params`` is a collection of its `Params`.
 
-    Where the number of rounds is chosen, the second one has no keys if there is one only.
+    Where the number of rounds is chosen from the data, those beyond it have no keys.
     """
 
     def __init__(
@@ -134,35 +124,32 @@ class SelectByWeights(beam.PTransform):
         groups: int,
         local: LocalResources | None = None,
         *,
-        count: beam.PTransform,
+        params: Any,
     ) -> None:
         super().__init__()
-        self._params, self._count = spec.params, count if spec.params.choose_rounds else None
+        self._params, self._chosen = spec.params, params if spec.params.choose_rounds else None
         self._release_key, self._groups = spec.release_key, groups
         self._metric, self._spill = metric, None if local is None else local.spill
         self._carried = spec.carried
 
     def expand(self, kept: Any) -> dict[str, Any]:
-        keep = beam.ParDo(_Keep(self._spill, self._metric, self._carried)).with_outputs(
-            "tallies", main="users"
-        )
-        found = kept | "KeepRows" >> keep
-        found["users"].element_type, found["tallies"].element_type = tuple[int, StatedRows], UserTally
-        users = found["users"]  # (shard, StatedRows)
-        chosen = None if self._count is None else found["tallies"] | "KeysPerUser" >> self._count
+        keep = beam.ParDo(_Keep(self._spill, self._metric, self._carried))
+        users = kept | "KeepRows" >> keep.with_output_types(tuple[int, StatedRows])  # (shard, StatedRows)
         once = kept.pipeline | "Once" >> beam.Create([self._groups], reshuffle=False)
         empty = once | "EveryGroup" >> beam.FlatMap(_every_group).with_output_types(tuple[int, _Sent])
         selected = []
         if self._carried is not None:  # named whatever the data are: also where nobody has them
             split = beam.FlatMap(_carried, self._carried).with_output_types(tuple[int, Heavy])
             selected.append(once | "Carried" >> split)  # (group, Heavy)
-        for number in range(self._params.selection_rounds):  # 2 where they are chosen
-            one = _Round(self._params, chosen, self._release_key, self._groups, number, empty, self._spill)
+        for number in range(self._params.rounds):  # the most where they are chosen
+            one = _Round(
+                self._params, self._chosen, self._release_key, self._groups, number, empty, self._spill
+            )
             found = users | f"Round{number + 1}" >> one
             users = found["users"]
             selected.append(found["selected"])
-        named = tuple(selected) | "BothRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
-        return {"users": users, "selected": named, "chosen": chosen}
+        named = tuple(selected) | "AllRounds" >> beam.Flatten().with_output_types(tuple[int, Heavy])
+        return {"users": users, "selected": named}
 
 
 class _Round(beam.PTransform):
@@ -170,7 +157,7 @@ class _Round(beam.PTransform):
 
     def __init__(
         self,
-        params: ReleaseParams,
+        params: Params,
         chosen: Any,
         release_key: ReleaseKey,
         groups: int,
@@ -185,7 +172,7 @@ class _Round(beam.PTransform):
 
     def expand(self, users: Any) -> dict[str, Any]:
         sent, states = tuple[int, _Sent], tuple[int, _States]
-        weigh_rows = _Weigh(self._spill, self._params.max_keys_selection, self._groups)
+        weigh_rows = _Weigh(self._spill, self._params.max_keys, self._groups)
         weighed = users | "Weigh" >> beam.ParDo(weigh_rows).with_output_types(sent)
         merged = (
             (weighed, self._empty)
@@ -221,7 +208,7 @@ def _carried(groups: int, table: KeyTable) -> Iterator[tuple[int, Heavy]]:
 
 
 class _Keep(Spilling):
-    """(shard, Contributions) → (shard, StatedRows), of one metric or all, and the tally of its users."""
+    """(shard, Contributions) → (shard, StatedRows), of one metric or all."""
 
     def __init__(self, spill: str | None, metric: int | None, carried: KeyTable | None) -> None:
         super().__init__(spill)
@@ -231,7 +218,6 @@ class _Keep(Spilling):
         shard, every = element
         rows = (every if self._metric is None else every.metric(self._metric)).present()
         states = None if rows.table is None else carried_states(rows.table, self._carried)
-        yield beam.pvalue.TaggedOutput("tallies", UserTally.of(keys_of_users(rows, states)))
         yield shard, StatedRows(self.keep(rows, _ROWS), states)
 
 
@@ -291,10 +277,10 @@ class _ReleaseRound(beam.DoFn):
         self._plan, self._release_key, self._groups, self._number = plan, release_key, groups, number
 
     def process(
-        self, element: tuple[int, _Group], data_digest: bytes, chosen: ChosenParams | None = None
+        self, element: tuple[int, _Group], data_digest: bytes, chosen: Params | None = None
     ) -> Iterator[Any]:
         group, merged = element[0], _MERGED.load(element[1].kept)
-        plan = self._plan if chosen is None else chosen.params.gaussian.selection
+        plan = self._plan if chosen is None else chosen.gaussian.selection
         assert plan is not None
         parts = noise_parts(group, self._groups, merged.weights)
         states = release_round(self._number, parts, plan, self._release_key, data_digest)
@@ -399,33 +385,29 @@ register(_StatedRowsCoder, _SentCoder, _GroupCoder, _StatesCoder)
 
 
 class BoundSelected(beam.PTransform):
-    """(shard, StatedRows) → parts of the bounded histogram of the selected keys, or of all others, of one metric.
+    """(shard, StatedRows) → {"counts", "rest"}: parts of the bounded histograms of the selected keys and of all others,
+    bounded together, of one metric.
 
-    ``chosen`` is a collection of one `ChosenParams`, or None where the specification states C.
+    ``params`` is a collection of its `Params`.
     """
 
-    def __init__(self, spec: ReleaseSpec, metric: int, chosen: Any, *, selected: bool) -> None:
+    def __init__(self, spec: ReleaseSpec, metric: int, params: Any) -> None:
         super().__init__()
-        self._spec, self._metric, self._chosen, self._selected = spec, metric, chosen, selected
+        self._spec, self._metric, self._params = spec, metric, params
 
     def expand(self, users: Any) -> Any:
-        chosen = None if self._chosen is None else beam.pvalue.AsSingleton(self._chosen)
-        bound = beam.Map(_bound, self._spec, self._metric, self._selected, chosen)
-        return users | "BoundSelected" >> bound.with_output_types(Histogram)
+        params = beam.pvalue.AsSingleton(self._params)
+        bound = beam.FlatMap(_bound, self._spec, self._metric, params).with_outputs("rest", main="counts")
+        found = users | "BoundSelected" >> bound
+        # Beam's outputs of several kinds have no types of their own.
+        found["counts"].element_type = found["rest"].element_type = Histogram
+        return {"counts": found["counts"], "rest": found["rest"]}
 
 
-def _bound(
-    element: tuple[int, StatedRows],
-    spec: ReleaseSpec,
-    metric: int,
-    selected: bool,
-    chosen: ChosenParams | None,
-) -> Histogram:
-    rows = element[1].of_metric(metric, selected=selected)
-    params = None if chosen is None else chosen.params
-    return rows.bounded(spec.count_bounds(params) if selected else spec.bounds(params))
-
-
-def selected_rows(element: tuple[int, StatedRows], metric: int) -> tuple[int, Contributions]:
-    """Return the rows of selected keys of one metric, from which C is chosen."""
-    return element[0], element[1].of_metric(metric, selected=True)
+def _bound(element: tuple[int, StatedRows], spec: ReleaseSpec, metric: int, params: Params) -> Iterator[Any]:
+    users = element[1]
+    assert users.states is not None
+    rows = users.rows.metric(metric, present=True)
+    counts, rest = rows.bounded_apart(spec.bounds(params), users.states == SELECTED)
+    yield counts
+    yield beam.pvalue.TaggedOutput("rest", rest)

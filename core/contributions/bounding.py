@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -55,7 +56,7 @@ from hushgram.errors import InputError
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import ONE_RECORD, Sensitivity
 
-__all__ = ["BoundingSpec", "Bounds", "Contributions", "Dropped", "KeyClasses"]
+__all__ = ["BoundingSpec", "Bounds", "Contributions", "KeyClasses"]
 
 _HIGH32 = np.uint64(0xFFFFFFFF00000000)
 _HALF = np.uint64(32)
@@ -67,6 +68,8 @@ _MAX_COUNT = GRAINS * MAX_MULTIPLE
 _MAX_KEYS = 1 << 16
 # for another hash of a user than that which orders its keys
 _SALT = np.uint64(0xD1B54A32D192ED03)
+#: Of C, what is for named keys before others, where both are counted.
+NAMED_SHARE = Fraction(7, 8)
 
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
@@ -121,36 +124,6 @@ class Bounds:
         return np.minimum(rows.counts, self.max_per_key)
 
 
-@dataclass(frozen=True, eq=False)
-class Dropped:
-    """What users have beyond their rows: of pruned rows, and of values above the most per key.
-
-    ``counts`` has a column per metric, in the terms of the rows.
-    """
-
-    user_high: U64
-    user_low: U64
-    counts: I64
-
-    @classmethod
-    def concat(cls, parts: Sequence[Dropped]) -> Dropped:
-        """Return the sum of the parts, by user."""
-        high, low, counts = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("user_high", "user_low", "counts")
-        )
-        order = np.lexsort((low, high))
-        high, low, counts = high[order], low[order], counts[order]
-        starts = np.flatnonzero(changes(high) | changes(low))
-        if len(starts):
-            counts = np.minimum(np.add.reduceat(counts, starts, axis=0), _MAX_COUNT)  # parts never overflow
-        return cls(high[starts], low[starts], counts)
-
-    def take(self, rows: NDArray[np.intp]) -> Dropped:
-        """Return some of the rows."""
-        return Dropped(self.user_high[rows], self.user_low[rows], self.counts[rows])
-
-
 @dataclass(frozen=True)
 class Contributions:
     """Rows (user token, key, count) of users, before or after rows that cannot count are pruned.
@@ -166,8 +139,6 @@ class Contributions:
     table: KeyTable | None = None
     #: whether rows are distinct and in canonical order, so that no pass has to look
     ordered: bool = False
-    #: what users have beyond these rows; None where nobody asks for it
-    dropped: Dropped | None = None
 
     @classmethod
     def of(
@@ -178,7 +149,6 @@ class Contributions:
         *,
         texts: bool,
         values: Sequence[tuple[pa.Array, Grid] | None] = (None,),
-        offered: bool = False,
     ) -> Contributions:
         """Return the rows of a column of users and a column of keys.
 
@@ -188,7 +158,6 @@ class Contributions:
             release_key: keys the users' tokens.
             texts: whether keys are kept by their text (δ > 0).
             values: per metric a column of values and its grid, or None where each record counts one.
-            offered: whether what is dropped of a user is kept in mind (`kept_and_offered`).
         """
         user_column, table = canonical(users, "users"), None
         if texts:
@@ -202,18 +171,12 @@ class Contributions:
             raise InputError(f"users and keys must have the same length, got {rows} and {len(found)}")
         # Most rows of a batch have different users, so each row gets its token: faster than finding the distinct ones.
         high, low = user_tokens(user_column, release_key.subkey("user-tokens"))
-        none = Dropped(high[:0], low[:0], np.zeros((0, len(values)), np.int64)) if offered else None
-        out = cls(high, low, found, np.ones(rows, np.int64), table, dropped=none)
+        out = cls(high, low, found, np.ones(rows, np.int64), table)
         if all(value is None for value in values):
             return out if len(values) == 1 else out._with(np.ones((rows, len(values)), np.int64))
         columns = [out.counts if value is None else value[1].grains(value[0], out.hashes) for value in values]
         counts = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
         some: NDArray[np.bool_] = counts > 0 if counts.ndim == 1 else np.asarray(counts.any(axis=1))
-        if offered:
-            above = np.stack(
-                [_above(value, each, out.hashes) for value, each in zip(values, columns, strict=True)], 1
-            )
-            out = replace(out, dropped=Dropped(high, low, above).take(np.flatnonzero(above.any(axis=1))))
         return out._with(counts)._take(some)
 
     def __len__(self) -> int:
@@ -224,9 +187,6 @@ class Contributions:
         if self.counts.ndim == 1:
             return self
         rows = self._with(np.ascontiguousarray(self.counts[:, index]))
-        if self.dropped is not None:  # of users who have something of this metric
-            own = replace(self.dropped, counts=self.dropped.counts[:, index : index + 1])
-            rows = replace(rows, dropped=own.take(np.flatnonzero(own.counts[:, 0])))
         return rows._take(np.flatnonzero(rows.counts > 0)) if present else rows
 
     @classmethod
@@ -245,9 +205,6 @@ class Contributions:
             np.concatenate(keys),
             np.concatenate([part.counts for part in parts]),
             table,
-            dropped=None
-            if parts[0].dropped is None
-            else Dropped.concat([part.dropped for part in parts if part.dropped is not None]),
         )
 
     def prune(self, *bounds: Bounds) -> Contributions:
@@ -264,7 +221,7 @@ class Contributions:
             and most_keys <= bound.keys
             for bound in bounds
         ):  # nobody has more than can count
-            return rows if self.dropped is None else rows._remembering(whole)
+            return rows
         rank = _before(np.ones(len(rows.keys), np.int64), first_of_user)
         useful = np.zeros(len(rows.keys), np.bool_)
         for metric, bound in enumerate(bounds):
@@ -275,45 +232,11 @@ class Contributions:
             counts = bound.whole(rows.metric(metric)) if classes is None else least
             used = _before(counts, first_of_user)
             useful |= (used < bound.max_contributions) & (rank < bound.keys)
-        kept = rows._take(np.flatnonzero(useful))
-        return kept if self.dropped is None else kept._remembering(whole)
-
-    def _remembering(self, whole: Contributions) -> Contributions:
-        """Return these rows, with what users have in ``whole`` beyond them: each user has at least its first row."""
-        assert self.dropped is not None
-        if len(whole) == len(self):
-            return self
-        (high, low, before), (_, _, after) = whole._sums(), self._sums()
-        lost = before - after
-        more = Dropped(high, low, lost).take(np.flatnonzero(lost.any(axis=1)))
-        return replace(self, dropped=Dropped.concat([self.dropped, more]))
-
-    def _sums(self) -> tuple[U64, U64, I64]:
-        """Return the users of ordered rows, and the sum of each: a column per metric."""
-        starts = self.first_rows()
-        counts = self.counts if self.counts.ndim == 2 else self.counts[:, None]
-        counts = np.add.reduceat(counts, starts, axis=0) if len(starts) else counts
-        return self.user_high[starts], self.user_low[starts], counts
+        return rows._take(np.flatnonzero(useful))
 
     def first_rows(self) -> NDArray[np.intp]:
         """Return the first row of each user of ordered rows."""
         return np.flatnonzero(changes(self.user_high) | changes(self.user_low))
-
-    def kept_and_offered(self, bounds: Bounds) -> tuple[I64, I64]:
-        """Return what `bounded` keeps of each user, and what the user has in all: records, or grains.
-
-        Rows hold counts up to `_MAX_COUNT`, as much as is ever looked at.
-        """
-        whole = self._distinct()[0]
-        high, low, counts = whole._sums()
-        held = Dropped(high, low, counts)
-        offered = held if self.dropped is None else Dropped.concat([held, self.dropped])
-        rows, first_of_user = whole._ordered(bounds.key_classes)
-        counted = bounds.whole(rows)
-        counted[_before(np.ones_like(counted), first_of_user) >= bounds.keys] = 0
-        starts = np.flatnonzero(first_of_user)
-        kept = np.add.reduceat(counted, starts) if len(starts) else counted
-        return np.minimum(kept, bounds.max_contributions), offered.counts[:, 0]
 
     def prune_if_many(self, *bounds: Bounds) -> Contributions:
         """Return `prune` where that is likely to drop at least a quarter of the rows, else all rows as they are.
@@ -337,6 +260,33 @@ class Contributions:
         taken = np.minimum(counts, np.maximum(bounds.max_contributions - used, 0))
         kept = np.flatnonzero(taken)
         return Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, bounds.sensitivity)
+
+    def bounded_apart(self, bounds: Bounds, named: NDArray[np.bool_]) -> tuple[Histogram, Histogram]:
+        """Return the bounded histograms of the keys that ``named`` marks in the table, and of all others.
+
+        Both together are one vector: each user adds at most C to them in all, and L∞ to one key. Named keys come first
+        up to `NAMED_SHARE` of C, then other keys, and then named keys again. The classes are those of other keys.
+        """
+        rows, first = self._ordered()
+        of_named = named.take(rows._places)
+        counts = bounds.whole(rows)
+        if bounds.weighted:
+            counts[_before(np.ones_like(counts), first) >= bounds.keys] = 0
+        own, rest = np.where(of_named, counts, 0), np.where(of_named, 0, counts)
+        if bounds.key_classes is not None:
+            rest[~rows._first_of_class(bounds.key_classes, first, ~of_named)] = 0
+        most = bounds.max_contributions
+        reserved = max(int(most * NAMED_SHARE), bounds.max_per_key)
+        before = np.minimum(_of_user(own, first), reserved)
+        taken_rest = np.minimum(rest, np.maximum(most - before - _before(rest, first), 0))
+        left = most - _of_user(taken_rest, first)
+        taken_own = np.minimum(own, np.maximum(left - _before(own, first), 0))
+        moved = replace(bounds.sensitivity, halves=True)
+        found = []
+        for taken in (taken_own, taken_rest):
+            kept = np.flatnonzero(taken)
+            found.append(Histogram.of_keys(rows.keys.take(kept), taken.take(kept), rows.table, moved))
+        return found[0], found[1]
 
     def totals(self, bounds: Bounds) -> I64:
         """Return what each user would contribute without a bound on the total; users with 0 are left out."""
@@ -380,10 +330,6 @@ class Contributions:
         rows = self if bool(np.all(counts > 0)) else self._take(np.flatnonzero(counts > 0))
         return rows._compact()
 
-    def of_keys(self, kept: NDArray[np.bool_]) -> Contributions:
-        """Return the rows of the keys that ``kept`` marks in the table."""
-        return self._take(np.flatnonzero(kept.take(self._places)))
-
     def split_users(self, shards: int) -> list[tuple[int, Contributions]]:
         """Return the rows by user shard (a function of the user alone); empty shards are left out."""
         shard = _user_shards(self.user_high, shards)
@@ -391,31 +337,18 @@ class Contributions:
         shard, sorted_rows = shard[order], self._take(order)
         starts = np.flatnonzero(changes(shard))
         numbers, ranges = shard[starts].tolist(), pairwise([*starts.tolist(), len(shard)])
-        parts = [
+        return [
             (i, sorted_rows._slice(low, high)._compact())
             for i, (low, high) in zip(numbers, ranges, strict=True)
         ]
-        if self.dropped is None:
-            return parts
-        shard = _user_shards(self.dropped.user_high, shards)
-        order = np.argsort(shard, kind="stable")
-        ends = np.searchsorted(shard[order], np.arange(shards + 1))
-        return [
-            (i, replace(part, dropped=self.dropped.take(order[ends[i] : ends[i + 1]]))) for i, part in parts
-        ]
 
     def cut_users(self, most: int) -> Iterator[Contributions]:
-        """Yield rows in canonical order as parts of whole users: ``most`` rows, and what their last user has beyond."""
+        """Yield rows in canonical order as parts of whole users: ``most`` rows, and all others of their last user."""
         starts = np.flatnonzero(changes(self.user_high))
         after = np.searchsorted(starts, np.arange(most, len(self), most))
         cuts = np.unique(starts[after[after < len(starts)]])
-        more = self.dropped
-        for i, (low, high) in enumerate(pairwise([0, *cuts.tolist(), len(self)])):
-            part = self._slice(low, high)._compact()
-            if more is not None:
-                part_of = np.searchsorted(self.user_high[cuts], more.user_high, side="right")
-                part = replace(part, dropped=more.take(np.flatnonzero(part_of == i)))
-            yield part
+        for low, high in pairwise([0, *cuts.tolist(), len(self)]):
+            yield self._slice(low, high)._compact()
 
     def _slice(self, low: int, high: int) -> Contributions:
         """Return a range of the rows, as views."""
@@ -467,15 +400,24 @@ class Contributions:
         rows, first_of_user = self._distinct()
         if key_classes is None:
             return rows, first_of_user
+        every = np.ones(len(rows), np.bool_)
+        first = rows._first_of_class(key_classes, first_of_user, every)  # a user's first row is one
+        return rows._take(first), first_of_user[first]
+
+    def _first_of_class(
+        self, key_classes: KeyClasses, first_of_user: NDArray[np.bool_], some: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which of ``some`` ordered rows are the first of their user and class among these."""
         user = np.cumsum(first_of_user).astype(
             np.uint64
         )  # below 2^32 rows per part, and at most 2^27 classes
-        prints = rows.keys if rows.table is None else rows.table.fingerprints[rows._places]
-        group = user * np.uint64(key_classes.classes) + key_classes.of(prints)
+        prints = self.keys if self.table is None else self.table.fingerprints[self._places]
+        at = np.flatnonzero(some)
+        group = (user * np.uint64(key_classes.classes) + key_classes.of(prints))[at]
         order = stable_order(group)
-        first = np.zeros(len(order), np.bool_)  # of its class; a user's first row is one
-        first[order[changes(group[order])]] = True
-        return rows._take(first), first_of_user[first]
+        first = np.zeros(len(self), np.bool_)
+        first[at[order[changes(group[order])]]] = True
+        return first
 
     def _distinct(self) -> tuple[Contributions, NDArray[np.bool_]]:
         """Return distinct (user, key) rows in canonical order, and the first row of each user."""
@@ -487,8 +429,15 @@ class Contributions:
         counts = sum_runs(self.counts, order, starts)
         counts = np.minimum(counts, _MAX_COUNT)  # parts of parts never overflow
         high, low, keys = (column.take(starts) for column in (high, low, keys))
-        rows = Contributions(high, low, keys, counts, self.table, True, self.dropped)
+        rows = Contributions(high, low, keys, counts, self.table, True)
         return rows, first_of_user.take(starts)
+
+
+def _of_user(counts: I64, first: NDArray[np.bool_]) -> I64:
+    """Return the sum of the counts of its group for each row; the first rows of groups are marked."""
+    starts = np.flatnonzero(first)
+    sums = np.add.reduceat(counts, starts) if len(starts) else counts
+    return np.repeat(sums, np.diff(np.append(starts, len(counts))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -503,7 +452,6 @@ class BoundingSpec:
         texts: whether keys are kept by their text (δ > 0, public keys) or by their fingerprint.
         values: per metric a column and the grid of its sums, or None where records are counted.
         public_keys: where given, records of other keys are left out first, so that they use up no bounds.
-        offered: whether what users have before bounding is kept in mind.
     """
 
     user: str | None
@@ -513,7 +461,6 @@ class BoundingSpec:
     texts: bool
     values: tuple[tuple[str, Grid] | None, ...] = (None,)
     public_keys: KeyTable | None = None
-    offered: bool = False
 
     @property
     def value_columns(self) -> tuple[str, ...]:
@@ -525,7 +472,7 @@ class BoundingSpec:
         keys, users, *values = self._listed(keys, users, *values)
         weights = [self._weights(value, values) for value in self.values]
         key, texts = self.release_key, self.texts
-        return Contributions.of(users, keys, key, texts=texts, values=weights, offered=self.offered)
+        return Contributions.of(users, keys, key, texts=texts, values=weights)
 
     def histogram(self, keys: Any, values: Sequence[Any] = (), record: Sensitivity = ONE_RECORD) -> Histogram:
         """Return the counts of a batch of records without users, or their values in grains. Exact and private.
@@ -565,15 +512,6 @@ class BoundingSpec:
 def _user_shards(high: U64, shards: int) -> NDArray[np.uint16]:
     """Return the shard of each user, in 16 bits: numpy sorts those by radix."""
     return (((high >> _HALF) * np.uint64(shards)) >> _HALF).astype(np.uint16)
-
-
-def _above(value: tuple[pa.Array, Grid] | None, grains: I64, hashes: Callable[[], U64]) -> I64:
-    """Return what values have above the most per key, up to what is ever looked at, in grains."""
-    if value is None:
-        return np.zeros_like(grains)
-    every = Grid(value[1].granularity, MAX_MULTIPLE).grains(value[0], hashes)
-    above: I64 = np.maximum(every - grains, 0)
-    return above
 
 
 def _sort(high: U64, low: U64, priority: U64, keys: U64) -> tuple[NDArray[np.intp], U64, U64, U64]:

@@ -200,6 +200,13 @@ class Histogram(Exact):
         table, places = KeyTable.union(tables)
         return cls.of_keys(np.concatenate(places), counts, table, sensitivity)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Histogram]) -> Histogram:
+        """Return parts of rising ranges of fingerprints, without texts, one after another."""
+        prints = np.concatenate([part.fingerprints for part in parts])
+        counts = np.concatenate([part.counts for part in parts])
+        return cls(prints, counts, None, Exact.shared(parts))
+
     def shards(self, number: int = NOISE_SHARDS) -> list[Histogram]:
         """Return so many ranges by the top bits of the fingerprint, empty ones included."""
         ends, nothing = range_ends(self.fingerprints, range(number), number), self.part(0, 0)
@@ -219,6 +226,11 @@ class Histogram(Exact):
         starts = np.flatnonzero(changes(cells))
         counts = np.add.reduceat(self.counts, starts) if len(starts) else self.counts
         return Histogram(cells[starts], counts, None, self.sensitivity.added_up())
+
+    def aligned(self, domain_bits: int) -> Histogram:
+        """Return the same with cells of a domain as the first bits of 64, of which `reduced` makes cells again."""
+        prints = self.fingerprints << np.uint64(64 - domain_bits) if domain_bits < 64 else self.fingerprints
+        return Histogram(prints, self.counts, None, self.sensitivity)
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the keys and counts."""

@@ -150,7 +150,8 @@ def bounds_in_values(values: dict[str, Any]) -> dict[str, Any]:
     granularity = values.get("granularity")
     if granularity is None:
         return values
-    in_all, per_key = values["max_contributions"] * granularity, values["max_per_key"] * granularity
+    in_all, per_key = values["max_contributions"], values["max_per_key"] * granularity
+    in_all = in_all if in_all == "auto" else in_all * granularity
     return {**values, "max_contributions": in_all, "max_value": per_key, "max_per_key": 1}
 
 

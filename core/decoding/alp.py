@@ -47,7 +47,6 @@ from hushgram.decoding.constants import (
     ENUMERATE,
     GROUPS,
     HIDDEN_CLASSES,
-    LISTED_CLASSES,
     SURE,
 )
 from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers, need, uniform
@@ -83,6 +82,7 @@ class AlpLikelihood(Likelihood):
         self.ones = np.ascontiguousarray(ones, dtype=np.int64).reshape(-1)
         need(self, 0.0 < flip < 0.5, "flip", flip, "it is 1/(alpha + 2), between 0 and 1/2")
         need(self, 0.0 < width < np.inf, "width", width, "it must be positive and finite")
+        self.passed = released.rest is not None
         few = len(self.sizes) <= MAX_LEVELS
         need(self, few, "sizes", len(self.sizes), f"at most {MAX_LEVELS} columns are read")
         need(self, len(self.sizes) == len(self.ones), "ones", len(self.ones), "one number for each column")
@@ -111,20 +111,28 @@ class AlpLikelihood(Likelihood):
     def planted(self, found: Any, counts: Ints, source: BitSource) -> Any:
         """Set bits up to the key's level, except for those that randomized response flips."""
         chance = uniform(source, (len(counts), self.levels + 1))
-        level = np.floor(np.minimum(counts, self.released.threshold) / self.width + chance[:, 0])
+        if self.released.rest is None:
+            held = np.minimum(counts, self.released.threshold).astype(np.float64)
+        else:
+            held = self.released.rest.mean(self.released.counted(counts.astype(np.float64)))
+        level = np.floor(held / self.width + chance[:, 0])
         below = np.arange(self.levels) < level[:, None]
         return np.where(below, chance[:, 1:] >= self.flip, found)
 
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
-        return np.exp(self.log_patterns(symbols)), self.rounding(counts)
+        return np.exp(self.log_patterns(symbols)), self.levels_of(counts)
+
+    def levels_of(self, counts: Floats) -> Floats:
+        """Return (X, m + 1) probabilities that a key is not listed and has each level y, for (X,) counts."""
+        return self.released.passed(counts, self.rounding)
 
     def every_symbol(self) -> Ints | None:
         return np.arange(1 << self.levels, dtype=np.int64) if self.levels <= CALIBRATE else None
 
     def rounding(self, counts: Floats) -> Floats:
-        """Return (X, m + 1) probabilities of each level y for (X,) counts."""
+        """Return (X, m + 1) probabilities of each level y for (X,) counts that are encoded."""
         top = self.levels
-        scaled = np.minimum(np.minimum(counts, self.released.threshold) / self.width, top)
+        scaled = np.minimum(np.minimum(counts, self._cap) / self.width, top)
         lower = np.floor(scaled).astype(np.int64)
         part = scaled - lower
         table = np.zeros((len(counts), top + 1))
@@ -133,11 +141,14 @@ class AlpLikelihood(Likelihood):
         table[rows, np.minimum(lower + 1, top)] += part
         return table
 
+    @property
+    def _cap(self) -> int:
+        return self.released.threshold if self.released.rest is None else self.released.rest.most
+
     def reach(self, counts: Floats) -> Floats:
-        """Return (X, m) probabilities P(y ≥ b | x) for (X,) counts and b = 1 … m."""
-        steps = np.arange(self.levels)
-        scaled = np.minimum(counts, self.released.threshold)[:, None] / self.width
-        return np.clip(scaled - steps, 0.0, 1.0)
+        """Return (X, m) probabilities that a key of each count sets the bit of b = 1 … m."""
+        levels = self.levels_of(counts) if self.passed else self.rounding(counts)
+        return np.cumsum(levels[:, :0:-1], axis=1)[:, ::-1]
 
     def log_patterns(self, words: Ints) -> Floats:
         """Return (D, m + 1) values of ln P(pattern | y) for (D,) packed patterns."""
@@ -161,22 +172,11 @@ class AlpLikelihood(Likelihood):
     def _hidden(self) -> tuple[Ints, Floats]:
         return self.patterns.merge(HIDDEN_CLASSES)
 
-    @cached_property
-    def _listed(self) -> tuple[Ints, Floats]:
-        return self.patterns.merge(LISTED_CLASSES)
-
     def hidden_classes(self, counts: Floats) -> Floats:
-        return self.rounding(counts) @ self._hidden[1].T
+        return self.levels_of(counts) @ self._hidden[1].T
 
     def hidden_class(self, symbols: Ints) -> Ints:
         return self._hidden[0][self.patterns.code(symbols)]
-
-    def listed_classes(self, counts: Floats, values: Floats) -> Floats:
-        table = self.rounding(counts) @ self._listed[1].T
-        return np.broadcast_to(table[:, None, :], (len(counts), len(values), table.shape[1]))
-
-    def listed_class(self, symbols: Ints, values: Ints) -> Ints:
-        return self._listed[0][self.patterns.code(symbols)]
 
     # Estimates without a prior ----------------------------------------------------------------------------
 
@@ -192,6 +192,8 @@ class AlpLikelihood(Likelihood):
         Rounding costs at most w²/4; x·(w − x), which is concave, as long as the mean count x is below w/2. Of N
         keys, N(N − 1)/s_b pairs share a bit of column b, which then counts for both.
         """
+        if self.passed:
+            return self._unbiased_rest(symbols, values, listed)
         threshold, noise = self.released.threshold, self.released.noise
         estimate = np.zeros(len(symbols))
         half = self.width / 2.0 if mean is None else float(np.clip(mean, 0.0, self.width / 2.0))
@@ -218,6 +220,39 @@ class AlpLikelihood(Likelihood):
         variance += np.where(listed, spread_noise + np.where(edge, at_edge**2, 0.0), 0.0)
         estimate = np.where(sure, values - mean_noise, estimate)
         return estimate, np.where(sure, spread_noise, variance)
+
+    def _unbiased_rest(self, symbols: Ints, values: Ints, listed: Flags) -> tuple[Floats, Floats]:
+        """Return the same where the encoding counts what the list passes on.
+
+        What is subtracted is the share of ones of the column as it is, also where that is below p.
+        """
+        released, rest = self.released, self.released.rest
+        assert rest is not None
+        share = self.ones / np.maximum(self.sizes, 1)
+        contrast = np.maximum(self.set_below - share, CONTRAST)
+        bits = (symbols[:, None] >> np.arange(self.levels)) & 1
+        hidden = self.width * ((bits - share) / contrast).sum(axis=1) + rest.offset
+        own = values.astype(np.float64) - np.where(
+            values >= released.last, released.far_noise.mean, released.noise.mean
+        )
+        if released.top is not None:
+            cut = values == released.last - 1  # the mean of what was cut
+            own = own + cut * released.noise.beyond(np.ones(1))[1] / released.noise.tail(np.ones(1)) - cut
+            hidden = hidden + released.top.passes.offset
+            own = own + np.where(values < released.last, released.top.passes.offset, 0.0)
+        estimate = np.where(listed, own, hidden)
+        spread = self.encoded_variance(np.maximum(hidden, 0.0))
+        beyond = np.where(values >= released.last, released.far_noise.variance, released.noise.variance)
+        return estimate, np.where(listed, beyond, spread)
+
+    def encoded_variance(self, counts: Floats) -> Floats:
+        """Return the variance of the unbiased estimate of encoded counts: of the bits, and of rounding."""
+        share = self.ones / np.maximum(self.sizes, 1)
+        contrast = np.maximum(self.set_below - share, CONTRAST)
+        steps = np.arange(self.levels)
+        reach = np.clip(np.minimum(counts, self._cap)[:, None] / self.width - steps, 0.0, 1.0)
+        chance = share + reach * contrast
+        return np.asarray((self.width**2 * chance * (1.0 - chance) / contrast**2).sum(axis=1))
 
     # The columns as a whole -------------------------------------------------------------------------------
 

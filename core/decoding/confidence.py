@@ -48,9 +48,9 @@ from hushgram.decoding.prior import Prior, atom_edges
 __all__ = ["Confidence", "OutcomeTable"]
 
 
-# All that a lookup can find, as few outcomes with exact probabilities: classes of symbols beside ranges of values.
+# All that a lookup can find, as few outcomes with exact probabilities: classes of symbols, and ranges of values.
 #
-# An outcome is a class of the encoding's symbols beside "not listed" or beside a range of listed values. Its
+# An outcome is a class of the encoding's symbols of a key that is not listed, or a range of listed values. Its
 # probability given a count is the sum over its parts, so whatever is built on outcomes stays exact however coarse
 # they are. Probabilities keep their digits however small they are: each range is a difference of the nearer tail.
 
@@ -69,29 +69,26 @@ class OutcomeTable:
         # Ranges of values; the last one is open. Those of a top list begin at its threshold.
         below = np.arange(released.threshold, released.last, self.step)
         self.cuts = np.append(below, np.arange(released.last, self.top + reach + self.step + 1, self.step))
-        self.hidden = self.listed = 0  # classes of keys that are not listed, and beside each range of values
+        self.hidden = 0  # classes of keys that are not listed
 
     def chances(self, counts: Floats) -> Floats:
         """Return (X, outcomes) probabilities for (X,) counts."""
         released, cuts = self.released, self.cuts.astype(np.float64)
         ranges = released.ranges(cuts, counts)
-        hidden = self.likelihood.hidden_classes(counts) * released.hidden(counts)[:, None]
-        beside = self.likelihood.listed_classes(counts, cuts + (self.step - 1) / 2.0)
-        self.hidden, self.listed = hidden.shape[1], beside.shape[2]
-        listed = (beside * ranges[:, :, None]).reshape(len(counts), -1)
-        return np.concatenate([hidden, listed], axis=1)
+        hidden = self.likelihood.hidden_classes(counts)
+        self.hidden = hidden.shape[1]
+        return np.concatenate([hidden, ranges], axis=1)
 
     @property
     def open_end(self) -> int:
         """The first outcome of the last range of values, which has no upper end."""
-        return self.hidden + (len(self.cuts) - 1) * self.listed
+        return self.hidden + len(self.cuts) - 1
 
     def index(self, symbols: Ints, values: Ints) -> Ints:
         """Return the outcome of each lookup; ``values`` is −1 where a key is not listed."""
         listed, value = values >= 0, np.maximum(values, 0)
         place = np.clip(np.searchsorted(self.cuts, value, side="right") - 1, 0, len(self.cuts) - 1)
-        beside = self.hidden + place * self.listed + self.likelihood.listed_class(symbols, value)
-        return np.where(listed, beside, self.likelihood.hidden_class(symbols))
+        return np.where(listed, self.hidden + place, self.likelihood.hidden_class(symbols))
 
 
 class Confidence:
@@ -115,7 +112,7 @@ class Confidence:
             miss -= _met(released, prior, miss)
         self.least = 0.0 if zero else 1.0
         self.clear = _clear(released, COLLIDING * missed / among) if shared else -1
-        self.likelihood, self.level = likelihood, 1.0 - miss
+        self.released, self.level = released, 1.0 - miss
         self.radius = noise.radius(self.level)
         self.table = table = OutcomeTable(released, likelihood, self.radius + 1)
         edges = atom_edges(released, likelihood.grain, 2 * table.top - released.last, FINE)
@@ -145,7 +142,7 @@ class Confidence:
         self.anywhere: NDArray[np.bool_] = np.asarray(accepted.any(axis=0))
         first, last = accepted.argmax(axis=0), len(high) - 1 - accepted[::-1].argmax(axis=0)
         if not listed:
-            inside = np.repeat(table.cuts + table.step + self.radius <= table.top, max(table.listed, 1))
+            inside = table.cuts + table.step + self.radius <= table.top
             fixed = ~np.append(np.ones(table.hidden, np.bool_), inside[: chance.shape[1] - table.hidden])
             first, last = _shorten(chance, first, last, np.where(fixed, -1, centre), misses)
         self.low, self.high = low[first].astype(np.float64), high[last].astype(np.float64)
@@ -157,7 +154,7 @@ class Confidence:
         low, high = self.low[index], self.high[index]
         # Counts above the table accept what `far_interval` says.
         above = self._above(value)
-        least, most = self.likelihood.far_interval(outcomes.symbols[above], value[above], self.level)
+        least, most = self.released.far_interval(value[above], self.level)
         alone = ~self.anywhere[index[above]]
         low[above] = np.where(alone, np.maximum(least, top + 1), low[above])
         high[above] = np.maximum(most, np.where(alone, 0.0, high[above]))
@@ -169,7 +166,7 @@ class Confidence:
         index = self.table.index(outcomes.symbols, outcomes.values)
         out = self.centre[index]
         above = self._above(outcomes.values)
-        out[above] = self.likelihood.far(outcomes.symbols[above], outcomes.values[above])[0]
+        out[above] = self.released.far(outcomes.values[above])[0]
         return out
 
     def _above(self, values: Ints) -> Ints:

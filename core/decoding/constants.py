@@ -50,7 +50,6 @@ CHUNK: Final = 1 << 21  # elements of a table that are in memory at a time; memo
 ENUMERATE: Final = 15  # columns up to which all 2^m patterns are listed; time
 GROUPS: Final = 4  # groups of columns beyond that (3 beyond 40 columns); time
 HIDDEN_CLASSES: Final = 64  # outcomes of the encoding for a key that is not listed; doubling: 1 % shorter
-LISTED_CLASSES: Final = 8  # the same for a listed key; doubling: no change
 RANGES: Final = 0.06  # share of the missing coverage that ranges of counts add, at least; worst case, test
 FINE: Final = 8  # candidate counts and ranges of values: at most 1/8 noise scale; doubling: no change
 COLLIDING: Final = 0.3  # share of it for keys that share a cell, among several; 0.1 to 0.5: little
@@ -70,7 +69,6 @@ BACKGROUND_SURE: Final = 30  # buckets from which on their mean is the backgroun
 BUCKET_REACH: Final = 40.0  # noise scales that the grid goes on above the prior's support; e^−40 is nothing
 BUCKET_CLASSES: Final = 250  # classes of values of keys that are not listed; doubling: no change
 BUCKET_WAVES: Final = 16  # frequencies at which all buckets inform the prior; doubling: no change
-MEANS: Final = 64  # mean counts of listed keys are tabled in steps of 1/64 noise scale; halving: no change
 LEAST_CHANCE: Final = 1e-18  # least likelihood of a bucket's value; keeps ratios finite
 SAMPLE: Final = 1 << 18  # buckets from which the background is measured; 0.2 % of a deviation
 
@@ -79,6 +77,9 @@ PRESENT: Final = 0.5  # probability that a looked-up key is in the data, where n
 WHOLE: Final = 0.99  # level at which n̂ with its noise bounds every count and every sum; rarely in the way
 INSIDE: Final = 1.5  # standard deviations that an estimate may leave the unbiased sum by; tuned: worst case
 PROVED: Final = 0.05  # share of the missing coverage for each end that is proved; an interval is 2.5 % longer
+MET: Final = (
+    0.0125  # share of totals in which a key of the set shares the cell of a larger key than is reckoned with
+)
 MODEL: Final = 1e-3  # relative error of the prior's mean that comes from its bins; seen in the benchmark
 TABLES: Final = 8  # tables that are kept, of levels and of probabilities of being there; memory
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hushgram.decoding.confidence import Confidence
-from hushgram.decoding.constants import INSIDE, LEAST_MISS, MODEL, PRESENT, TABLES
+from hushgram.decoding.constants import INSIDE, LEAST_MISS, MET, MODEL, PRESENT, TABLES
 from hushgram.decoding.likelihood import Flags, Floats, Ints, Likelihood, ReleasedNumbers
 from hushgram.decoding.posterior import Outcomes, Posterior, near_limit
 from hushgram.decoding.prior import Prior
@@ -149,7 +149,7 @@ class Decoder:
             estimate = _centres(self._intervals(level, present < 1.0, among), asked)
         elif wanted == "posterior":
             estimate = self._posterior(present).moments(outcomes)[0][place]
-            estimate[far] = self._posterior(present).far(symbols[far], value[far])[0]
+            estimate[far] = self._posterior(present).far(value[far])[0]
         elif wanted == "argmax":
             estimate = np.where(named, value, self.likelihood.argmax(outcomes.symbols)[place])
         else:
@@ -161,7 +161,7 @@ class Decoder:
             low, high = _all_of(self._intervals(level, present < 1.0, among), asked)
         else:
             low, high = (end[place] for end in self._posterior(present).interval(outcomes, level))
-            low[far], high[far] = self.likelihood.far_interval(symbols[far], value[far], level)
+            low[far], high[far] = self.released.far_interval(value[far], level)
         if among == 1:
             high = np.maximum(np.minimum(high, self.released.whole), low)
         if estimator is None:
@@ -192,7 +192,7 @@ class Decoder:
         counts, half = self._intervals(level, True).half_widths()
         poor = np.flatnonzero(half > counts / 2.0)
         far = self.released.threshold + 10**6 + np.zeros(1, np.int64)
-        low, high = self.likelihood.far_interval(self.likelihood.far_symbol(far), far, level)
+        low, high = self.released.far_interval(far, level)
         least = int(np.ceil(counts[min(poor[-1] + 1, len(counts) - 1)])) if len(poor) else 1
         if len(poor) and poor[-1] == len(counts) - 1:
             least = max(least, int(np.ceil(high[0] - low[0])))
@@ -261,10 +261,14 @@ class Decoder:
         if estimator == "any" and len(symbols) == 1 and apart is None:  # one key has one interval
             one, least, most = self.estimate(found, values, listed, level=level)
             return float(one[0]), float(least[0]), float(most[0])
-        fitted = self.total_model.total(symbols[~far], value[~far]) if not far.all() else 0.0
-        fitted += float(self.likelihood.far(symbols[far], value[far])[0].sum())
+        fitted, variance = self.total_model.total(symbols[~far], value[~far]) if not far.all() else (0.0, 0.0)
+        fitted += float(self.released.far(value[far])[0].sum())
         each, spread = self.likelihood.unbiased(symbols, value, named, mean=fitted / max(len(symbols), 1))
         middle, deviation = float(each.sum()), float(spread.sum()) ** 0.5
+        if self.released.rest is not None:
+            met, square = self._shared(value)
+            middle -= met
+            deviation = float(variance + far.sum() * self.released.far_noise.variance + square) ** 0.5
         if estimator == "unbiased":
             return middle + beside, *normal_range(middle + beside, deviation**2 + noise, 0.0, level)
         proven = partial(self._proven, value, apart)
@@ -359,6 +363,25 @@ class Decoder:
             least = max(least, total - float(np.hypot(half, NormalDist().inv_cdf(1.0 - miss) * spread**0.5)))
         return least
 
+    def _shared(self, values: Ints) -> tuple[float, float]:
+        """Return what keys that share cells with these add to their sum: its mean and its variance.
+
+        Keys so large that any of these hardly ever meets one are left out.
+        """
+        released, cells = self.released, self.released.domain_size
+        keys = int((values < released.last).sum()) if released.top is not None else len(values)
+        if cells is None or not keys:
+            return 0.0, 0.0
+        prior, held = self.prior, released.listed.astype(np.float64)
+        in_cells = held[held < released.last] if released.top is not None else held
+        rank = int(MET * cells / keys)
+        few = np.sort(in_cells)[::-1][rank:]
+        above = float(held.sum() - in_cells.sum()) + float(in_cells.sum() - few.sum())
+        hidden = prior.keys * prior.mass * released.hidden(prior.grid.at)
+        met = max(released.records - above, 0.0) * keys / cells
+        square = (float((few**2).sum()) + float(hidden @ prior.grid.at**2)) * keys / cells
+        return met, square
+
     # Helpers ------------------------------------------------------------------------------------------
 
     def _total_like_the_data(
@@ -368,7 +391,7 @@ class Decoder:
         outcomes, place = asked.distinct
         often = np.bincount(place[~far], minlength=len(outcomes.symbols)).astype(np.float64)
         mean, variance, skew = posterior.moments(outcomes)
-        far_mean, far_variance = posterior.far(asked.symbols[far], asked.values[far])
+        far_mean, far_variance = posterior.far(asked.values[far])
         shape = MODEL * float(often @ mean)
         total = float(often @ mean + far_mean.sum()) + beside
         spread = float(often @ variance + far_variance.sum()) + noise + shape**2

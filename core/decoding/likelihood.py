@@ -1,10 +1,10 @@
 """The likelihood of a count: what the threshold part and the encoding of one release show of a key.
 
 Everything in `ReleasedNumbers` has passed a mechanism or is a public parameter, so whatever is computed from it is
-post-processing and costs no privacy. A lookup finds one *symbol* (a 64-bit word) for each key: ALP's bits packed, or a
-bucket's value. Given the true count x, symbol and listed value are independent, because each mechanism draws noise of
-its own: P(symbol, value | x) = P(symbol | x)·P(value | x). `ReleasedNumbers` gives the second factor. An encoding
-gives the first (`Likelihood`) and all that follows from it alone; everything else is common to all encodings.
+post-processing and costs no privacy. A lookup finds one *symbol* (a 64-bit word) for each key that is not listed: ALP's
+bits packed, or a bucket's value. Of a listed key its value says all that is used. P(not listed, symbol | x) is
+P[not listed | x]·P(symbol | g(x)), where g(x) is what the list passes on, or x where the encoding counts every key.
+`ReleasedNumbers` gives what follows from the lists, an encoding the rest (`Likelihood`).
 
 ===========  ==================================================================================
 symbol       meaning
@@ -13,10 +13,11 @@ threshold    β (cells) or τ (texts alone): a key is listed if and only if x + 
 Z            noise of the threshold part, of the law ``noise``
 d            ``domain_size``: fingerprint cells that get noise even where empty, None where keys have texts alone
 N_t          ``profile``: noisy number of keys with x ≥ t, for t in ``profile_at``
-τ', o, d'    ``top``: threshold of the top list, what counts below it are withheld, its cells (0 where it has texts),
-             and the law of its noise; or None. A key is in it if x + Z' ≥ τ'; else the other list counts x − o,
-             rounded to an integer around it at random, and its value there is cut at τ' − 1
-             (`hushgram.key_selection.threshold`)
+τ', d'       ``top``: threshold of the top list, what it passes on, its cells (0 where it has texts), and the law of its
+             noise; or None. A key is in it if x + Z' ≥ τ'; else the other list counts g'(x), rounded at random, and
+             its value there is cut at τ' − 1 (`hushgram.key_selection.threshold`, chains)
+g            ``rest``: what the last list passes on to the encoding; None where the encoding counts every key, listed
+             or not, independently of the list
 ===========  ==================================================================================
 """
 
@@ -38,6 +39,7 @@ from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 
 if TYPE_CHECKING:
     from hushgram.decoding.prior import Bins, Observations, Prior
+    from hushgram.key_selection.threshold import Remainder
 
 __all__ = ["Flags", "Floats", "Ints", "Likelihood", "ReleasedNumbers", "Top", "need", "uniform"]
 
@@ -48,12 +50,16 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Top:
-    """The list that comes first: its threshold, what counts below are withheld, its cells (0: texts), its noise."""
+    """The list that comes first: what it passes on, its cells (0: texts), its noise."""
 
-    threshold: int
-    withheld: Floats
+    passes: Remainder
     cells: float
     noise: NoiseLaw
+
+    @property
+    def threshold(self) -> int:
+        """Return from which value on a key is in it."""
+        return self.passes.threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +80,7 @@ class ReleasedNumbers:
     profile_noise: float
     keys: float
     top: Top | None = None
+    rest: Remainder | None = None
 
     def __post_init__(self) -> None:
         for name in ("listed", "profile_at"):
@@ -123,14 +130,19 @@ class ReleasedNumbers:
         """Return whether the last list has texts, in which an absent key never is."""
         return self.domain_size is None or (self.top is not None and not self.top.cells)
 
+    def far(self, values: Ints) -> tuple[Floats, Floats]:
+        """Return unbiased estimate and variance of the count for values far above the threshold."""
+        noise = self.far_noise
+        return values.astype(np.float64) - noise.mean, np.full(len(values), noise.variance)
+
+    def far_interval(self, values: Ints, level: float) -> tuple[Floats, Floats]:
+        """Return an interval that holds ``level`` for every count far above the threshold."""
+        radius = self.far_noise.radius(level)
+        return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
+
     def counted(self, counts: Floats) -> Floats:
         """Return x as the list counts it, in the mean: less than x just below a top list, and no more beyond."""
-        if self.top is None:
-            return counts
-        high, table = self.top.threshold, self.top.withheld
-        start = high - 1 - len(table)
-        at, least = np.arange(start, high), np.append(0.0, table[::-1])
-        return np.where(counts <= start, counts, np.minimum(counts, high - 1) - np.interp(counts, at, least))
+        return counts if self.top is None else self.top.passes.mean(counts)
 
     def _below_top(self, law: Callable[[Floats], Floats], counts: Floats) -> Floats:
         """Return (X, …) probabilities P(not in the top list | x)·law(x as the other list counts it)."""
@@ -146,12 +158,57 @@ class ReleasedNumbers:
 
     def hidden(self, counts: Floats) -> Floats:
         """Return P(not listed | x) for each count; an empty cell can be listed only where cells get noise."""
+        return self.passed(counts, lambda held: np.ones((len(held), 1)))[:, 0]
+
+    def passed(self, counts: Floats, law: Callable[[Floats], Floats]) -> Floats:
+        """Return (X, K): P(not listed | x)·law(n), (X, K) of what is passed on, or of the count where nothing is."""
 
         def chance(held: Floats) -> Floats:
-            return self.noise.below(np.ceil(self.threshold - held))
+            below = self.noise.below(np.ceil(self.threshold - held))
+            return np.asarray(below[:, None] * law(held if self.rest is None else self.rest.mean(held)))
 
         found = chance(counts) if self.top is None else self._below_top(chance, counts)
-        return found if self.domain_size is not None else np.where(counts > 0, found, 1.0)
+        if self.domain_size is None:
+            found = np.where(counts[:, None] > 0, found, law(np.zeros(len(counts))))
+        return found
+
+    def moments(self, counts: Floats, law: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+        """Return bias and mean square error of the unbiased estimate of (X,) counts: v − E Z of a listed key, and of
+        any other an unbiased estimate of what is passed on, of variance ``law``, less the shift of it.
+        """
+        rest = self.rest
+        assert rest is not None
+
+        def last(held: Floats) -> tuple[Floats, Floats]:
+            chance, first, second = self.noise.beyond(np.ceil(self.threshold - held))
+            passed = rest.mean(held)
+            away = (
+                passed + np.where(held > 0, rest.offset, rest.offset * (self.domain_size is not None)) - held
+            )
+            mean = first - chance * self.noise.mean
+            square = second - 2.0 * self.noise.mean * first + self.noise.mean**2 * chance
+            return mean + (1.0 - chance) * away, square + (1.0 - chance) * (law(passed) + away**2)
+
+        if self.top is None:
+            bias, square = last(counts)
+            if self.domain_size is None:
+                none = counts <= 0
+                bias = np.where(none, rest.offset, bias)
+                square = np.where(none, law(np.zeros(1)) + rest.offset**2, square)
+            return bias, square
+        noise, passed = self.top.noise, self.counted(counts)
+        low = np.floor(passed)
+        chance, first, second = noise.beyond(np.ceil(self.top.threshold - counts))
+        if self.named:
+            chance, first, second = (np.where(counts > 0, each, 0.0) for each in (chance, first, second))
+        bias = first - chance * noise.mean
+        square = second - 2.0 * noise.mean * first + noise.mean**2 * chance
+        for held, share in ((low, 1.0 - (passed - low)), (low + 1.0, passed - low)):
+            mean, around = last(held)
+            away = held + self.top.passes.offset - counts
+            bias = bias + (1.0 - chance) * share * (mean + away)
+            square = square + (1.0 - chance) * share * (around + 2.0 * mean * away + away**2)
+        return bias, square
 
     def value(self, values: Floats, counts: Floats) -> Floats:
         """Return (V, X) probabilities P(value | x) for (V,) listed values and (X,) counts."""
@@ -222,7 +279,8 @@ class Likelihood(ABC):
 
     @abstractmethod
     def factors(self, symbols: Ints, counts: Floats) -> tuple[Floats, Floats | None]:
-        """Return (left, right): P(symbol | x) = left @ rightᵀ for (D,) symbols, (X,) counts; None is the identity."""
+        """Return (left, right): P(not listed, symbol | x) = left @ rightᵀ for (D,) symbols and (X,) counts; None is the
+        identity."""
 
     @abstractmethod
     def every_symbol(self) -> Ints | None:
@@ -230,23 +288,19 @@ class Likelihood(ABC):
 
     @abstractmethod
     def hidden_classes(self, counts: Floats) -> Floats:
-        """Return (X, K): exact probabilities of a partition of the symbols of a key that is not listed."""
+        """Return (X, K): exact probabilities that a key is not listed and its symbol is in each of K classes."""
 
     @abstractmethod
     def hidden_class(self, symbols: Ints) -> Ints:
         """Return the class of each symbol in `hidden_classes`."""
 
     @abstractmethod
-    def listed_classes(self, counts: Floats, values: Floats) -> Floats:
-        """Return (X, V, K): exact probabilities of a coarser partition, for a key that is listed with a value."""
-
-    @abstractmethod
-    def listed_class(self, symbols: Ints, values: Ints) -> Ints:
-        """Return the class of each symbol in `listed_classes`."""
-
-    @abstractmethod
     def argmax(self, symbols: Ints) -> Floats:
         """Return the most likely count for the symbol itself, without a prior; for keys that are not listed."""
+
+    def encoded_variance(self, counts: Floats) -> Floats:
+        """Return the variance of the unbiased estimate of counts that were passed on and encoded."""
+        raise NotImplementedError
 
     @abstractmethod
     def unbiased(
@@ -257,20 +311,6 @@ class Likelihood(ABC):
         With ``mean``, about the mean count of these distinct keys, the variances add up to that of their sum:
         then keys that share a position count as such.
         """
-
-    def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
-        """Return unbiased estimate and variance of x for values far above the threshold; by default the list alone."""
-        noise = self.released.far_noise
-        return values.astype(np.float64) - noise.mean, np.full(len(values), noise.variance)
-
-    def far_symbol(self, values: Ints) -> Ints:
-        """Return a usual symbol of keys with counts far above the threshold."""
-        return np.zeros(len(values), np.int64)
-
-    def far_interval(self, symbols: Ints, values: Ints, level: float) -> tuple[Floats, Floats]:
-        """Return an interval that holds ``level`` for every x far above the threshold."""
-        radius = self.released.far_noise.radius(level)
-        return (values - radius).astype(np.float64), (values + radius).astype(np.float64)
 
     @abstractmethod
     def observations(self, bins: Bins, shape: Floats, beyond: int) -> Observations:

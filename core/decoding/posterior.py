@@ -1,9 +1,8 @@
 """Posterior of one key's count, given its symbol *and* what the threshold part says of it ★.
 
-The weight of a count x is prior(x)·P(symbol | x)·P(value | x), where a key that is not listed counts as
-the censored observation x + Z < threshold. Work is done for each distinct outcome, not for each key; where
-P(symbol | x) has few factors (ALP: m + 1), every moment over x is a product of a symbol's factors with
-a small table that depends on the value alone.
+The weight of a count x is prior(x)·P(value | x) for a listed key, and prior(x)·P(not listed, symbol | x) for any
+other. Work is done for each distinct outcome, not for each key; where P(not listed, symbol | x) has few factors (ALP:
+m + 1), every moment over x is a product of a symbol's factors with a small table.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class Posterior:
         self.high = np.append(0, grid.high)
         self.at = np.append(0.0, grid.at)
         self.mass = np.append(1.0 - present, present * prior.mass)
-        self.hidden = released.hidden(self.at)
         self._spares: dict[float, float] = {}
 
     def weights(self, values: Ints) -> Floats:
-        """Return (V, X) prior × P(value | x) for (V,) values (−1: not listed), each row scaled to a maximum of 1."""
+        """Return (V, X) prior × P(value | x) for (V,) values, each row scaled to a maximum of 1; of −1, not listed, the
+        prior alone: the symbol says the rest."""
         table = np.empty((len(values), len(self.at)))
         free = values < 0
-        table[free] = self.hidden
+        table[free] = 1.0
         table[~free] = self.released.value(values[~free].astype(np.float64), self.at)
         table *= self.mass
         return np.asarray(table / np.maximum(table.max(axis=1, keepdims=True), 1e-300))
@@ -72,10 +71,13 @@ class Posterior:
         shift = np.where(values < 0, 0.0, values).astype(np.float64)  # powers about v keep their digits
         weight, off = self.weights(values), self.at[None, :] - shift[:, None]
         sums = np.empty((4, len(place)))
+        listed = outcomes.values >= 0
         for power in range(4):
             table = weight * off**power
+            whole = table.sum(axis=1)[place]
             table = table if right is None else table @ right
             sums[power] = np.einsum("dk,dk->d", table[place], left)
+            sums[power] = np.where(listed, whole, sums[power])
         first, second, third = sums[1:] / np.maximum(sums[0], 1e-300)
         variance = np.maximum(second - first**2, 0.0)
         skew = third - 3.0 * first * second + 2.0 * first**3
@@ -108,7 +110,8 @@ class Posterior:
 
     def _rows(self, outcomes: Outcomes) -> Floats:
         """Return (D, X) posterior weights, each row up to a factor."""
-        return self.weights(outcomes.values) * self._likely(outcomes.symbols)
+        likely = np.where(outcomes.values[:, None] >= 0, 1.0, self._likely(outcomes.symbols))
+        return self.weights(outcomes.values) * likely
 
     def _spare(self, level: float) -> float:
         """Return the posterior mass to leave out of each interval: 1 − ``level`` on average over keys not listed."""
@@ -121,7 +124,7 @@ class Posterior:
         symbols = self.likelihood.every_symbol()
         if symbols is None:
             return least
-        weight = self._likely(symbols) * (self.mass * self.hidden)  # rows add up to the marginal
+        weight = self._likely(symbols) * self.mass  # rows add up to the marginal
         weight /= max(float(weight.sum()), 1e-300)
         marginal = weight.sum(axis=1)
         each = weight / np.maximum(marginal[:, None], 1e-300)
@@ -143,13 +146,13 @@ class Posterior:
             least, most, kept = (middle, most, further) if average >= target else (least, middle, kept)
         return least
 
-    def far(self, symbols: Ints, values: Ints) -> tuple[Floats, Floats]:
+    def far(self, values: Ints) -> tuple[Floats, Floats]:
         """Return mean and variance for values above the near limit, where the prior is a power law."""
-        mean, variance = self.likelihood.far(symbols, values)
+        mean, variance = self.released.far(values)
         return mean - POWER * variance / np.maximum(mean, 1.0), variance
 
     def _likely(self, symbols: Ints) -> Floats:
-        """Return (D, X) likelihoods of (D,) symbols."""
+        """Return (D, X) likelihoods of (D,) symbols of keys that are not listed."""
         left, right = self.likelihood.factors(symbols, self.at)
         return left if right is None else left @ right.T
 

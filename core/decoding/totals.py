@@ -69,10 +69,22 @@ class TotalModel:
         self.chances = np.maximum(rows.T, 1e-300)  # (outcomes, bins)
         self.mean = np.append(0.0, grid.at @ inside)
         self.usual = mass / mass.sum()
+        self.spread = None  # of the unbiased estimate, by bin, where the encoding counts what is passed on
+        if released.rest is not None:
+            none, some = (
+                square - bias**2
+                for bias, square in (
+                    released.moments(at, likelihood.encoded_variance) for at in (np.zeros(1), grid.at)
+                )
+            )
+            self.spread = np.maximum(np.append(none, some @ inside), 0.0)
         self.penalty = _penalty(np.log(self.mean[1:]))
 
-    def total(self, symbols: Ints, values: Ints) -> float:
-        """Estimate the sum of the counts of these keys (``values`` −1: not listed)."""
+    def total(self, symbols: Ints, values: Ints) -> tuple[float, float]:
+        """Estimate the sum of the counts of these keys (``values`` −1: not listed).
+
+        Where the encoding counts what is passed on, also the variance of the sum of their unbiased estimates; else 0.
+        """
         seen = np.bincount(self.outcomes.index(symbols, values), minlength=len(self.chances))
         often, chances = seen[seen > 0].astype(np.float64), self.chances[seen > 0]
         absent, there = chances[:, 0], chances[:, 1:]
@@ -82,9 +94,15 @@ class TotalModel:
             _fit(often, chances, np.log(np.append(1.0, self.usual)), self.penalty),
         ]
         likelihood = np.array([float(often @ np.log(absent)), *(fit[1] for fit in fits)])
-        sums = [0.0, *(often @ _means(chances[:, -len(mass) :] * mass, self.mean) for mass, _ in fits)]
         weight = np.exp(likelihood - likelihood.max())
-        return float(weight @ sums / weight.sum())
+        weight /= weight.sum()
+        joint = [chances[:, :1], *(chances[:, -len(mass) :] * mass for mass, _ in fits)]
+        found = [0.0, 0.0]
+        for place, of_bins in enumerate((self.mean, self.spread)):
+            if of_bins is not None:
+                sums = [float(often @ _means(each, of_bins)) for each in joint[1:]]
+                found[place] = float(weight @ [of_bins[0] * float(often.sum()), *sums])
+        return found[0], found[1]
 
 
 def _means(joint: Floats, at: Floats) -> Floats:

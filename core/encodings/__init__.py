@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hushgram.decoding import Likelihood, ReleasedNumbers
 
 __all__ = [
-    "ENCODINGS", "NO_ENCODING", "CellPart", "EncodedBlock", "Encoding", "Layout", "LayoutSpec", "ReadBlock",
+    "ENCODINGS", "CellPart", "EncodedBlock", "Encoding", "Layout", "LayoutSpec", "ReadBlock",
     "encoding_named",
     "encoding_of", "monotone",
 ]  # fmt: skip
@@ -61,13 +61,8 @@ def encoding_named(name: str) -> Encoding:
     'alp-1'
     """
     ids = [id for id in ENCODINGS if id.rpartition("-")[0] == name]
-    if name == NO_ENCODING.name:
-        return NO_ENCODING
     if not ids:
-        names = dict.fromkeys(id.rpartition("-")[0] for id in ENCODINGS)
-        raise ParameterError(
-            f"ReleaseParams: encoding must be one of {', '.join(names)}, none, got {str(name)[:40]!r}"
-        )
+        raise ParameterError(f"encoding {name!r} is not known here")
     return encoding_of(ids[-1])
 
 
@@ -87,8 +82,7 @@ class LayoutSpec:
     delta: Fraction
     max_contributions: int
     max_per_key: int
-    #: the noise of cells by its name, and its scale for encodings that use it
-    noise: str
+    #: of the noise of cells, for encodings that share that of the release
     scale: Fraction | None
     #: from this noisy count on a key is heavy, so that its count stands in the list
     threshold: int
@@ -97,8 +91,10 @@ class LayoutSpec:
     records: int
     profile_at: tuple[int, ...]
     profile: tuple[int, ...]
-    #: what the user chose for this encoding, by name (alpha, bits_per_key, columns, width)
-    options: Mapping[str, Any]
+    #: room per key: of all columns together, or in the setting of the paper of each
+    bits_per_key: Fraction
+    #: "remainder" for what the list passes on, of which there is no more than ``threshold`` per key; "paper"; or empty
+    way: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,15 +188,8 @@ class Layout(ABC):
         """Return what the release shows at each of the keys: one row per key, for the decoder."""
 
     @abstractmethod
-    def likelihood(
-        self,
-        released: ReleasedNumbers,
-        sums: NDArray[np.int64],
-        heavy: NDArray[np.uint64],
-        seeds: NDArray[np.uint64],
-        read: ReadBlock,
-    ) -> Likelihood:
-        """Return the likelihood of counts given such rows; ``heavy`` are the fingerprints of ``released.listed``.
+    def likelihood(self, released: ReleasedNumbers, sums: NDArray[np.int64], read: ReadBlock) -> Likelihood:
+        """Return the likelihood of counts given such rows.
 
         Floating point begins here, after the release.
         """
@@ -211,26 +200,6 @@ class Encoding(ABC):
 
     #: its name and version, as manifests state it
     id: str
-    #: whether its cells have the noise of the release, at a scale that is chosen together with the list's
-    noisy = False
-
-    def threshold_share(self, *, texts: bool) -> Fraction:
-        """Return the threshold step's default share of what sizing leaves of ε."""
-        return Fraction(1, 2)
-
-    #: the share of the threshold step with `split: auto`; None where the plan finds it by `squared_error`
-    auto_share: Fraction | None = None
-
-    #: with weighted key selection: of what sizing leaves of ε, the share of the encoding where none is stated
-    weighted_share = Fraction(1, 4)
-
-    def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
-        """Return about the mean square error of a key below the threshold, which `split: auto` minimises. Public."""
-        raise NotImplementedError
-
-    def classes(self, noise: str, max_contributions: int) -> int | None:
-        """Return public classes of keys, of which a user may keep one each, if the noise needs that; otherwise None."""
-        return None
 
     @property
     def name(self) -> str:
@@ -248,28 +217,6 @@ class Encoding(ABC):
     @abstractmethod
     def read_layout(self, text: Mapping[str, Any]) -> Layout:
         """Return the layout that `Layout.to_dict` wrote; raises ParameterError where a number is out of range."""
-
-
-class _NoEncoding(Encoding):
-    """Selected keys are all that is released."""
-
-    id = "none-1"
-    weighted_share = Fraction(0)
-
-    def threshold_share(self, *, texts: bool) -> Fraction:
-        return Fraction(1)
-
-    def check(self, spec: LayoutSpec) -> None:
-        return None
-
-    def plan(self, spec: LayoutSpec) -> Layout:
-        raise AssertionError("nothing is encoded")
-
-    def read_layout(self, text: Mapping[str, Any]) -> Layout:
-        raise ParameterError("Plan: encoding none has no layout")
-
-
-NO_ENCODING = _NoEncoding()
 
 
 @lru_cache(maxsize=16)

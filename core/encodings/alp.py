@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from math import ceil, isqrt
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import column_positions
-from hushgram.encodings import CellPart, EncodedBlock, Encoding, Layout, LayoutSpec, ReadBlock, monotone
+from hushgram.encodings import CellPart, EncodedBlock, Encoding, Layout, LayoutSpec, ReadBlock
 from hushgram.errors import FormatError, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.noise.intervals import enclose, ratio_interval
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from hushgram.decoding import Likelihood, ReleasedNumbers
 
 __all__ = [
-    "BLOCK_BITS", "ENCODING", "MAX_LEVELS", "Alp", "AlpLayout", "exact_width", "flip_probability", "level_keys",
+    "BLOCK_BITS", "ENCODING", "MAX_LEVELS", "PAPER_ALPHA", "Alp", "AlpLayout", "exact_width", "flip_probability",
     "paper_width", "privacy_map", "randomize_block", "round_shard",
 ]  # fmt: skip
 
@@ -64,6 +64,9 @@ MAX_LEVELS = 62
 # Widths are multiples of this: fine enough to lose nothing, coarse enough for 64-bit integers.
 _GRID = 1 << 20
 _WORD = 64
+#: α of the paper's setting
+PAPER_ALPHA = Fraction(3)
+_LEAST_ALPHA, _MOST_ALPHA = Fraction(1, 100), Fraction(1000)
 _LARGEST_COLUMN = 1 << 32
 
 
@@ -263,14 +266,12 @@ class AlpLayout(Layout):
         self,
         released: ReleasedNumbers,
         sums: NDArray[np.int64],
-        heavy: NDArray[np.uint64],
-        seeds: NDArray[np.uint64],
         read: ReadBlock,
     ) -> Likelihood:
         from hushgram.decoding import AlpLikelihood
 
-        if released.threshold != self.cap:
-            raise FormatError("manifest: the cap of encoding alp-1 is not the threshold")
+        if (released.threshold if released.rest is None else released.rest.most) != self.cap:
+            raise FormatError("manifest: the cap of encoding alp-1 is not that of the list")
         sizes = np.array(self.column_sizes, np.int64)
         return AlpLikelihood(released, flip=float(self.flip), width=float(self.width), sizes=sizes, ones=sums)
 
@@ -279,34 +280,30 @@ class AlpLayout(Layout):
 
 
 class Alp(Encoding):
-    """Options: ``alpha``; ``width`` "exact" or "paper"; ``columns`` "tapered" or "flat"; ``bits_per_key``."""
+    """One column for what a list passes on; or the columns of the paper, flat, for every key."""
 
     id = "alp-1"
-    # Measured: against one half, the error of posteriors over all keys is 11 to 17 % lower, that of the unbiased
-    # estimate up to a quarter higher (Zipf 0.8 and 1.1, C = 1 and 8).
-    auto_share = Fraction(7, 10)
 
     def check(self, spec: LayoutSpec) -> None:
         """Refuse what could need more than `MAX_LEVELS` columns, or more than 64-bit integers."""
-        width = _width(spec)
+        width = paper_width(spec.epsilon, PAPER_ALPHA, spec.max_contributions)
         levels = ceil(spec.threshold / width)
         if levels > MAX_LEVELS:
             raise ParameterError(
-                f"ReleaseParams: alpha {show(spec.options['alpha'])} needs {levels} levels, at most"
-                f" {MAX_LEVELS} are possible; raise alpha, give threshold a larger share of split, or use"
-                " encoding buckets"
+                f"ReleaseParams: preset paper needs {levels} levels, at most {MAX_LEVELS} are possible; leave it out"
             )
         if (spec.threshold * width.denominator + width.numerator).bit_length() > 63:
             raise ParameterError(
-                f"ReleaseParams: alpha {show(spec.options['alpha'])} makes levels too wide for the noise of"
-                " this release; lower alpha or max_contributions, or raise epsilon"
+                "ReleaseParams: preset paper makes levels too wide for the noise of this release; leave it out"
             )
 
     def plan(self, spec: LayoutSpec) -> AlpLayout:
-        width = _width(spec)
+        if spec.way == "remainder":
+            return _one_level(spec)
+        width = paper_width(spec.epsilon, PAPER_ALPHA, spec.max_contributions)
         levels = min(ceil(spec.threshold / width), MAX_LEVELS)
-        sizes = _column_sizes(spec, width, levels)
-        return AlpLayout(spec.options["alpha"], spec.threshold, width, sizes)
+        sizes = (_whole_words(spec.bits_per_key * spec.keys),) * levels
+        return AlpLayout(PAPER_ALPHA, spec.threshold, width, sizes)
 
     def read_layout(self, text: Mapping[str, Any]) -> AlpLayout:
         sizes = text["column_sizes"]
@@ -317,7 +314,7 @@ class Alp(Encoding):
             if size % _WORD:
                 raise ParameterError(f"AlpLayout: column_sizes must be multiples of {_WORD}, got {size}")
         alpha, width = (rational(text[name], name, "AlpLayout") for name in ("alpha", "width"))
-        if not Fraction(1, 100) <= alpha <= 1000:
+        if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
             raise ParameterError(f"AlpLayout: alpha must be from 0.01 to 1000, got {show(alpha)}")
         if not 1 <= width <= 1 << 62:
             raise ParameterError(f"AlpLayout: width must be from 1 to 2^62, got {show(width)}")
@@ -327,48 +324,22 @@ class Alp(Encoding):
         return AlpLayout(alpha, cap, width, tuple(sizes))
 
 
-def _width(spec: LayoutSpec) -> Fraction:
-    chosen = exact_width if spec.options["width"] == "exact" else paper_width
-    return chosen(spec.epsilon, spec.options["alpha"], spec.max_contributions)
+def _one_level(spec: LayoutSpec) -> AlpLayout:
+    """Return the layout of one column whose level is as wide as what passes on.
 
-
-def _column_sizes(spec: LayoutSpec, width: Fraction, levels: int) -> tuple[int, ...]:
-    """Return bits_per_key · k each (flat), or in all, shared by the root of the keys that reach a level (tapered).
-
-    The noise of a key is the sum over its levels of the load there, about n_b/s_b; for a given Σ s_b the sum of
-    n_b/s_b is least where s_b is proportional to √n_b.
+    α follows from the width, w·(e^(ε/C) − 1): without other keys at its bit, the estimate of a key has a variance of
+    about (C/ε)²·(α + 1), whatever the number of levels is, and with one level a key sets the fewest bits.
     """
-    total = spec.options["bits_per_key"] * spec.keys
-    if spec.options["columns"] == "flat":
-        return (_whole_words(total),) * levels
-    roots = [isqrt(int(n * 10**6)) + 1 for n in level_keys(spec, width, levels)]
-    return tuple(_whole_words(total * root / sum(roots)) for root in roots)
+    most, alpha = spec.threshold, _LEAST_ALPHA
 
+    def widest(iv: Any) -> Any:
+        return most * (iv.exp(ratio_interval(iv, spec.epsilon / spec.max_contributions)) - 1)
 
-def level_keys(spec: LayoutSpec, width: Fraction, levels: int) -> list[Fraction]:
-    """Return the expected number of keys that reach each level: the mean of N over the level's range of counts.
-
-    From the released profile where there is one, else from Markov's bound min(k, n/(w·b)).
-    """
-    if not spec.profile:
-        return [min(Fraction(spec.keys), spec.records / (width * b)) for b in range(1, levels + 1)]
-    fitted = monotone(spec.profile, spec.keys)
-    knots = [(Fraction(t - 1), n) for t, n in zip(spec.profile_at, fitted, strict=True)]
-    areas = [_area(knots, width * b) for b in range(levels + 1)]
-    return [(high - low) / width for low, high in pairwise(areas)]
-
-
-def _area(knots: list[tuple[Fraction, Fraction]], upto: Fraction) -> Fraction:
-    """Return the integral from 0 to ``upto`` of the line through the knots (constant after the last)."""
-    total = Fraction(0)
-    for (left, a), (right, b) in pairwise(knots):
-        if upto <= left:
-            return total
-        end = min(right, upto)
-        at_end = a + (b - a) * (end - left) / (right - left)
-        total += (a + at_end) / 2 * (end - left)
-    left, a = knots[-1]
-    return total + a * max(upto - left, Fraction(0))
+    low, _ = enclose(widest, 512)
+    alpha = min(max(Fraction(int(low * _GRID), _GRID), _LEAST_ALPHA), _MOST_ALPHA)
+    width = max(Fraction(most), exact_width(spec.epsilon, alpha, spec.max_contributions))
+    size = _whole_words(spec.bits_per_key * spec.keys)
+    return AlpLayout(alpha, most, width, (size,))
 
 
 def _whole_words(bits: Fraction) -> int:

@@ -1,19 +1,15 @@
 """Noisy buckets: hashed sums of counts, with noise on every one of them.
 
 Released: m numbers. Each key hashes to one of m buckets; bucket j holds B_j = Σ x_i over its keys, exactly, plus
-noise Z_j, independent, on every bucket, also where nothing was hashed; then it is rounded to a multiple of an odd
-step (post-processing). No cap on counts is needed.
+discrete Gaussian noise Z_j, independent, on every bucket, also where nothing was hashed; then it is rounded to a
+multiple of an odd step (post-processing). No cap on counts is needed.
 
 Guarantee, for any public m, seeds and step. B is linear in x and hashing adds counts up, so that one user, who moves x
-by v ≥ 0 or v ≤ 0, moves B by Av with ‖Av‖₁ = ‖v‖₁ ≤ C.
-
-* Laplace noise of scale b on every bucket: ε = C/b (Dwork, McSherry, Nissim, Smith 2006; the discrete form by Ghosh,
-  Roughgarden, Sundararajan 2009).
-* Gaussian noise: the L2 norm counts, and adding up raises it: two keys with 1 each in one bucket move it by 2. So
-  bounding keeps at most one key of a user in each of R *classes*, R public and fixed before any data (`classes`), and
-  m is a multiple of R. As ⌊⌊h·m/2^32⌋ / (m/R)⌋ = ⌊h·R/2^32⌋, keys of one bucket share their class: no two keys of a
-  user meet, Av has the parts of v, and (ε, δ) is that of `hushgram.noise.gaussian` with the same C and L∞ as the list.
-  A user of C keys loses on average less than C/256 of them by this.
+by v ≥ 0 or v ≤ 0, moves B by Av. The L2 norm counts, and adding up raises it: two keys with 1 each in one bucket move
+it by 2. So bounding keeps at most one key of a user in each of R *classes*, R public and fixed before any data
+(`classes`), and m is a multiple of R. As ⌊⌊h·m/2^32⌋ / (m/R)⌋ = ⌊h·R/2^32⌋, keys of one bucket share their class: no
+two keys of a user meet, Av has the parts of v, and B is part of the vector that named counts are part of
+(`hushgram.key_selection.rounds`). A user of C keys loses on average less than C/256 of them by this.
 
 | symbol | meaning |
 |---|---|
@@ -50,7 +46,7 @@ from hushgram.encodings import (
 )
 from hushgram.errors import FormatError, ParameterError
 from hushgram.noise.entropy import ReleaseKey, digest
-from hushgram.noise.noises import noise_of
+from hushgram.noise.gaussian import NOISE as GAUSSIAN
 from hushgram.numbers import integer, rational, show
 
 if TYPE_CHECKING:
@@ -62,12 +58,14 @@ __all__ = ["BLOCK", "ENCODING", "Buckets", "BucketsLayout", "classes"]
 BLOCK = 1 << 14
 _LARGEST_SIZE = 1 << 32
 _CLASSES_A_KEY = 128
+# The bits of a bucket with noise alone, where the scale is one step.
+_BITS_AT_ONE = Fraction(12, 5)
 # Steps that are tried, in scales. A wider one would round off more than noise blurs.
 _STEPS = tuple(Fraction(eighths, 8) for eighths in (2, 4, 6, 8))
 
 
 def classes(max_contributions: int) -> int:
-    """Return R for Gaussian noise: a power of two of at least 128·C.
+    """Return R: a power of two of at least 128·C.
 
     >>> classes(20)
     4096
@@ -79,7 +77,6 @@ def classes(max_contributions: int) -> int:
 class BucketsLayout(Layout):
     """m buckets. Block i has the buckets from i·`BLOCK` on."""
 
-    noise: str
     scale: Fraction
     step: int
     size: int
@@ -102,7 +99,7 @@ class BucketsLayout(Layout):
 
     @property
     def bits(self) -> int:
-        return int(self.size * _bits_of_noise(self.noise, self.scale / self.step))
+        return int(self.size * _bits_of_noise(self.scale / self.step))
 
     @property
     def sums(self) -> int:
@@ -111,21 +108,20 @@ class BucketsLayout(Layout):
     def describe(self) -> str:
         """Return a description in a few words."""
         return (
-            f"{self.size:,} buckets with {self.noise} noise of scale {float(self.scale):.4g},"
+            f"{self.size:,} buckets with {GAUSSIAN.name} noise of scale {float(self.scale):.4g},"
             f" in steps of {self.step}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"noise": self.noise, "scale": show(self.scale), "step": self.step, "buckets": self.size}
+        return {"scale": show(self.scale), "step": self.step, "buckets": self.size}
 
     def check_privacy(self, spec: LayoutSpec) -> None:
         """Check that the scale is that of the whole release; the plan checks what it costs."""
-        if (self.noise, self.scale) != (spec.noise, spec.scale):
-            raise ParameterError(f"Plan: noise of buckets is not {spec.noise} of the planned scale")
-        if self.noise == "gaussian" and self.size % classes(spec.max_contributions):
+        if self.scale != spec.scale:
+            raise ParameterError("Plan: noise of buckets is not of the planned scale")
+        if self.size % classes(spec.max_contributions):
             raise ParameterError(
-                f"Plan: buckets with gaussian noise must be a multiple of {classes(spec.max_contributions)},"
-                f" got {self.size}"
+                f"Plan: buckets must be a multiple of {classes(spec.max_contributions)}, got {self.size}"
             )
 
     def positions(self, fingerprints: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -170,7 +166,7 @@ class BucketsLayout(Layout):
 
     def release_block(self, block: int, cells: NDArray[np.int64], release_key: ReleaseKey) -> EncodedBlock:
         source = release_key.source("buckets", block, digest(cells))
-        noisy = cells + noise_of(self.noise).sample(self.scale, len(cells), source)
+        noisy = cells + GAUSSIAN.sample(self.scale, len(cells), source)
         # Free from here on: rounding, and a clamp that no sum of counts below 2^48 reaches.
         levels = np.clip((noisy + self.step // 2) // self.step, -self._most, self._most)
         return EncodedBlock(block, integer_code.encode(levels), levels.sum(keepdims=True))
@@ -209,8 +205,6 @@ class BucketsLayout(Layout):
         self,
         released: ReleasedNumbers,
         sums: NDArray[np.int64],
-        heavy: NDArray[np.uint64],
-        seeds: NDArray[np.uint64],
         read: ReadBlock,
     ) -> Likelihood:
         from hushgram.decoding import BucketLikelihood
@@ -219,10 +213,9 @@ class BucketsLayout(Layout):
         some = range(min(self.blocks, max(SAMPLE // BLOCK, 1)))
         return BucketLikelihood(
             released,
-            noise=noise_of(self.noise).law(float(self.scale)),
+            noise=GAUSSIAN.law(float(self.scale)),
             step=self.step,
             size=self.size,
-            places=self.positions(heavy, seeds),
             sample=np.concatenate([self.levels(block, read(block)) for block in some]),
             total=int(sums[0]),
         )
@@ -232,23 +225,18 @@ class BucketsLayout(Layout):
 
 
 class Buckets(Encoding):
-    """Options: ``bits_per_key``."""
+    """Buckets with the noise of the release."""
 
     id = "buckets-1"
-    noisy = True
-
-    def threshold_share(self, *, texts: bool) -> Fraction:
-        """Return the list's share without sizes: small at δ = 0; larger at δ > 0, where only listed keys have names."""
-        return Fraction(9, 13) if texts else Fraction(2, 5)
 
     def squared_error(self, layout: Layout, spec: LayoutSpec) -> Fraction:
         """Return the error of an unbiased estimate: noise, rounding, and other keys of the same bucket."""
         assert isinstance(layout, BucketsLayout)
-        noise = noise_of(layout.noise).variance(layout.scale)
-        return noise + Fraction(layout.step**2, 12) + Fraction(_squares(spec), layout.size)
-
-    def classes(self, noise: str, max_contributions: int) -> int | None:
-        return classes(max_contributions) if noise == "gaussian" else None
+        return (
+            GAUSSIAN.variance(layout.scale)
+            + Fraction(layout.step**2, 12)
+            + Fraction(_squares(spec), layout.size)
+        )
 
     def check(self, spec: LayoutSpec) -> None:
         """Accept any spec: classes(C) is at most 2^27."""
@@ -261,18 +249,17 @@ class Buckets(Encoding):
         return min(layouts, key=lambda layout: self.squared_error(layout, spec))
 
     def read_layout(self, text: Mapping[str, Any]) -> BucketsLayout:
-        noise, scale = noise_of(text["noise"]), rational(text["scale"], "scale", "BucketsLayout")
-        if noise.cells:
-            raise ParameterError(f"BucketsLayout: noise {noise.name} is not one of buckets")
-        if not noise.in_range(scale):
+        scale = rational(text["scale"], "scale", "BucketsLayout")
+        if not GAUSSIAN.in_range(scale):
             raise ParameterError(
-                f"BucketsLayout: scale must be from {noise.min_scale} to {noise.max_scale}, got {show(scale)[:60]}"
+                f"BucketsLayout: scale must be from {GAUSSIAN.min_scale} to {GAUSSIAN.max_scale},"
+                f" got {show(scale)[:60]}"
             )
         step = integer(text["step"], "step", "BucketsLayout", low=1, high=1 << 34)
         if step % 2 == 0:
             raise ParameterError(f"BucketsLayout: step must be odd, got {step}")
         size = integer(text["buckets"], "buckets", "BucketsLayout", low=1, high=_LARGEST_SIZE)
-        return BucketsLayout(noise.name, scale, step, size)
+        return BucketsLayout(scale, step, size)
 
 
 # The integer code takes up to a twentieth more than `_bits_of_noise` assumes.
@@ -281,17 +268,17 @@ _USED = Fraction(19, 20)
 
 def _layout(spec: LayoutSpec, scale: Fraction, step: int) -> BucketsLayout:
     """Return a layout with as many buckets as fit the requested bits."""
-    bits = spec.options["bits_per_key"] * spec.keys * _USED - _bits_of_counts(spec)
-    buckets = max(bits / _bits_of_noise(spec.noise, scale / step), Fraction(spec.keys, 2))
-    unit = classes(spec.max_contributions) if spec.noise == "gaussian" else 64
+    bits = spec.bits_per_key * spec.keys * _USED - _bits_of_counts(spec)
+    buckets = max(bits / _bits_of_noise(scale / step), Fraction(spec.keys, 2))
+    unit = classes(spec.max_contributions)
     most = _LARGEST_SIZE // unit
-    return BucketsLayout(spec.noise, scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
+    return BucketsLayout(scale, step, min(max(-int(-buckets // unit), 1), most) * unit)
 
 
-def _bits_of_noise(noise: str, ratio: Fraction) -> Fraction:
+def _bits_of_noise(ratio: Fraction) -> Fraction:
     """Return about how many bits a bucket with noise alone takes, where the scale is ``ratio`` steps."""
     doublings = Fraction(int(max(2 * ratio, Fraction(8, 5)) ** 16).bit_length() - 1, 16) - 1
-    return noise_of(noise).bits_at_one + doublings
+    return _BITS_AT_ONE + doublings
 
 
 def _squares(spec: LayoutSpec) -> int:

@@ -6,9 +6,7 @@ weighed, with 1/√min(d, Δ) each. In the second round a user has d·f keys, f 
 that are neither selected nor hopeless. The noise is normal.
 
 That treats all keys alike. Where rare keys belong to the most active users, as on the web, fewer keys are named: 10 to
-15 % on `benchmarks.users`. A forecast is for plans. A release divides ε by it where that is asked for (`split: auto`),
-and noise follows from what was chosen, so every machine has to find the same floats: here are only operations that
-IEEE 754 rounds correctly (sums by `math.fsum`), and exponentials and logarithms of decimals, which are as well.
+15 % on `benchmarks.users`. A forecast is for plans; no release depends on it.
 
 **The limit.** Let p_n be the probability that a key of n users is named. One user more makes at most e^ε·p + δ of p,
 and a key without users is never named. So p_n ≤ δ(e^{nε} − 1)/(e^ε − 1) for every (ε, δ)-DP method (Desfontaines, Voss,
@@ -24,7 +22,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +29,7 @@ from numpy.typing import NDArray
 from hushgram.key_selection.rounds import SelectionPlan
 from hushgram.key_selection.weighted import WHOLE
 
-__all__ = [
-    "KeysPerUser", "SelectionForecast", "dot", "most_chances", "spread_ranks", "users_for_half", "zipf_exponent",
-    "zipf_shares",
-]  # fmt: skip
+__all__ = ["KeysPerUser", "SelectionForecast", "most_chances", "users_for_half", "zipf_exponent"]
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +39,6 @@ _ERFC = (
     -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223,
     0.17087277,
 )  # fmt: skip
-_DIGITS = 17
 _FIRST_RANKS = 50
 
 
@@ -59,7 +52,7 @@ class KeysPerUser:
     @property
     def mean(self) -> float:
         """Return the mean number of keys per user."""
-        return dot(self.users, self.keys) / math.fsum(self.users.tolist())
+        return float(self.users @ self.keys / self.users.sum())
 
     def mean_weight(self, max_keys: int, open_share: float = 1.0) -> float:
         """Return the mean weight of a key of a user, over all keys of all users; 1 is a user with one key.
@@ -70,7 +63,7 @@ class KeysPerUser:
         """
         held = np.maximum(self.keys * open_share, 1.0)
         each = np.minimum(1.0, max_keys / held) / np.sqrt(np.minimum(held, max_keys))
-        return dot(self.users * self.keys, each) / dot(self.users, self.keys)
+        return float((self.users * self.keys) @ each / (self.users @ self.keys))
 
 
 class SelectionForecast:
@@ -86,21 +79,28 @@ class SelectionForecast:
             keys: how many keys have each of them.
         """
         self._plan = plan
-        self._weight = people.mean_weight(plan.max_keys)
-        self._second = self._weight
-        if len(plan.rounds) == 2:
-            of_open = users * keys
-            share = dot(of_open, self._open(users)) / max(math.fsum(of_open.tolist()), 1.0)
-            self._second = people.mean_weight(plan.max_keys, share)
-        self.named = dot(keys, self.chances(users))
+        self._weights: list[float] = []
+        held, of_all = users * keys, max(float(users @ keys), 1.0)
+        for _ in plan.rounds:  # each has the keys that the rounds before leave open
+            share = float(held @ self._rounds(users)[1]) / of_all
+            self._weights.append(people.mean_weight(plan.max_keys, share))
+        self.named = float(keys @ self.chances(users))
 
     def chances(self, users: Floats) -> Floats:
         """Return the probability that a key is named, for each of these numbers of users."""
-        first = self._reaches(0, self._plan.rounds[0].threshold, users * self._weight)
-        if len(self._plan.rounds) == 1:
-            return first
-        second = self._reaches(1, self._plan.rounds[1].threshold, users * self._second)
-        return np.asarray(first + self._open(users) * second)
+        return self._rounds(users)[0]
+
+    def _rounds(self, users: Floats) -> tuple[Floats, Floats]:
+        """Return the probabilities that a key is named, and that it is still open, after the rounds whose weights are
+        known."""
+        named, open_ = np.zeros(len(users)), np.ones(len(users))
+        for number, weight in enumerate(self._weights):
+            selected = self._reaches(number, self._plan.rounds[number].threshold, users * weight)
+            named = named + open_ * selected
+            if number < len(self._plan.hopeless):
+                hopeful = self._reaches(number, self._plan.hopeless[number], users * weight)
+                open_ = open_ * np.maximum(hopeful - selected, 0.0)
+        return named, open_
 
     def users_for_half(self) -> int:
         """Return about how many users a key needs to be named with probability ½."""
@@ -108,18 +108,9 @@ class SelectionForecast:
         enough = np.flatnonzero(self.chances(tried.astype(np.float64)) >= 0.5)
         return int(tried[enough[0]]) if len(enough) else int(tried[-1])
 
-    def _open(self, users: Floats) -> Floats:
-        weights, first = users * self._weight, self._plan.rounds[0].threshold
-        return self._reaches(0, self._plan.hopeless, weights) - self._reaches(0, first, weights)
-
     def _reaches(self, number: int, level: int, weights: Floats) -> Floats:
         scale = float(self._plan.rounds[number].scale) / WHOLE
         return normal_tails((level / WHOLE - weights) / scale)
-
-
-def dot(x: Floats, y: Floats) -> float:
-    """Return the sum of the products."""
-    return math.fsum((x * y).tolist())
 
 
 def normal_tails(x: Floats) -> Floats:
@@ -129,20 +120,8 @@ def normal_tails(x: Floats) -> Floats:
     power = np.zeros_like(z)
     for coefficient in reversed(_ERFC):
         power = power * t + coefficient
-    beyond = 0.5 * t * _exponentials(power - z * z)
+    beyond = 0.5 * t * np.exp(power - z * z)
     return np.where(x >= 0.0, beyond, 1.0 - beyond)
-
-
-def _exponentials(x: Floats) -> Floats:
-    with localcontext() as context:
-        context.prec = _DIGITS
-        return np.array([float(Decimal(each).exp()) for each in x.tolist()])
-
-
-def _logarithms(x: NDArray[np.int64]) -> Floats:
-    with localcontext() as context:
-        context.prec = _DIGITS
-        return np.array([float(Decimal(each).ln()) for each in x.tolist()])
 
 
 def users_for_half(epsilon: float, delta: float) -> float:
@@ -160,33 +139,19 @@ def most_chances(users: Floats, epsilon: float, delta: float) -> Floats:
         return np.asarray(np.minimum(delta * np.expm1(epsilon * users) / math.expm1(epsilon), 1.0))
 
 
-def spread_ranks(last: int, number: int) -> NDArray[np.int64]:
-    """Return about so many ranks from 1 to ``last``, each about as many times the one before."""
-    steps = max(number // last.bit_length(), 1)  # per doubling
-    ranks = [1]
-    while ranks[-1] < last:
-        ranks.append(min(ranks[-1] + max(ranks[-1] * 7 // (10 * steps), 1), last))
-    return np.array(ranks, np.int64)
-
-
-def zipf_shares(ranks: NDArray[np.int64], exponent: float) -> Floats:
-    """Return rank^−s of each rank."""
-    return _exponentials(-exponent * _logarithms(ranks))
-
-
 def zipf_exponent(keys: int, records: int) -> float:
     """Return s with records · keys^−s / Σ i^−s = 1: the rarest key has about one record.
 
     Beyond the first ranks the sum is about an integral (Euler, Maclaurin).
     """
-    logarithms = _logarithms(np.array([*range(1, min(keys, _FIRST_RANKS) + 1), keys]))
+    logarithms = np.log([*range(1, min(keys, _FIRST_RANKS) + 1), keys])
     ends = logarithms[-2:]  # of the integral
     low, high = 0.0, 8.0
     for _ in range(40):
         middle = (low + high) / 2.0
-        *first, last = _exponentials(-middle * logarithms).tolist()
-        below, upto = (ends if middle == 1.0 else _exponentials((1.0 - middle) * ends)).tolist()
+        *first, last = np.exp(-middle * logarithms).tolist()
+        below, upto = (ends if middle == 1.0 else np.exp((1.0 - middle) * ends)).tolist()
         rest = (upto - below) / (1.0 if middle == 1.0 else 1.0 - middle) + (last - first[-1]) / 2.0
-        total = math.fsum(first) + rest
+        total = sum(first) + rest
         low, high = (middle, high) if records * last / total > 1.0 else (low, middle)
     return (low + high) / 2.0

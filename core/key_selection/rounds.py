@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,26 +42,35 @@ from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "HOPELESS", "OPEN", "SELECTED", "CountChoice", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
-    "best_rounds", "carried_states", "keys_of_users", "next_states", "plan_gaussian", "release_round", "weigh",
+    "HOPELESS", "MAX_ROUNDS", "OPEN", "SELECTED", "GaussianMechanism", "GaussianPlan", "MetricShares", "SelectionPlan",
+    "best_rounds", "carried_states", "next_states", "plan_gaussian", "release_round", "weigh",
 ]  # fmt: skip
 
 #: States of a key between rounds.
 HOPELESS, OPEN, SELECTED = 0, 1, 2
 
-# Of the precision 1/σ² of selection, what the first of two rounds gets, and the noise scales of that round below
-# which a key is hopeless. Both are near the optimum on users of heavy-tailed activity, and flat around it
-# (docs/decisions/111).
-_FIRST_ROUND = Fraction(1, 5)
-_HOPELESS_SCALES = 1
-# Of δ, what the thresholds of two rounds get, and the first one of that. With one round both need not be added up, and
+#: The most rounds of a selection.
+MAX_ROUNDS = 3
+# Of the precision 1/σ² of selection, what each of several rounds gets, and the noise scales of a round below which a
+# key is hopeless for the next one. Near the optimum on real and simulated users (docs/decisions/111), flat around it.
+_PRECISION = {
+    1: (Fraction(1),),
+    2: (Fraction(1, 5), Fraction(4, 5)),
+    3: (Fraction(12, 100), Fraction(23, 100), Fraction(65, 100)),
+}
+_HOPELESS_SCALES = {1: (), 2: (Fraction(1),), 3: (Fraction(7, 10), Fraction(17, 10))}
+# Of δ, what the thresholds of several rounds get, and how they share it. With one round both need not be added up, and
 # noise alone gets nearly all.
-_THRESHOLDS, _FIRST_THRESHOLD, _JOINT_NOISE = Fraction(7, 20), Fraction(1, 10), Fraction(19, 20)
+_THRESHOLDS, _JOINT_NOISE = Fraction(7, 20), Fraction(19, 20)
+_OF_THRESHOLDS = {
+    2: (Fraction(1, 10), Fraction(9, 10)),
+    3: (Fraction(5, 100), Fraction(15, 100), Fraction(80, 100)),
+}
 # Scales of counts are whole multiples of 1/64, those of weights are whole.
 _GRID = 64
 _STEPS = 1 << 12
-# Of the pairs of a user with many keys, how many count in the choice of rounds.
-_MOST_PAIRS = 16
+# From about so many keys per user on three rounds name the most, below two; the tail of active users is not seen.
+_MANY_KEYS = 4
 
 States = NDArray[np.uint8]
 
@@ -72,15 +81,17 @@ class SelectionPlan:
 
     max_keys: int
     rounds: tuple[Round, ...]
-    #: noisy weight of the first round from which a key takes part in the second; 0 where there is one round
-    hopeless: int = 0
-    #: counts and cells of the other metrics for which keys are selected too, by name
+    #: noisy weight of each round but the last from which a key takes part in the next
+    hopeless: tuple[int, ...] = ()
+    #: the vectors of the other metrics for which keys are selected too, by name
     others: tuple[tuple[str, OneOf], ...] = ()
 
     def __post_init__(self) -> None:
         integer(self.max_keys, "max_keys", "SelectionPlan", low=1, high=MAX_KEYS)
-        if len(self.rounds) not in (1, 2):
-            raise ParameterError(f"SelectionPlan: there are one or two rounds, got {len(self.rounds)}")
+        if not 1 <= len(self.rounds) <= MAX_ROUNDS or len(self.hopeless) != len(self.rounds) - 1:
+            raise ParameterError(
+                f"SelectionPlan: there are up to {MAX_ROUNDS} rounds, and a number beside each but the last"
+            )
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -94,25 +105,23 @@ class SelectionPlan:
 
     def privacy_map(
         self,
-        counts_scale: Fraction,
-        encoding_scale: Fraction | None,
+        scale: Fraction,
         epsilon: Fraction,
         delta: Fraction,
         counts: Sensitivity,
     ) -> bool:
-        """Return whether rounds, counts and cells of an encoding together are (``epsilon``, ``delta``)-DP.
+        """Return whether the rounds and the vector of counts and buckets are (``epsilon``, ``delta``)-DP together.
 
-        Counts and cells of the other metrics that share the selection belong to them.
+        The vectors of the other metrics that share the selection belong to them.
 
         Args:
-            counts_scale: scale of the noise on the counts of selected keys.
-            encoding_scale: scale of the noise on the cells of an encoding; None where it has other noise.
+            scale: of the noise on the vector.
             epsilon: ε of all of them.
             delta: δ of all of them.
-            counts: sensitivity of the counts, and of the cells.
+            counts: sensitivity of the vector: counts of selected keys and buckets of all others.
         """
-        own = _vectors((counts_scale, encoding_scale), counts.l2_squared, counts.l0)
-        others = (*own, *(other for _, other in self.others))
+        own = NoisyVector(scale, counts.l2_squared, counts.l0)
+        others = (own, *(other for _, other in self.others))
         if len(self.rounds) == 1:
             (only,) = self.rounds
             return joint_holds(only.threshold, only.scale, self.max_keys, epsilon, delta, others)
@@ -127,7 +136,7 @@ class SelectionPlan:
             "max_keys": self.max_keys,
             "weight": WHOLE,
             "rounds": [each.to_dict() for each in self.rounds],
-            "hopeless": self.hopeless,
+            "hopeless": list(self.hopeless),
         }
         if self.others:
             out["others"] = [
@@ -145,7 +154,9 @@ class SelectionPlan:
         if stated["weight"] != WHOLE:
             raise ParameterError(f"SelectionPlan: weight must be {WHOLE}, got {str(stated['weight'])[:40]}")
         rounds = tuple(Round.from_dict(each) for each in stated["rounds"])
-        hopeless = integer(stated["hopeless"], "hopeless", "SelectionPlan", low=0, high=1 << 50)
+        hopeless = tuple(
+            integer(each, "hopeless", "SelectionPlan", low=0, high=1 << 50) for each in stated["hopeless"]
+        )
         others = tuple(
             (
                 str(other["metric"])[:40],
@@ -171,75 +182,49 @@ def _whole(stated: Mapping[str, Any], name: str) -> int:
     return integer(stated[name], name, "SelectionPlan", low=1, high=1 << 62)
 
 
-class CountChoice(NamedTuple):
-    """One way in which a metric may be counted: ε of the counts, and the sensitivities of counts and cells."""
-
-    counts: Fraction
-    l2_squared: int
-    l0: int
-
-
 @dataclass(frozen=True)
 class MetricShares:
-    """The part of one metric in the Gaussian mechanism: ε of selection, of counts and encoding together, and its δ.
+    """The part of one metric in the Gaussian mechanism: ε of selection and of its vector, and its δ.
 
-    ``choices`` are several where C, or how ε is divided between counts and encoding, is chosen after selection: the
-    mechanism must hold for each of them. All of it is for counts where the encoding has other noise.
+    ``bounds`` are (squared L2, L0) of the vector; several where C is chosen from the data: the mechanism must hold for
+    each of them.
     """
 
     selection: Fraction
-    counted: Fraction
+    vector: Fraction
     delta: Fraction
-    choices: tuple[CountChoice, ...]
-    #: ε of the numbers of users by keys, where rounds are chosen from them; no part of the Gaussian mechanism
-    users: Fraction = Fraction(0)
+    bounds: tuple[tuple[int, int], ...]
 
     @property
     def epsilon(self) -> Fraction:
-        """Return ε of all parts."""
-        return self.selection + self.counted
+        """Return ε of both."""
+        return self.selection + self.vector
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
-        parts = {name: show(getattr(self, name)) for name in ("selection", "counted", "delta")}
-        choices = [{**each._asdict(), "counts": show(each.counts)} for each in self.choices]
-        users = {"users": show(self.users)} if self.users else {}
-        return {**parts, **users, "choices": choices}
+        parts = {name: show(getattr(self, name)) for name in ("selection", "vector", "delta")}
+        return {**parts, "bounds": [{"l2_squared": l2, "l0": l0} for l2, l0 in self.bounds]}
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> MetricShares:
         """Return what `to_dict` wrote; raise ParameterError where a number is out of range."""
-        selection, counted, delta = (
-            rational(stated[name], name, "MetricShares") for name in ("selection", "counted", "delta")
+        selection, vector, delta = (
+            rational(stated[name], name, "MetricShares") for name in ("selection", "vector", "delta")
         )
-        choices = tuple(
-            CountChoice(
-                rational(each["counts"], "counts", "MetricShares"),
-                _whole(each, "l2_squared"),
-                _whole(each, "l0"),
-            )
-            for each in stated["choices"]
-        )
-        users = rational(stated.get("users", 0), "users", "MetricShares")
-        if (
-            min(selection, counted, delta) <= 0
-            or users < 0
-            or not all(0 < each.counts <= counted for each in choices)
-        ):
-            raise ParameterError("MetricShares: selection, counted, counts and delta must be above 0")
-        return cls(selection, counted, delta, choices, users)
+        bounds = tuple((_whole(each, "l2_squared"), _whole(each, "l0")) for each in stated["bounds"])
+        if min(selection, vector, delta) <= 0 or not bounds:
+            raise ParameterError("MetricShares: selection, vector and delta must be above 0")
+        return cls(selection, vector, delta, bounds)
 
 
 @dataclass(frozen=True)
 class GaussianPlan:
-    """What one metric has of the Gaussian mechanism: weights, counts of selected keys, and cells of an encoding."""
+    """What one metric has of the Gaussian mechanism: weights, and one vector of counts and buckets."""
 
     selection: SelectionPlan
-    #: scale of the noise on the counts of selected keys
-    counts_scale: Fraction
-    #: scale of the noise on the cells of an encoding; None where it has other noise or there is none
-    encoding_scale: Fraction | None
-    #: counts and cells of all metrics, each for every choice that there may be
+    #: scale of the noise on the vector
+    scale: Fraction
+    #: the vectors of all metrics, each for every C that there may be
     vectors: tuple[OneOf, ...]
 
 
@@ -251,33 +236,24 @@ class GaussianMechanism:
     steps: int
     metrics: tuple[tuple[str, MetricShares], ...]
 
-    @property
-    def _whole(self) -> Fraction:
-        return sum((each.epsilon for _, each in self.metrics), Fraction(0))
-
-    def metric(self, name: str, counts: Fraction, sensitivity: Sensitivity) -> GaussianPlan:
-        """Return the part of one metric, for counts of this ε and sensitivity."""
+    def metric(self, name: str, sensitivity: Sensitivity) -> GaussianPlan:
+        """Return the part of one metric, for a vector of this sensitivity."""
         (own,) = (each for metric, each in self.metrics if metric == name)
-        scales = self._scales(own, CountChoice(counts, sensitivity.l2_squared, sensitivity.l0))
-        assert scales[0] is not None
         every = tuple((metric, self.vectors(each)) for metric, each in self.metrics)
         others = tuple(each for each in every if each[0] != name)
-        vectors = tuple(each for _, each in every)
-        return GaussianPlan(replace(self.selection, others=others), scales[0], scales[1], vectors)
-
-    def vectors(self, part: MetricShares) -> OneOf:
-        """Return the vectors of a metric besides selection."""
-        return OneOf(tuple(_vectors(self._scales(part, each), *each[1:]) for each in part.choices))
-
-    def _scales(self, part: MetricShares, choice: CountChoice) -> tuple[Fraction | None, ...]:
-        shares = (choice.counts / self._whole, (part.counted - choice.counts) / self._whole)
-        return tuple(
-            _scale(self.steps, share, choice.l2_squared, _GRID) if share else None for share in shares
+        return GaussianPlan(
+            replace(self.selection, others=others),
+            self._scale(own, sensitivity.l2_squared),
+            tuple(each for _, each in every),
         )
 
+    def vectors(self, part: MetricShares) -> OneOf:
+        """Return the vector of a metric, for each C that there may be."""
+        return OneOf(tuple((NoisyVector(self._scale(part, l2), l2, l0),) for l2, l0 in part.bounds))
 
-def _vectors(scales: Iterable[Fraction | None], l2_squared: int, l0: int) -> tuple[NoisyVector, ...]:
-    return tuple(NoisyVector(scale, l2_squared, l0) for scale in scales if scale is not None)
+    def _scale(self, part: MetricShares, l2_squared: int) -> Fraction:
+        whole = sum((each.epsilon for _, each in self.metrics), Fraction(0))
+        return _scale(self.steps, part.vector / whole, l2_squared, _GRID)
 
 
 @lru_cache(maxsize=64)
@@ -292,12 +268,12 @@ def plan_gaussian(
     Args:
         metrics: the metrics by name; one for a release by itself.
         max_keys: how many keys of a user are weighed.
-        rounds: 1 or 2.
+        rounds: how many.
     """
     epsilon = sum((each.epsilon for _, each in metrics), Fraction(0))
     delta = sum((each.delta for _, each in metrics), Fraction(0))
     share = sum((each.selection for _, each in metrics), Fraction(0)) / epsilon
-    parts = [share] if rounds == 1 else [share * _FIRST_ROUND, share * (1 - _FIRST_ROUND)]
+    parts = [share * each for each in _PRECISION[rounds]]
     of_noise = delta * (_JOINT_NOISE if rounds == 1 else 1 - _THRESHOLDS)
 
     def made(steps: int) -> tuple[list[Fraction], Vectors]:
@@ -314,12 +290,12 @@ def plan_gaussian(
     scales, others = made(steps)
     if rounds == 1:
         thresholds = [least_joint_threshold(delta, scales[0], max_keys, epsilon, others)]
-        hopeless = 0
     else:
-        first = delta * _THRESHOLDS * _FIRST_THRESHOLD
-        allowed = (first, delta * _THRESHOLDS - first)
+        allowed = (delta * _THRESHOLDS * each for each in _OF_THRESHOLDS[rounds])
         thresholds = [least_threshold(d, s, max_keys) for d, s in zip(allowed, scales, strict=True)]
-        hopeless = int(_HOPELESS_SCALES * scales[0])
+    hopeless = tuple(
+        int(times * scale) for times, scale in zip(_HOPELESS_SCALES[rounds], scales, strict=False)
+    )
     chosen = tuple(Round(s, t) for s, t in zip(scales, thresholds, strict=True))
     return GaussianMechanism(SelectionPlan(max_keys, chosen, hopeless), steps, metrics)
 
@@ -359,24 +335,21 @@ def weigh(rows: Contributions, max_keys: int, states: States | None = None) -> H
     return Histogram(table.fingerprints, weights, table.texts, weight_sensitivity(max_keys))
 
 
-def keys_of_users(rows: Contributions, states: States | None = None) -> NDArray[np.int64]:
-    """Return how many open keys each user has, for users that have one. Exact and private."""
-    open_ = None if states is None else np.asarray(states == OPEN)
-    return rows.first_keys(len(rows), open_)[1]
-
-
 def best_rounds(users: Iterable[tuple[int | float, Fraction | float]]) -> int:
-    """Return the number of rounds that is likely to select more keys, of (users, keys of each).
+    """Return the number of rounds that is likely to select most keys, of (users, keys of each).
 
-    A second round gains by what users shift from keys that are selected or hopeless to others, so only those with
-    several keys. It loses where users with one key have more pairs of user and key than all others, who count for at
-    most `_MOST_PAIRS` each: the weights of users with very many keys stay small in either round (docs/decisions/118).
+    A further round gains by what users shift from keys that are selected or hopeless to others, so only those with
+    several keys. It loses where users with one key have more pairs of user and key than all others. Three where nothing
+    is known.
 
-    >>> best_rounds([(900, 1), (100, 4)]), best_rounds([(500, 1), (500, 2)])
-    (1, 2)
+    >>> best_rounds([(900, 1), (100, 4)]), best_rounds([(500, 1), (500, 2)]), best_rounds([(500, 9)]), best_rounds([])
+    (1, 2, 3, 3)
     """
-    pairs = [(number if keys <= 1 else -number * min(keys, _MOST_PAIRS)) for number, keys in users]
-    return 1 if sum(pairs) > 0 else 2
+    known = list(users)
+    number, pairs = sum(n for n, _ in known), sum(n * keys for n, keys in known)
+    if not known or number <= 0 or pairs >= _MANY_KEYS * number:
+        return 3
+    return 1 if 2 * sum(n for n, keys in known if keys <= 1) > pairs else 2
 
 
 def release_round(
@@ -395,7 +368,7 @@ def release_round(
         release_key: of the release.
         data_digest: of the weights of all shards.
     """
-    # None has keys in a second round that was not chosen.
+    # None has keys in a round that was not chosen.
     parts = [(shard, part) for shard, part in shards if len(part.admit(plan.sensitivity))]
     if not parts:
         return np.zeros(0, np.uint8)
@@ -405,7 +378,7 @@ def release_round(
     noisy = weights + discrete_gaussians(chosen.scale, [len(part) for _, part in parts], sources)
     selected = (noisy >= chosen.threshold) & (weights > 0)
     last = number + 1 == len(plan.rounds)
-    open_ = np.zeros(len(weights), np.bool_) if last else noisy >= plan.hopeless
+    open_ = np.zeros(len(weights), np.bool_) if last else noisy >= plan.hopeless[number]
     return np.where(selected, SELECTED, np.where(open_, OPEN, HOPELESS)).astype(np.uint8)
 
 

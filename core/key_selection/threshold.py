@@ -8,59 +8,61 @@ and in every formula below.
   gets noise, also those that nobody used: the zeros that pass are drawn by geometric gaps (`sampling.successes`), and
   their values from the tail, Z | Z ≥ β. As private as the noise on x ∈ ℕ^d: the rest is post-processing.
   β is the smallest integer with d · P[Z ≥ β] ≤ F, the false keys allowed. Any public d and β are private.
-* **δ = 0, two lists for the price of one** ★ (`TopList`). A list over a large domain of d' sub-cells, with a high
-  threshold τ', tells large counts apart; a list over the small domain of d cells, of which each holds many sub-cells,
-  has a low β. What the first list shows is left out of the second, and what it does not show counts for a little less
-  there as it comes close to τ':
-
-      sub-cell j     listed with v_j = x_j + Z_j if v_j ≥ τ'
-      cell i         listed with v_i = Σ n_j + Z_i over its sub-cells that are not listed, if v_i ≥ β
-
-  n_j is x_j − o, rounded to one of the integers around it at random, with that mean. o(x) is what x is withheld
-  (`withheld`): nothing far below τ', b·ln 2 at τ', and all that is above. With F(x) = P[Z < τ' − x], and D(y) for
-  q^⌊y⌋·(1 − f + f·q), f = y − ⌊y⌋, it is defined by
-
-      D(x − o(x)) = q^x / F(x).
-
-  *Proof.* Let a sub-cell grow from x − 1 to x. Given what other sub-cells show, an outcome that lists it has a
-  likelihood that changes by at most e^(1/b), and the second list knows nothing of it. One that does not list it has
-  likelihood F(x)·E[q^|y − n|], y what the cell shows beside other sub-cells. The second factor is D(x − o)·q^−y
-  for y below both values of n, U(x − o)·q^y above, U(y) = q^−⌊y⌋·(1 − f + f/q), and no other y has a larger ratio. So
-  its loss is that of F·D, 1/b by definition, or that of F·U. With η = ln F(x − 1) − ln F(x) the latter is 1/b − 2·η
-  and what ln(U·D) = ln(1 + (1 − q)²/q·f·(1 − f)) grows by. That grows by 1 − q at most for each unit by which
-  ln D falls behind −x/b, which is η in all. So both are 1/b at most. ∎ Two lists side by side would cost 2/b.
-  o is rounded to a multiple of 2^−20, which adds 2^−20·(e^(1/b) − 1) to the loss; `top_holds` allows twice as much.
-  Values of the second list are cut at τ' − 1, so that a value says which list it is of.
-* **δ > 0, cells of keys that are not named** ★. The list of texts is a top list too: keys that it does not name are
-  counted in cells, less what they are withheld, and a list of cells with Laplace noise of the same b shows those from
-  β on. F(x) = P[x not named] for x ≥ 1, and F(0) = 1: a key that is not there is never named. So the proof above holds
-  for every unit, also the first of a new key: outcomes that name no new key lose 1/b per unit, all others have δ(τ).
-  *Truncated geometric noise* (C = 1) has no more than F(x) ≤ e^(1/b)·F(x + 1) + δ. Where F falls faster than by
-  e^(−1/b), a count adds no more to its cell than the one below it: the cell is the same for both, and "not named" has
-  an excess of F(x) − e^(1/b)·F(x + 1) ≤ δ. δ is not spent twice. Where a user is added, named values have an excess of
-  δ, and "not named" has none, since F falls. Where one is removed, named values have none before the last two
-  (`hushgram.noise.truncated_geometric`), and for these F(x + 1) is 0 and the sum with F(x) is at most δ.
+* **What is not listed passes on at no cost** ★ (`Remainder`). A key that a list does not show may enter a further
+  mechanism M, which costs as much per unit of count as the list, and both together cost what one of them costs. See
+  "Chains" below.
 * **δ > 0** (Korolova, Kenthapadi, Mishra, Ntoulas 2009). Only keys in the data get noise, and their text is released.
   What the noise costs, and a δ that bounds the probability that any key which one user alone holds passes: parts
   c_1 … c_r, each at most L∞, in all at most C, and δ(τ) = max over these of 1 − ∏(1 − P[Z ≥ τ − c_j]).
   An absent key costs nothing, so eight keys of 1 can be worse than one key of 8. With g(c) = −ln(1 − P[Z ≥ τ − c]),
   which is convex (the distribution is log-concave), Σ g(c_j) is largest at one of three splits: all parts 1; as many
   L∞ as fit and the rest as one part; as many L∞ as fit and the rest as ones. A test enumerates all splits.
-* **δ > 0, C = 1.** The one key of a user is new or shared, and costs δ(τ) or δ of the noise, whichever is larger. Other
-  vectors with pure noise add their ε: with μ for them, a new key gives P(S) ≤ δ(τ) + e^μ·P'(S), and P'(S) ≤
-  e^μ/(1 − δ(τ))·P(S), so that P'(S) − e^ε·P(S) ≤ 1 − e^(ε−μ)·(1 − δ(τ)) ≤ δ(τ).
-* **δ > 0, Gaussian noise, L∞ = 1.** δ of the noise and δ(τ) need not be added: a key of a user is new or shared
-  (`joint_delta`, with p = P[Z < τ − 1]). Fewer keys are never worse, so of C keys each number of new
-  ones is looked at. `joint_holds` is that privacy map; `calibrate` takes the lower τ of both.
+
+**Chains** ★. Let a unit of count cost 1/b in the list, b = C/ε, and in M: q ≤ P[M(n + 1) = o]/P[M(n) = o] ≤ 1/q for
+every outcome o, whatever else M counts. A cell with count x is listed with v = x + Z where v ≥ β, and then M does not
+count it. Else M counts g(x), rounded to one of the two whole numbers around it at random, with that mean. Let g(0) = 0,
+and for each step, with F(x) = P[x + Z < β],
+
+    0 ≤ g(x + 1) − g(x) ≤ 1 − (1 − F(x + 1)/F(x))/(1 − q).                                                   (step)
+
+*Claim.* List and M together cost 1/b per unit of count.
+
+*Proof.* "Listed with v" has likelihood P[Z = v − x], and M does not depend on x: it changes by a factor from q to 1/q.
+"Not listed, o" has likelihood F(x)·M̃(g(x)), M̃(y) = (1 − f)·M(⌊y⌋) + f·M(⌊y⌋ + 1), f = y − ⌊y⌋. If y grows by Δ ≤ 1, M̃
+grows by a factor of at most 1/q and at least q/(q + Δ·(1 − q)): on a line from M(n) = 1 to M(n + 1) = q it loses
+Δ·(1 − q) of at most q + Δ·(1 − q), and a kink from rising to falling or back only brings the factor closer to 1. F does
+not grow. So upwards the factor is at most 1/q, and downwards at least F(x + 1)/F(x)·q/(q + Δ·(1 − q)), which is at
+least q by (step). ∎ A user's C units are C such steps. Other cells only shift what M counts, and a mixture keeps the
+bound. List and M are together such an M again, so lists may be chained: a top list over sub-cells, a list over the
+cells that hold them, and an encoding (`hushgram.encodings.alp`) cost together what one of them costs.
+
+*Choice of g.* With g(x) = E[x + Z | x + Z < β] the sum of the listed values and of an unbiased estimate of g over all
+other keys is unbiased for any set of keys, with no correction for the selection: E[v; listed] + F(x)·g(x) = x. For
+Laplace noise and t = β − x ≥ 1 it is x − r(t), r(t) = E[Z; Z ≥ t]/P[Z < t] = q^t·(t + q/(1 − q))/(1 + q − q^t), and
+(step) reads q^(t−1)/(1 + q − q^t) ≤ 1 − Δ: Bernoulli's inequality, with equality at t = 2. g is shifted by a public
+number so that g(0) = 0: cells that nobody has are not counted. `Remainder` takes each step to be 1 − D, D a multiple of
+2^−20, rounded up, and at least what (step) and r demand; so rounding costs accuracy alone.
+
+* *Several lists* (δ = 0, `TopList`). Values of the second list are cut at τ' − 1, so that a value says which list it
+  is of.
+* *Names, then cells* (δ > 0). The first list is of texts, and F(x) = P[not named] for x ≥ 1, F(0) = 1: a key that is
+  not there is never named. (step) holds from x = 0 on with this F, so every outcome that names no new key costs 1/b per
+  unit, and all others have probability δ(τ).
+* *Truncated geometric noise* (C = 1) has no more than F(x) ≤ e^(1/b)·F(x + 1) + δ. Where F falls faster than by
+  e^(−1/b) the step is 0: M counts the same for both, and "not named" has an excess of F(x) − e^(1/b)·F(x + 1) ≤ δ. δ is
+  not spent twice. Where a user is added, named values have an excess of δ, and "not named" has none, since F falls.
+  Where one is removed, named values have none before the last two (`hushgram.noise.truncated_geometric`), and for these
+  F(x + 1) is 0 and the sum with F(x) is at most δ.
 
 | symbol | meaning |
 |---|---|
 | x | exact count of a key |
 | d | number of fingerprints in the domain (δ = 0) |
 | β, τ | the threshold at δ = 0, at δ > 0 |
-| F | expected number of zeros that pass, at most |
-| d', τ', o | sub-cells (or texts) and threshold of the top list, and what counts below it are withheld |
+| F | expected number of zeros that pass, at most; F(x) = P[not listed] |
+| d', τ' | sub-cells (or texts) and threshold of the top list |
 | b, q | scale of Laplace noise, and e^(−1/b) |
+| M, g | what comes after a list, and what it counts of a key that is not listed |
 """
 
 from __future__ import annotations
@@ -77,16 +79,7 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram
 from hushgram.noise.entropy import BitSource, ReleaseKey
-from hushgram.noise.gdp import (
-    BITS,
-    NoisyVector,
-    Vectors,
-    compares,
-    discrete_factor,
-    gdp_mu_squared,
-    mu_delta,
-)  # fmt: skip
-from hushgram.noise.intervals import enclose, ratio_interval
+from hushgram.noise.intervals import enclose
 from hushgram.noise.laplace import NOISE as LAPLACE
 from hushgram.noise.laplace import LaplaceNoise
 from hushgram.noise.noises import Noise
@@ -94,20 +87,16 @@ from hushgram.noise.sampling import successes
 from hushgram.sensitivity import Sensitivity
 
 __all__ = [
-    "MAX_TOP_SCALE", "TOP_GRID", "TOP_SHARE", "Heavy", "TopList", "any_of", "calibrate", "joint_delta", "joint_holds",
-    "listed_code", "privacy_map", "pure_threshold", "release_shard", "text_threshold", "top_holds", "withheld",
+    "REMAINDER_GRID", "Heavy", "Remainder", "TopList", "chain_holds", "listed_code", "privacy_map", "pure_threshold",
+    "release_shard", "remainder", "text_threshold",
 ]  # fmt: skip
 
-# Of δ, what the noise by itself may use where it is not added to that of the threshold.
-_JOINT_NOISE = Fraction(99, 100)
-#: Of the list's ε, what a top list takes; its noise and that of the other list have the rest.
-TOP_SHARE = Fraction(1, 10_000)
-#: What counts are withheld is a multiple of 2 to the power of minus this.
-TOP_GRID = 20
+#: What passes on is a multiple of 2 to the power of minus this, before it is rounded to whole counts.
+REMAINDER_GRID = 20
+_UNIT = 1 << REMAINDER_GRID
 _PLACES = 96
-_ONE = 1 << _PLACES
-#: Above this noise scale there is one list: what is withheld is a table of about 20 scales.
-MAX_TOP_SCALE = 1 << 14
+# Steps of a table of remainders, at most, for each unit of the noise scale.
+_FINEST = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -213,123 +202,107 @@ def pure_threshold(domain_bits: int, false_keys: Fraction, noise: Noise, scale: 
     return _smallest(lambda t: noise.tail(scale, t), allowed, 1)
 
 
-@lru_cache(maxsize=256)
-def top_holds(
-    top: TopList, noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity
-) -> bool:
-    """Privacy map of two lists: return whether C·(1/b + 2^−19·(e^(1/b) − 1)) ≤ ``epsilon``.
+def chain_holds(noise: Noise, scale: Fraction, epsilon: Fraction, sensitivity: Sensitivity) -> bool:
+    """Privacy map of a list and of all that comes after it: return whether they cost ``epsilon``, C/b, at most.
 
-    For Laplace noise, and on texts where C = 1 for the truncated geometric one. The names of new keys cost δ(τ).
+    For Laplace noise, and on texts where C = 1 for the truncated geometric one. Names of new keys cost δ(τ) beside it.
+    """
+    return (
+        isinstance(noise, LaplaceNoise)
+        and (sensitivity.l1 == 1 or not noise.one_key)
+        and sensitivity.l1 <= epsilon * scale
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """g: what a list passes on of a key with count x that it does not show, in units of 2^−20; 0 where x is 0.
+
+    Attributes:
+        threshold: of the list.
+        grain: so many counts have steps of one size.
+        lowered: by how much x·(1 − 2^−20) is lowered at x = threshold − 1 − i·``grain``; it ends with 0.
+        base: what is added from x = 1 on, so that g(0) = 0.
     """
 
-    def loss(iv: Any) -> Any:
-        each = iv.mpf(scale.denominator) / scale.numerator
-        return sensitivity.l1 * (each + (iv.exp(each) - 1) / 2 ** (TOP_GRID - 1))
+    threshold: int
+    grain: int
+    lowered: NDArray[np.int64]
+    base: int
 
-    if not isinstance(noise, LaplaceNoise) or scale > MAX_TOP_SCALE or not _at_most(loss, epsilon):
-        return False
-    table = withheld(scale, noise)
-    if top.domain_bits is not None:
-        return noise.name == "laplace" and top.threshold > len(table)
-    least = table[top.threshold - 2 :]  # of a count of 1, which adds no less than nothing
-    bounded = not noise.one_key or sensitivity.l1 == 1
-    return bounded and top.threshold > 2 and not (len(least) and least[0] > 1 << TOP_GRID)
+    def __call__(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return g of whole counts, in units of 2^−20."""
+        held = np.minimum(counts, self.threshold - 1)
+        return np.where(held > 0, held * (_UNIT - 1) - self._lowered(held) + self.base, 0)
+
+    def _lowered(self, held: NDArray[np.int64]) -> NDArray[np.int64]:
+        at, over = np.divmod(self.threshold - 1 - held, self.grain)
+        last = len(self.lowered) - 1
+        near, far = self.lowered[np.minimum(at, last)], self.lowered[np.minimum(at + 1, last)]
+        return np.asarray(near - over * ((near - far) // self.grain))
+
+    def lowered_at(self, away: int) -> int:
+        """Return by how much a count so far below the threshold is lowered."""
+        return int(self._lowered(np.array([self.threshold - away]))[0])
+
+    def mean(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return g in counts, also between whole numbers, for decoders."""
+        low = np.floor(counts).astype(np.int64)
+        below = self(low) / _UNIT
+        between = below + (counts - low) * (self(low + 1) / _UNIT - below)
+        return np.where(between < counts - 2.0**-10, between, counts)
+
+    @property
+    def offset(self) -> float:
+        """Return about what an estimate of g lacks to be one of the count of a key that is not listed."""
+        return -self.base / _UNIT
+
+    def rounded(self, counts: NDArray[np.int64], source: BitSource) -> NDArray[np.int64]:
+        """Return g rounded at random to one of the whole numbers around it, with that mean."""
+        drawn = (source.words(len(counts)) >> np.uint64(64 - REMAINDER_GRID)).astype(np.int64)
+        return (self(counts) + drawn) >> REMAINDER_GRID
+
+    @property
+    def most(self) -> int:
+        """Return the largest whole number that passes on, at least 1."""
+        return max(-(-int(self(np.array([self.threshold - 1]))[0]) >> REMAINDER_GRID), 1)
 
 
-@lru_cache(maxsize=8)
-def withheld(scale: Fraction, noise: LaplaceNoise = LAPLACE) -> NDArray[np.int64]:
-    """Return o(τ' − t) for t = 1, 2, … as multiples of 2^−20, as far as it is not 0.
+@lru_cache(maxsize=32)
+def remainder(threshold: int, noise: LaplaceNoise, scale: Fraction, *, texts: bool) -> Remainder:
+    """Return what a list of this threshold passes on; ``texts`` where keys that are not there get no noise.
 
-    With r = 1/F(τ' − t) and the least j for which r·q^j ≤ 1, it is j − (1 − r·q^j)/(1 − q), and at most 1 more than
-    that of t + 1. Integers of 96 binary places: every machine finds the same.
+    Integers of 96 binary places: every machine finds the same.
     """
-    q = noise.ratio(scale, _PLACES)
-    powers = [_ONE, q]
-    while 2 * powers[-1] > _ONE:
-        powers.append(powers[-1] * q >> _PLACES)
-    found: list[int] = []
-    j, unit = len(powers) - 1, _ONE - q
-    for tail in noise.tails(scale, _PLACES):
-        r = _ONE * _ONE // (_ONE - tail)
-        while j > 1 and r * powers[j - 1] <= _ONE * _ONE:
-            j -= 1
-        exact = j * unit - _ONE + (r * powers[j] >> _PLACES)
-        found.append(((exact << TOP_GRID) + unit // 2) // unit)
-        if not found[-1]:
+    one, unit = 1 << _PLACES, (1 << _PLACES) - noise.ratio(scale, _PLACES)  # 1 − q
+    grain = max(-(-scale // _FINEST), 1)
+    steps = []
+    for (tail, above), (tail_before, above_before) in noise.beyond(scale, _PLACES, grain):
+        # x grows by 1 from t = i·grain + 2 on; further from the threshold steps are nearer to 1
+        hidden, before = one - tail, one - tail_before
+        needed = _ratio((tail - tail_before) << _PLACES, before * unit)
+        wanted = _ratio(above * before - above_before * hidden, hidden * before)
+        steps.append(min(max(needed, wanted), _UNIT))
+        if steps[-1] <= 1:
             break
-    for t in range(len(found) - 2, -1, -1):
-        found[t] = min(found[t], found[t + 1] + (1 << TOP_GRID))
-    return np.array(found[:-1], np.int64)
+    table = np.append(np.cumsum(np.array(steps[::-1], np.int64) - 1)[::-1] * grain, 0)
+    found = Remainder(threshold, grain, table, 0)
+    if not texts:
+        return replace(found, base=found.lowered_at(threshold))
+    (tail, above), _ = next(noise.beyond(scale, _PLACES, 1, threshold - 1))
+    first = min(max(_ratio(tail, unit), _ratio(above, one - tail)), _UNIT)
+    return replace(found, base=found.lowered_at(threshold - 1) - (first - 1))
+
+
+def _ratio(numerator: int, denominator: int) -> int:
+    """Return a ratio in units of 2^−20, rounded up, with room for the last of 96 places."""
+    return (max(numerator + (numerator >> 40), 0) << REMAINDER_GRID) // denominator + 1
 
 
 @lru_cache(maxsize=256)
 def text_threshold(delta: Fraction, noise: Noise, scale: Fraction, sensitivity: Sensitivity) -> int:
     """Return τ: the smallest integer for which δ(τ) ≤ delta."""
     return _smallest(lambda t: _delta_interval(t, noise, scale, sensitivity), delta, 1)
-
-
-@lru_cache(maxsize=256)
-def joint_holds(
-    threshold: int,
-    noise: Noise,
-    scales: tuple[Fraction, ...],
-    epsilon: Fraction,
-    delta: Fraction,
-    sensitivity: Sensitivity,
-) -> bool:
-    """Privacy map of listed keys and other vectors together: return whether they are (``epsilon``, ``delta``)-DP.
-
-    Args:
-        threshold: τ.
-        noise: any noise where C = 1 and other vectors have pure noise; else the answer is no but for Gaussian noise
-            and L∞ = 1.
-        scales: of the noise on listed counts, and on other vectors of the same counts.
-        epsilon: ε of all of them.
-        delta: δ of all of them and of the threshold.
-        sensitivity: of the counts.
-    """
-    if noise.privacy_map(scales, epsilon, sensitivity) > delta:  # no new key
-        return False
-    if sensitivity.l1 == 1 and (len(scales) == 1 or noise.cells == "laplace"):
-        return privacy_map(threshold, noise, scales[0], sensitivity) <= delta
-    if noise.name != "gaussian" or sensitivity.max_per_key != 1 or min(scales) < 1:
-        return False
-    most, passes = sensitivity.max_contributions, noise.tail(scales[0], threshold - 1)
-    others = tuple(NoisyVector(scale, most, most) for scale in scales[1:])
-    todo = [(1, most)]
-    while todo:  # ranges of a; a range is halved while its bound is too high
-        fewest, last = todo.pop()
-        shared = NoisyVector(scales[0], most - fewest, most - fewest)
-        bound = joint_delta(passes, (fewest, last), (shared, *others), epsilon)
-        if bound <= delta:
-            continue
-        if fewest == last:
-            return False
-        middle = (fewest + last) // 2
-        todo += [(fewest, middle), (middle + 1, last)]
-    return True
-
-
-@lru_cache(maxsize=256)
-def calibrate(
-    noise: Noise, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
-) -> tuple[tuple[Fraction, ...], int]:
-    """Return noise scales for vectors with these parts of ε, and the τ of the first, that together spend ``delta``.
-
-    Of two ways to prove it, the one with the lower τ: δ of noise and threshold added, or the joint δ of both.
-    """
-    of_noise, of_threshold = noise.split_delta(delta)
-    scales = noise.scales(epsilons, of_noise, sensitivity)
-    added = text_threshold(of_threshold, noise, scales[0], sensitivity)
-    if noise.name == "laplace" or sensitivity.max_per_key != 1:
-        return scales, added
-    joint = noise.scales(epsilons, delta * _JOINT_NOISE, sensitivity)
-    epsilon = sum(epsilons, Fraction(0))
-    # Where all keys are new, δ(τ) is all that counts; mixtures need hardly more.
-    tau = text_threshold(delta, noise, joint[0], sensitivity)
-    while tau < added and not joint_holds(tau, noise, joint, epsilon, delta, sensitivity):
-        tau += max((added - tau) // 16, 1)
-    return (joint, tau) if tau < added else (scales, added)
 
 
 def _smallest(probability: Callable[[int], Callable[[Any], Any]], allowed: Fraction, low: int) -> int:
@@ -372,42 +345,74 @@ def release_shard(
     release_key: ReleaseKey,
     shards: int = NOISE_SHARDS,
     top: TopList | None = None,
-) -> Heavy:
-    """Release one noise shard by the threshold.
+    passes: bool = False,
+) -> tuple[Heavy, Histogram]:
+    """Release one noise shard by the threshold; and return what passes on, exact and private, where it ``passes``.
 
     ``part`` holds all keys of the shard: cells of the reduced domain at δ = 0 (``domain_bits`` given), texts at
     δ > 0 (``domain_bits`` None). An empty part is released too: its zeros have noise like all others. ``shards`` says
     how many shards there are. With ``top`` the cells are its sub-cells, and are identified by `listed_code`; where that
-    is of texts, keys that it does not name are listed in `Heavy.cells`.
+    is of texts, keys that it does not name are listed in `Heavy.cells`. What passes on is counted by cells, or by
+    texts where there are no cells, as fingerprints of 64 bits.
     """
-    if domain_bits is None:
-        return _named(shard, part, threshold, noise, scale, release_key)[0]
     cells = _ListedCells(shard, shards, LAPLACE, scale, release_key)
+    if domain_bits is None:
+        heavy, noisy = _named(shard, part, threshold, noise, scale, release_key)
+        return heavy, _rest(
+            part, noisy, "rest", threshold, cells, noise, texts=True
+        ) if passes else part.part(0, 0)
     if top is None:
-        return cells.release("threshold", part, threshold, domain_bits)[0]
-    bits, label = top.domain_bits, "cells"
-    if bits is None:
-        first, noisy = _named(shard, part, top.threshold, noise, scale, release_key)
+        heavy, noisy = cells.release("threshold", part, threshold, domain_bits)
+        second, counted = heavy, part
     else:
-        first, noisy = cells.release("top list", part, top.threshold, bits)
-        label = "threshold"
-    rest = np.flatnonzero(noisy < top.threshold)
-    aligned = part.fingerprints[rest] << np.uint64(64 - (bits or 64))
-    source = release_key.source("withheld", shard, part.digest())
-    assert isinstance(noise, LaplaceNoise)
-    counts = _lowered(part.counts[rest], top.threshold, withheld(scale, noise), source)
-    cut = Histogram(aligned, counts, None, part.sensitivity)
-    second, _ = cells.release(label, cut.reduced(domain_bits), threshold, domain_bits)
-    if bits is None:
-        return replace(first, cells=Heavy(second.fingerprints, np.minimum(second.values, top.threshold - 1)))
+        bits, label = top.domain_bits, "cells"
+        if bits is None:
+            first, noisy = _named(shard, part, top.threshold, noise, scale, release_key)
+        else:
+            first, noisy = cells.release("top list", part, top.threshold, bits)
+            part, label = part.aligned(bits), "threshold"
+        counted = _rest(part, noisy, "withheld", top.threshold, cells, noise, texts=bits is None).reduced(
+            domain_bits
+        )
+        second, noisy = cells.release(label, counted, threshold, domain_bits)
+        heavy = _both(first, second, domain_bits, top)
+    if not passes:
+        return heavy, counted.part(0, 0)
+    aligned = counted.aligned(domain_bits)
+    return heavy, _rest(aligned, noisy, "rest", threshold, cells, LAPLACE, texts=False)
+
+
+def _both(first: Heavy, second: Heavy, domain_bits: int, top: TopList) -> Heavy:
+    """Return the top list and the other one together; values of the other are cut."""
+    values = np.minimum(second.values, top.threshold - 1)
+    if top.domain_bits is None:
+        return replace(first, cells=Heavy(second.fingerprints, values))
     codes = [
         listed_code(first.fingerprints, domain_bits, top, of_top=True),
         listed_code(second.fingerprints, domain_bits, top, of_top=False),
     ]
     found = np.concatenate(codes)
     order = np.argsort(found, kind="stable")  # merges the two
-    values = np.concatenate([first.values, np.minimum(second.values, top.threshold - 1)])
-    return Heavy(found[order], values[order])
+    return Heavy(found[order], np.concatenate([first.values, values])[order])
+
+
+def _rest(
+    part: Histogram,
+    noisy: NDArray[np.int64],
+    label: str,
+    threshold: int,
+    cells: _ListedCells,
+    noise: Noise,
+    *,
+    texts: bool,
+) -> Histogram:
+    """Return what passes on of the keys that a list does not show."""
+    assert isinstance(noise, LaplaceNoise)
+    hidden = np.flatnonzero(noisy < threshold)
+    source = cells.release_key.source(label, cells.shard, part.digest())
+    passed = remainder(threshold, noise, cells.scale, texts=texts).rounded(part.counts[hidden], source)
+    some = np.flatnonzero(passed)
+    return Histogram(part.fingerprints[hidden[some]], passed[some], None, part.sensitivity)
 
 
 def _named(
@@ -421,17 +426,6 @@ def _named(
     noisy = part.counts + noise.sample(scale, len(part), source)
     kept = np.flatnonzero(noisy >= threshold)
     return Heavy(part.fingerprints[kept], noisy[kept], part.texts.take(pa.array(kept))), noisy
-
-
-def _lowered(
-    counts: NDArray[np.int64], threshold: int, table: NDArray[np.int64], source: BitSource
-) -> NDArray[np.int64]:
-    """Return x less what it is withheld, rounded at random, of counts that the top list does not show."""
-    counts = np.minimum(counts, threshold - 1)
-    near = np.flatnonzero(counts >= threshold - len(table))
-    drawn = (source.words(len(near)) >> np.uint64(64 - TOP_GRID)).astype(np.int64)
-    counts[near] -= (table[threshold - 1 - counts[near]] + drawn) >> TOP_GRID
-    return counts
 
 
 @dataclass(frozen=True)
@@ -462,57 +456,3 @@ class _ListedCells:
         found = np.concatenate([part.fingerprints[kept], zeros[free]])
         order = np.argsort(found, kind="stable")  # merges the two
         return Heavy(found[order], np.concatenate([noisy[kept], values[free]])[order]), noisy
-
-
-# Below 2^−40, 1 − (1 − q)^d and d·q are equal for every use, and only the second keeps its digits.
-_TINY = 40
-
-
-def any_of(iv: Any, chance: Any, keys: int) -> Any:
-    """Enclose 1 − (1 − chance)^keys; by its upper bound keys·chance where that keeps all digits."""
-    return keys * chance if chance.b < iv.mpf(2) ** -_TINY else 1 - (1 - chance) ** keys
-
-
-def joint_delta(
-    passes: Callable[[Any], Any], new: tuple[int, int], vectors: Vectors, epsilon: Fraction
-) -> Fraction:
-    """Return an upper bound of one δ for noise and threshold, with from ``new[0]`` to ``new[1]`` new keys.
-
-    A key of a user costs the noise or the threshold, never both. Adding the δ of Gaussian noise and the δ of a
-    threshold counts a user twice: new keys, which nobody else has, cost the threshold, shared keys cost the noise,
-    and a key is one or the other (Wilkins, Kifer, Zhang, Karrer 2024). Of t keys of a user let a be new, p = P[a
-    new key is not listed], and μ² that of the t − a shared keys and of every other Gaussian vector of the release.
-    No new key is listed with probability p^a, independently of all else, and then the output is that of the
-    Gaussian mechanism on the shared keys. So for the user added and removed
-
-        δ ≥ (1 − p^a) + p^a·D(ε − a·ln p, μ)      and      δ ≥ D(ε + a·ln p, μ),
-
-    with D of `hushgram.noise.gdp`, and δ is the maximum over t and a ≤ t. How many keys are new must not depend on
-    anything released.
-
-    *Proof.* With G and G' for the Gaussian mechanism on the shared keys and other vectors, with the user and
-    without, the output is in S with probability at most (1 − p^a) + p^a·G(S), at least p^a·G(S) with the user, and
-    G'(S) without. Put G(S) ≤ e^(ε − a·ln p)·G'(S) + D(ε − a·ln p, μ) into the first, and G'(S) ≤ e^(ε + a·ln
-    p)·G(S) + D(ε + a·ln p, μ) into the second. The first bound is sup over S of 1 − p^a·(1 − G(S)) − e^ε·G'(S), so
-    a smaller p never lowers it.
-
-    Args:
-        passes: encloses 1 − p, the chance that one new key is listed, or an upper bound of it.
-        new: the least and the largest a.
-        vectors: the shared keys, of which there are most at the least a, and all other vectors.
-        epsilon: where δ is asked for.
-    """
-    if not compares(vectors):
-        return Fraction(1)
-    mu_squared = gdp_mu_squared(vectors)
-
-    def bound(iv: Any) -> Any:
-        factor, chance = discrete_factor(iv, vectors), passes(iv)
-        if chance.b >= 1:
-            return iv.mpf(1)
-        at, loss = ratio_interval(iv, epsilon) - 2 * iv.log(factor), -iv.log(1 - chance)
-        added = any_of(iv, chance, new[1]) + factor * mu_delta(iv, at + new[0] * loss, mu_squared)
-        removed = factor * mu_delta(iv, at - new[1] * loss, mu_squared)
-        return iv.mpf([max(added.a, removed.a), max(added.b, removed.b)])
-
-    return enclose(bound, BITS)[1]

@@ -35,7 +35,7 @@ of ℤ is at least σ√2π. With weights in units of 2^−g the −1 is negligi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -46,14 +46,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushgram.errors import ParameterError
-from hushgram.key_selection.threshold import any_of, joint_delta
-from hushgram.noise.gdp import BITS, NoisyVector, Vectors, normal_tail, smallest
+from hushgram.noise.gdp import (
+    BITS,
+    NoisyVector,
+    Vectors,
+    compares,
+    discrete_factor,
+    gdp_mu_squared,
+    mu_delta,
+    normal_tail,
+    smallest,
+)  # fmt: skip
 from hushgram.noise.intervals import enclose, ratio_interval
 from hushgram.numbers import integer, rational, show
 from hushgram.sensitivity import PrivacyUnit, Sensitivity
 
 __all__ = [
-    "GRID_BITS", "MAX_KEYS", "WHOLE", "Round", "joint_holds", "least_joint_threshold", "least_threshold",
+    "GRID_BITS", "MAX_KEYS", "WHOLE", "Round", "joint_delta", "joint_holds", "least_joint_threshold", "least_threshold",
     "new_key_delta", "user_weights", "weight_sensitivity",
 ]  # fmt: skip
 
@@ -133,7 +142,7 @@ def _worst_blocks(threshold: int, scale: Fraction, low: int, high: int) -> list[
 def _passing(threshold: int, scale: Fraction, weighed: int, keys: int) -> Fraction:
     """Return an upper bound of the chance that any of ``keys`` new keys with weight w_``weighed`` is selected."""
     passes = _passes(threshold, scale, weighed)
-    return enclose(lambda iv: any_of(iv, passes(iv), keys), BITS)[1]
+    return enclose(lambda iv: _any_of(iv, passes(iv), keys), BITS)[1]
 
 
 def _passes(threshold: int, scale: Fraction, weighed: int) -> Any:
@@ -224,3 +233,57 @@ def least_joint_threshold(
                 "key selection: the noise is too small for epsilon and delta, whatever the threshold"
             )
     return high
+
+
+# Below 2^−40, 1 − (1 − q)^d and d·q are equal for every use, and only the second keeps its digits.
+_TINY = 40
+
+
+def _any_of(iv: Any, chance: Any, keys: int) -> Any:
+    """Enclose 1 − (1 − chance)^keys; by its upper bound keys·chance where that keeps all digits."""
+    return keys * chance if chance.b < iv.mpf(2) ** -_TINY else 1 - (1 - chance) ** keys
+
+
+def joint_delta(
+    passes: Callable[[Any], Any], new: tuple[int, int], vectors: Vectors, epsilon: Fraction
+) -> Fraction:
+    """Return an upper bound of one δ for noise and threshold, with from ``new[0]`` to ``new[1]`` new keys.
+
+    A key of a user costs the noise or the threshold, never both. Adding the δ of Gaussian noise and the δ of a
+    threshold counts a user twice: new keys, which nobody else has, cost the threshold, shared keys cost the noise,
+    and a key is one or the other (Wilkins, Kifer, Zhang, Karrer 2024). Of t keys of a user let a be new, p = P[a
+    new key is not listed], and μ² that of the t − a shared keys and of every other Gaussian vector of the release.
+    No new key is listed with probability p^a, independently of all else, and then the output is that of the
+    Gaussian mechanism on the shared keys. So for the user added and removed
+
+        δ ≥ (1 − p^a) + p^a·D(ε − a·ln p, μ)      and      δ ≥ D(ε + a·ln p, μ),
+
+    with D of `hushgram.noise.gdp`, and δ is the maximum over t and a ≤ t. How many keys are new must not depend on
+    anything released.
+
+    *Proof.* With G and G' for the Gaussian mechanism on the shared keys and other vectors, with the user and
+    without, the output is in S with probability at most (1 − p^a) + p^a·G(S), at least p^a·G(S) with the user, and
+    G'(S) without. Put G(S) ≤ e^(ε − a·ln p)·G'(S) + D(ε − a·ln p, μ) into the first, and G'(S) ≤ e^(ε + a·ln
+    p)·G(S) + D(ε + a·ln p, μ) into the second. The first bound is sup over S of 1 − p^a·(1 − G(S)) − e^ε·G'(S), so
+    a smaller p never lowers it.
+
+    Args:
+        passes: encloses 1 − p, the chance that one new key is listed, or an upper bound of it.
+        new: the least and the largest a.
+        vectors: the shared keys, of which there are most at the least a, and all other vectors.
+        epsilon: where δ is asked for.
+    """
+    if not compares(vectors):
+        return Fraction(1)
+    mu_squared = gdp_mu_squared(vectors)
+
+    def bound(iv: Any) -> Any:
+        factor, chance = discrete_factor(iv, vectors), passes(iv)
+        if chance.b >= 1:
+            return iv.mpf(1)
+        at, loss = ratio_interval(iv, epsilon) - 2 * iv.log(factor), -iv.log(1 - chance)
+        added = _any_of(iv, chance, new[1]) + factor * mu_delta(iv, at + new[0] * loss, mu_squared)
+        removed = factor * mu_delta(iv, at - new[1] * loss, mu_squared)
+        return iv.mpf([max(added.a, removed.a), max(added.b, removed.b)])
+
+    return enclose(bound, BITS)[1]

@@ -240,30 +240,17 @@ _MAX_VARIANCE = 1 << 28
 _MIN_SPREAD = Fraction(1, 8)
 
 
-# Ratios σ_1 : σ_2 for which the exact bound takes little time.
-_RATIOS = ((3, 1), (2, 1), (3, 2), (1, 1), (2, 3), (1, 2), (1, 3))
-
-
 class GaussianNoise(Noise):
-    """``scale`` is σ, at most 2^15. Where δ of noise and threshold are added, the latter has a quarter."""
+    """``scale`` is σ, at most 2^15."""
 
     name = "gaussian"
     max_scale = 1 << 15
-    bits_at_one = Fraction(12, 5)
-    shares = tuple(Fraction(second**2, first**2 + second**2) for first, second in _RATIOS)
-
-    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
-        return delta * 3 / 4, delta / 4
 
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
     ) -> tuple[Fraction, ...]:
-        """Treat the vectors as one mechanism of all of ε; the parts say how 1/σ² is divided, to within `_RATIOS`."""
-        weights: tuple[int, ...] = (1,)
-        if len(epsilons) == 2:
-            wanted = epsilons[1] / epsilons[0]
-            weights = min(_RATIOS, key=lambda pair: max(r := Fraction(*pair) ** 2 / wanted, 1 / r))
-        return gaussian_scales(weights, sum(epsilons, Fraction(0)), delta, sensitivity)
+        """Return equal scales: the vectors are one mechanism of all of ε."""
+        return gaussian_scales((1,) * len(epsilons), sum(epsilons, Fraction(0)), delta, sensitivity)
 
     def privacy_map(
         self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,9 @@ __all__ = ["NOISE", "LaplaceNoise"]
 
 
 class LaplaceNoise(Noise):
-    """``scale`` is b. All of δ is left for the threshold."""
+    """``scale`` is b."""
 
     name = "laplace"
-    bits_at_one = Fraction(13, 5)
-    # Less for the list leaves keys below the threshold that hide small ones in their buckets (benchmarks.error).
-    shares = tuple(Fraction(percent, 100) for percent in range(50, 75, 5))
-
-    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
-        return Fraction(0), delta
 
     def scales(
         self, epsilons: tuple[Fraction, ...], delta: Fraction, sensitivity: Sensitivity
@@ -65,19 +60,35 @@ class LaplaceNoise(Noise):
             context.prec = 60
             return int((Decimal(-scale.denominator) / Decimal(scale.numerator)).exp() * (1 << places))
 
-    def tails(self, scale: Fraction, places: int) -> Iterator[int]:
-        """Yield P[Z ≥ t] for t = 1, 2, … in the same units."""
+    def beyond(
+        self, scale: Fraction, places: int, grain: int, first: int = 1
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+        """Yield (P[Z ≥ t], E[Z − E Z; Z ≥ t]) at t and t + 1 for each ``grain``-th t, in 2^−``places``."""
         one, q = 1 << places, self.ratio(scale, places)
-        power = one
-        while True:
-            power = power * q >> places
-            yield power * one // (one + q)
+        mean = (q << places) // (one - q)  # of a geometric number: what is beyond t, given Z ≥ t
+        power, factor = _power(q, first, places), _power(q, grain, places)
+        for t in count(first, grain):
+            tail, after = ((each << places) // (one + q) for each in (power, power * q >> places))
+            yield (
+                (tail, tail * t + (tail * mean >> places)),
+                (after, after * (t + 1) + (after * mean >> places)),
+            )
+            power = power * factor >> places
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         return at + geometric(scale, size, source)  # memoryless beyond 0
 
     def law(self, scale: float) -> NoiseLaw:
         return LaplaceLaw(scale)
+
+
+def _power(base: int, exponent: int, places: int) -> int:
+    """Return base^exponent in units of 2^−``places``."""
+    out = 1 << places
+    for digit in f"{exponent:b}":
+        out = out * out >> places
+        out = out * base >> places if digit == "1" else out
+    return out
 
 
 NOISE = LaplaceNoise()

@@ -53,6 +53,10 @@ class NoiseLaw(ABC):
         """Return P(Z < at), with all digits where it is small."""
         return self.tail(1.0 - at)
 
+    def beyond(self, at: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return P[Z ≥ at], E[Z; Z ≥ at] and E[Z²; Z ≥ at]."""
+        raise ParameterError("NoiseLaw: this noise is not one of lists that pass on")
+
     @property
     @abstractmethod
     def variance(self) -> float:
@@ -104,6 +108,18 @@ class LaplaceLaw(NoiseLaw):
         with np.errstate(under="ignore"):
             far = np.power(t, np.where(at >= 1, at, 1.0 - at)) / (1.0 + t)
         return np.asarray(np.where(at >= 1, far, 1.0 - far))
+
+    def beyond(self, at: Floats) -> tuple[Floats, Floats, Floats]:
+        t, far = self.ratio, np.where(at >= 1, at, 1.0 - at)
+        more = t / max(1.0 - t, 1e-300)  # mean and mean square of what is beyond, a geometric number
+        square = more * (1.0 + t) / max(1.0 - t, 1e-300)
+        chance = self.tail(far)
+        first, second = chance * (far + more), chance * (far**2 + 2.0 * far * more + square)
+        return (
+            np.where(at >= 1, chance, 1.0 - chance),
+            first,
+            np.where(at >= 1, second, self.variance - second),
+        )
 
     @property
     def variance(self) -> float:
@@ -216,6 +232,11 @@ class TableLaw(NoiseLaw):
 
     def below(self, at: Floats) -> Floats:
         return self._below[self._place(at)]
+
+    def beyond(self, at: Floats) -> tuple[Floats, Floats, Floats]:
+        place, mass = self._place(at), self._mass[:-1]
+        sums = [np.append(np.cumsum((mass * self.values**power)[::-1])[::-1], 0.0) for power in (1, 2)]
+        return self._tails[place], sums[0][place], sums[1][place]
 
     @cached_property
     def variance(self) -> float:

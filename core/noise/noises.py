@@ -42,14 +42,8 @@ class Noise(ABC):
 
     #: the name in configs and manifests
     name: str
-    #: the noise of an encoding's cells beside it, by name; empty where it is the same
-    cells = ""
     #: whether it is for key selection where a user adds 1 to one key, and for nothing else
     one_key = False
-    #: how two vectors may divide their ε, by the share of the first: the choices of `split: auto`
-    shares: tuple[Fraction, ...]
-    #: bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale
-    bits_at_one: Fraction
     #: the largest scale that samplers and tails take, and one below any that an ε of at most 100 asks for
     max_scale = 1 << 34
     min_scale = Fraction(1, 256)
@@ -62,10 +56,6 @@ class Noise(ABC):
     def with_delta(self, delta: Fraction) -> Noise:
         """Return the noise for a release of this δ, where its distribution depends on it."""
         return self
-
-    @abstractmethod
-    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
-        """Return (δ of the noise itself, δ left for a threshold), which add up to ``delta``."""
 
     @abstractmethod
     def scales(

@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate, count
 from typing import Any
 
 import numpy as np
@@ -67,16 +68,12 @@ class TruncatedGeometricNoise(LaplaceNoise):
     delta: Fraction = Fraction(0)
     name = "truncated_geometric"
     title = "truncated geometric"
-    cells = "laplace"
     one_key = True
     # Tables of π have about 2·ln(1/δ) entries per unit of scale.
     max_scale = 1 << 8
 
     def with_delta(self, delta: Fraction) -> TruncatedGeometricNoise:
         return TruncatedGeometricNoise(_rounded_down(delta))
-
-    def split_delta(self, delta: Fraction) -> tuple[Fraction, Fraction]:
-        return delta, Fraction(0)
 
     def privacy_map(
         self, scales: tuple[Fraction, ...], epsilon: Fraction, sensitivity: Sensitivity
@@ -106,11 +103,20 @@ class TruncatedGeometricNoise(LaplaceNoise):
     def tail(self, scale: Fraction, at: int) -> Callable[[Any], Any]:
         return _tail(1 / scale, self.delta, at)
 
-    def tails(self, scale: Fraction, places: int) -> Iterator[int]:
+    def beyond(
+        self, scale: Fraction, places: int, grain: int, first: int = 1
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         chances, users = chances_to_list(1 / scale, self.delta), _threshold(1 / scale, self.delta)
-        while True:
-            users -= 1
-            yield chances[max(users, 0)][1] >> _PLACES - places
+        low = [one >> _PLACES - places for one, _ in chances]  # P[Z ≥ τ − n] for n = 0, 1, …
+        sums = [0, *accumulate(low)]  # of P[Z ≥ s] over s > τ − n
+        mean = (users << places) - sum((1 << places) - each for each in low)
+        both = [
+            (tail, (users - n) * tail + sums[n] - (mean * tail >> places))
+            for n, tail in enumerate(low[:users])
+        ]
+        nothing = (0, 0)
+        for t in count(first, grain):
+            yield both[users - t] if t <= users else nothing, both[users - t - 1] if t < users else nothing
 
     def sample_tail(self, scale: Fraction, at: int, size: int, source: BitSource) -> NDArray[np.int64]:
         raise ParameterError(f"noise {self.name} needs delta above 0; set delta, or noise to laplace")

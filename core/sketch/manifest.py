@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "hushgram-sketch"
-VERSION = 5
+VERSION = 6
 MANIFEST_NAME = "manifest.json"
 INDEX_NAME = "blocks.index"
 #: Blocks in one file: 128 MiB of ALP's.

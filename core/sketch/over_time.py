@@ -131,7 +131,7 @@ def _refuse_other_counts(owner: str, first: Sketch, other: Sketch) -> None:
         params = sketch.plan.params
         bounds = {
             "max_contributions": "auto"
-            if sketch.plan.totals
+            if params.stated.max_contributions is None
             else show(params.max_contributions * params.per_count),
             "max_per_key": show(params.max_per_key * params.per_count),
         }
@@ -196,7 +196,7 @@ def _observe(sketch: Sketch, keys: Any) -> _Observed:
     half = np.maximum((high - low) / 2.0, high - values) / NormalDist().inv_cdf(0.5 + _LEVEL / 2.0)
     deviation = np.where(known, of_noise, np.maximum(half, 1e-9))
     unseen, hidden = source == "not listed", np.zeros(len(source), bool)
-    if plan.layout is not None and plan.params.list_first:  # near the threshold the rest is all but noise
+    if plan.layout is not None and plan.params.chained:  # near the threshold the rest is all but noise
         inside = sketch.estimate(keys, estimator="confidence", level=_LEVEL)["estimate"].to_numpy()
         hidden = ~own & (inside < (plan.threshold + SURE * float(plan.scale)) * sketch.per_count)
         values = np.where(hidden, inside, values)

@@ -28,8 +28,7 @@ from hushgram.decoding.decoder import TOTALS, DetectionLimit, check_among
 from hushgram.decoding.totals import total_interval
 from hushgram.encodings import encoding_of
 from hushgram.errors import FormatError, HushgramError, ParameterError
-from hushgram.key_selection.threshold import TOP_GRID, listed_code, withheld
-from hushgram.noise.laplace import LaplaceNoise
+from hushgram.key_selection.threshold import listed_code
 from hushgram.noise.laws import LaplaceLaw, NoiseLaw
 from hushgram.numbers import choice, counted, plus_minus
 from hushgram.sketch.manifest import FileEntry
@@ -352,11 +351,8 @@ class Sketch:
         if not self.plan.selection.selects:
             raise ParameterError("others: keys that are not in the public list are not in this release")
         if not sizes.scale:
-            stated = self.plan.params.expected_keys is not None
             raise ParameterError(
                 "others: the number of records was stated, not released; leave sizes out of the config"
-                if stated
-                else "others: this release has selected keys alone; release with encoding alp or buckets for the others"
             )
         values, listed = self._storage.heavy.values, self.manifest.heavy_rows
         decoded = self._joint and self.plan.layout is not None
@@ -460,11 +456,14 @@ class Sketch:
         return f"{records} {of} {keys} {which}, {how}"
 
     def kept_in_words(self) -> str | None:
-        """Describe the share that bounding kept, with its noise; None where it was not released."""
-        kept, params = self.plan.kept, self.plan.params
-        if kept is None:
+        """Describe what bounding kept, as the histogram over users shows it; None where that was not released."""
+        users, params = self.plan.users, self.plan.params
+        if users is None:
             return None
-        return kept.in_words(params.max_contributions, self.per_count, sums=self.sums_values)
+        chosen = params.max_contributions if params.stated.max_contributions is None else None
+        return users.kept_in_words(
+            params.max_contributions, self.per_count, sums=self.sums_values, chosen=chosen is not None
+        )
 
     @property
     def sums_values(self) -> bool:
@@ -541,9 +540,8 @@ class Sketch:
         if asked not in self._found:
             for old in list(self._found)[:-_ANSWERS_KEPT]:
                 del self._found[old]
-            self._found[asked] = self.plan.layout.look_up(
-                self._place(prints), self.manifest.seeds, self._storage.block
-            )
+            places = self.plan.encoded_places(prints)
+            self._found[asked] = self.plan.layout.look_up(places, self.manifest.seeds, self._storage.block)
         return self._found[asked]
 
     def _heavy_values(
@@ -601,23 +599,17 @@ class Sketch:
     def _about(self, middle: NDArray[Any], half: float) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return intervals of listed counts from the list alone."""
         low, high, top = middle - half, middle + half, self.plan.top
-        if (
-            top is not None
-        ):  # below the top list counts are withheld some, and one above it by half is not there
-            least = self._withheld
-            counted = np.arange(top.threshold - len(least), top.threshold) - least[::-1]
+        if top is not None:  # below the top list less passes on, and a count above it by half is there
+            passes = self.plan.top_remainder
+            counts = np.arange(
+                max(top.threshold - 1 - len(passes.lowered), 0), top.threshold, dtype=np.float64
+            )
+            counted = passes.mean(counts)
             own = middle < top.threshold
-            back = high + np.interp(high, counted, least[::-1], left=0.0)
+            back = high + np.interp(high, counted, counts - counted, left=0.0)
             back = np.where(high < counted[-1], back, np.maximum(high, top.threshold + half))
             high = np.where(own, back, high)
         return low, high
-
-    @cached_property
-    def _withheld(self) -> NDArray[np.float64]:
-        plan = self.plan
-        assert plan.top is not None
-        assert isinstance(plan.noise, LaplaceNoise)
-        return withheld(plan.scale, plan.noise)[: plan.top.threshold - 1] / float(1 << TOP_GRID)
 
     def _sum_listed(
         self, values: NDArray[np.int64], level: float, *, cut: bool
@@ -640,11 +632,11 @@ class Sketch:
 
     @cached_property
     def _listed(self) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Return what the encoding shows for each listed key, and the probability that it is in the data."""
-        prints, values = self._cells()[0], self._storage.heavy.values
+        """Return a lookup for each listed key, whose value says all, and the probability that it is in the data."""
+        values = self._storage.heavy.values
         assert self.plan.layout is not None
-        found = self.plan.layout.look_up(prints, self.manifest.seeds, self._storage.block)
-        return found, self.decoder.real(found, values, np.ones(len(prints), np.bool_))
+        found = np.zeros((len(values), self.plan.layout.hashes), np.bool_)
+        return found, self.decoder.real(found, values, np.ones(len(values), np.bool_))
 
     def _real_listed(self, values: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probability that each listed key is in the data, from the list alone: 1 if it has its text."""
@@ -674,12 +666,12 @@ class Sketch:
     @cached_property
     def decoder(self) -> Decoder:
         """Return the decoder of the encoded counts; not for public keys."""
-        plan, sizes, listed, top = self.plan, self.plan.sizes, self._storage.heavy, None
+        plan, sizes, top = self.plan, self.plan.sizes, None
         assert plan.layout is not None
         if plan.top is not None:
             cells = 0.0 if plan.top.domain_bits is None else 2.0**plan.top.domain_bits
-            top = Top(plan.top.threshold, self._withheld, cells, self._noise)
-        values = [part.values for part in listed.lists] if self._joint else []
+            top = Top(plan.top_remainder, cells, self._noise)
+        values = [part.values for part in self._storage.heavy.lists] if self._joint else []
         released = ReleasedNumbers(
             threshold=plan.threshold,
             noise=plan.cells_noise.law(float(plan.scale)),
@@ -691,10 +683,10 @@ class Sketch:
             profile_noise=float(sizes.scale),
             keys=float(plan.keys),
             top=top,
+            rest=plan.remainder if plan.chained else None,
         )
-        sums, seeds = np.array(self.manifest.sums, np.int64), self.manifest.seeds
-        heavy = self._cells()[0] if self._joint else np.zeros(0, np.uint64)
-        return Decoder(released, plan.layout.likelihood(released, sums, heavy, seeds, self._storage.block))
+        sums = np.array(self.manifest.sums, np.int64)
+        return Decoder(released, plan.layout.likelihood(released, sums, self._storage.block))
 
 
 def _find(held: Fingerprints, wanted: Fingerprints) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -11,7 +11,7 @@ list fits the bits, and of all d the one with the least mean square error over t
     shared    Σ x'²/d                     a key in the cell of another one is answered by the other's count
 
 Large counts want a large domain: so a list over sub-cells may come first, and the other one leaves out what that
-shows (`hushgram.key_selection.threshold`: two lists for the price of one). Then `shared` ends at its threshold τ', and
+shows (`hushgram.key_selection.threshold`: chains). Then `shared` ends at its threshold τ', and
 what it lists takes bits. It is tried at two τ', and without it: the lower one has no false entry in 99 of 100 releases.
 At δ > 0 the list of texts is the top list, and τ' its threshold; texts are not counted as bits.
 
@@ -39,9 +39,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushgram.encodings import monotone
-from hushgram.key_selection.threshold import TOP_SHARE, TopList, top_holds
-from hushgram.noise.noises import noise_of
-from hushgram.sensitivity import Sensitivity
+from hushgram.key_selection.threshold import TopList
 
 __all__ = ["LEAST_BITS", "LEAST_CELLS", "MAX_TOP_BITS", "MOST_FALSE", "ListChoice", "choose_list"]
 
@@ -85,8 +83,6 @@ class ListChoice:
 def choose_list(
     *,
     scale: Fraction,
-    epsilon: Fraction,
-    sensitivity: Sensitivity,
     keys: int,
     records: int,
     profile_at: tuple[int, ...],
@@ -94,16 +90,13 @@ def choose_list(
     noise: Fraction,
     bits: Fraction,
     least_false: Fraction,
-    domain_bits: int | None,
     most_cells: int,
     names: TopList | None = None,
 ) -> ListChoice:
     """Return the choice with the least predicted error, which is infinite where none is below ``names``.
 
     Args:
-        scale: b of the noise on listed counts, where there is one list.
-        epsilon: of the lists.
-        sensitivity: of the cells.
+        scale: b of the noise on listed counts.
         keys: about how many keys there are.
         records: about how many records.
         profile_at: counts t of the profile; none where sizes were stated.
@@ -111,8 +104,7 @@ def choose_list(
         noise: the scale of that noise.
         bits: room for the whole list. False entries take what listed keys of the data leave of it.
         least_false: so many false entries are allowed at least.
-        domain_bits: the bits of the domain where they are stated.
-        most_cells: else the largest domain has so many cells per key.
+        most_cells: the largest domain has so many cells per key.
         names: the list of texts that comes first, of the same noise scale, at δ > 0.
     """
     with localcontext() as context:
@@ -120,8 +112,6 @@ def choose_list(
         counts = _counts(keys, records, profile_at, profile, noise)
         first = max((LEAST_CELLS * keys - 1).bit_length(), 8)
         last = min(max((most_cells * keys - 1).bit_length(), first), 64)
-        if domain_bits is not None:
-            first = last = domain_bits
         room, allowed = _decimal(bits), _decimal(least_false)
         law = _Law(scale)
         if names is not None:
@@ -129,14 +119,10 @@ def choose_list(
         found = [_at(d, law, counts, keys, room, allowed, names) for d in range(first, last + 1)]
         if names is not None:
             return min(found, key=lambda choice: choice.error)
-        wider, laplace = scale / (1 - TOP_SHARE), noise_of("laplace")
-        of_both = _Law(wider)
         for d in range(first, min(last + 1, first + _TOP_DOMAINS, MAX_TOP_BITS - _TOP_BITS + 1)):
             least = (_TOP_ODDS * (1 << (d + _TOP_BITS))).ln()  # noise scales
-            for high in (int(times * least * of_both.scale) + 1 for times in _TOP_TIMES):
-                top = TopList(d + _TOP_BITS, high)
-                if top_holds(top, laplace, wider, epsilon, sensitivity):
-                    found.append(_at(d, of_both, counts, keys, room, allowed, top))
+            for high in (int(times * least * law.scale) + 1 for times in _TOP_TIMES):
+                found.append(_at(d, law, counts, keys, room, allowed, TopList(d + _TOP_BITS, high)))
         return min(found, key=lambda choice: choice.error)
 
 

@@ -1,7 +1,18 @@
-"""Parameters of a release: frozen, self-checking, exact.
+"""Parameters of a release: what a user states, and what follows from it before any data are read.
 
-`ReleaseParams` holds only public choices. Everything that follows from them and from released sizes (domain,
-threshold, levels, column sizes) is in `hushgram.sparse_histogram.plan`.
+    ReleaseParams   what was stated; two equal values are one
+    Params          what it means for a privacy unit and a kind of keys: `ReleaseParams.resolve`
+
+Everything that follows from these and from released numbers (domain, threshold, layout) is in
+`hushgram.sparse_histogram.plan`. Which selection, noise and encoding are used follows from δ, users, C and public keys:
+
+| δ | keys | selection | noise on listed counts | all other keys |
+|---|---|---|---|---|
+| any | public | none: all of them | Laplace, at δ > 0 Gaussian where that is smaller | not released |
+| 0 | any | fingerprints whose noisy count reaches a threshold | Laplace | ALP, of what the list passes on |
+| > 0 | any, C = 1 or no users | texts whose count does, then fingerprints | Laplace, truncated geometric | the same |
+| > 0 | any, users with C > 1 | texts by weights | Gaussian | buckets with Gaussian noise |
+| any | ``preset="paper"`` | as in the paper, with half of ε each | Laplace | ALP, of every key |
 """
 
 from __future__ import annotations
@@ -12,51 +23,65 @@ from fractions import Fraction
 from typing import Any
 
 from hushgram.contributions.sums import Grid, bounds_in_multiples, bounds_in_values
-from hushgram.encodings import NO_ENCODING, encoding_named
+from hushgram.encodings import buckets
 from hushgram.errors import ParameterError
-from hushgram.key_selection.rounds import CountChoice, GaussianPlan, MetricShares, plan_gaussian
-from hushgram.key_selection.threshold import calibrate
-from hushgram.key_selection.weighted import MAX_KEYS as MAX_KEYS_SELECTION
+from hushgram.key_selection.rounds import MAX_ROUNDS, GaussianPlan, MetricShares, plan_gaussian
+from hushgram.key_selection.threshold import text_threshold
+from hushgram.key_selection.weighted import MAX_KEYS
 from hushgram.noise.gdp import gdp_mu
-from hushgram.noise.noises import NOISES, noise_of
+from hushgram.noise.noises import noise_of
 from hushgram.numbers import Number, integer, rational, show
-from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.contribution_bounds import GRID, MAX_CHOICE
+from hushgram.sensitivity import PrivacyUnit, Sensitivity
 from hushgram.sparse_histogram.split import OWNER as _OWNER
-from hushgram.sparse_histogram.split import PARTS as _PARTS
 from hushgram.sparse_histogram.split import SharedSelection, Split
+from hushgram.sparse_histogram.users import CHOICES, MAX_CHOICE, UserHistogram, user_ends
 
-__all__ = ["MAX_CONTRIBUTIONS", "ReleaseParams", "SharedSelection", "Split"]
+__all__ = [
+    "MAX_CONTRIBUTIONS", "PAPER_DOMAIN_BITS", "Params", "ReleaseParams", "SharedSelection", "Split",
+    "Threshold", "Weights",
+]  # fmt: skip
 
-#: how many keys of a user are weighed where nothing else is stated
-DEFAULT_MAX_KEYS = 100
+MAX_CONTRIBUTIONS = 1 << 20
+#: In the setting of Aumüller, Lebeda, Pagh 2021 a key is identified by 64 bits.
+PAPER_DOMAIN_BITS = 64
 
-# Of what selection by weights leaves, what counts may get with `split: auto`; buckets get the rest. 3/5 is the default.
-_COUNT_SHARES = tuple(Fraction(n, 20) for n in (5, 8, 12, 15, 17))
-# Of what selection has together with all that shares its noise, what it may get with `split: auto`.
-_SELECTION_SHARES = tuple(Fraction(n, 8) for n in (2, 3, 4, 5))
-_UNLESS_SET = ("fit_split", "choose_contributions", "choose_rounds", "choose_split", "granularity", "shared")
-_WEIGHTED_FIELDS = ("key_selection", "max_keys_selection", "selection_rounds")
-# Shares of ε of sizing; where the list comes first less, and what is then left to the encoding, which serves totals of
-# many keys (decision 120). The columns then have a sixteenth of the bits.
-_SIZE, _LIST_FIRST_SIZE, _LIST_FIRST_ENCODING = Fraction(2, 100), Fraction(15, 1000), Fraction(2, 100)
-_COLUMNS = Fraction(1, 16)
-# What the numbers of users by keys get, from which rounds are chosen: at ε = 1 they have noise of about 280 users.
-_USERS = Fraction(1, 200)
+# Shares of ε for sizes: where list and encoding have all of the rest, and elsewhere.
+_CHAINED_SIZE, _SIZE = Fraction(15, 1000), Fraction(2, 100)
+# Share of ε for the histogram over users: at ε = 1 its numbers have noise of 140 users; and where C follows from it.
+_USERS, _CHOICE = Fraction(1, 100), Fraction(5, 100)
+# Share of what is left for selection by weights; the vector of counts and buckets has the rest.
+_SELECTION = Fraction(49, 100)
+# Share of the bits for the column of ALP beside a list: half of it makes totals 10 to 30 % wider, twice of it gains
+# nothing (benchmarks.error).
+_COLUMN = Fraction(1, 8)
+_BITS_PER_KEY, _BUCKET_BITS, _PAPER_BITS = Fraction(44, 5), Fraction(8), Fraction(10)
 # With more than ε = 100 the word "private" has lost its meaning; it is a typing error.
 _MAX_EPSILON = 100
-MAX_CONTRIBUTIONS = 1 << 20
 # Noise beyond this drowns any count, and would not fit the integers of the release path.
 _LARGEST_SCALE = 1 << 34
 
 
-def _divides(pure: bool, key_selection: str, encoding: str) -> bool:
-    return pure or (key_selection == "threshold" and encoding == "alp")
+@dataclass(frozen=True)
+class Threshold:
+    """Key selection at δ > 0 by noisy counts, also for users with several keys."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Key selection at δ > 0 by weights.
+
+    Attributes:
+        max_keys: how many keys of a user are weighed.
+        rounds: 1, 2 or 3; None: it follows from the histogram over users.
+    """
+
+    max_keys: int = 100
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, init=False)
 class ReleaseParams:
-    """Parameters of one release.
+    """Parameters of one release, as they are stated.
 
     Neighbouring data sets differ by one user (or one record where no user column is named). After bounding, a user
     counts at most ``max_contributions`` in all and ``max_per_key`` for one key. The release is then
@@ -66,6 +91,8 @@ class ReleaseParams:
 
     >>> ReleaseParams(epsilon="1", max_contributions=8).epsilon
     Fraction(1, 1)
+    >>> ReleaseParams(epsilon=1, max_contributions=8) == ReleaseParams(epsilon="1", delta=0, max_contributions=8)
+    True
     >>> ReleaseParams(epsilon="0", max_contributions=8)
     Traceback (most recent call last):
     hushgram.errors.ParameterError: ReleaseParams: epsilon must be above 0 and at most 100, got 0; ask for "1" or less
@@ -73,29 +100,15 @@ class ReleaseParams:
 
     epsilon: Fraction
     delta: Fraction
-    max_contributions: int
+    #: None: chosen from the data
+    max_contributions: int | None
     max_per_key: int
-    alpha: Fraction
-    split: Split
-    expected_records: int | None
-    expected_keys: int | None
-    bits_per_key: Fraction
-    columns: str
-    domain_bits: int | None
-    false_keys: Fraction
-    width: str
-    encoding: str = "alp"
-    noise: str = "laplace"
-    fit_split: bool = False
-    choose_contributions: bool = False
-    granularity: Fraction | None = None
-    key_selection: str = "threshold"
-    max_keys_selection: int = DEFAULT_MAX_KEYS
-    selection_rounds: int = 2
-    choose_rounds: bool = False
-    choose_split: bool = False
-    shared: SharedSelection | None = None
-    optimize: str = "keys"
+    granularity: Fraction | None
+    #: records and keys, where they are stated
+    sizes: tuple[int, int] | None
+    bits_per_key: Fraction | None
+    preset: str | None
+    selection: Threshold | Weights | None
 
     def __init__(
         self,
@@ -104,30 +117,12 @@ class ReleaseParams:
         delta: Number = 0,
         max_contributions: Number,
         max_per_key: int = 1,
-        alpha: Number = 3,
-        split: Mapping[str, Number] | Split | str | None = None,
-        expected_records: int | None = None,
-        expected_keys: int | None = None,
-        bits_per_key: Number | None = None,
-        columns: str = "tapered",
-        domain_bits: int | None = None,
-        false_keys: Number | None = None,
-        width: str = "exact",
-        encoding: str | None = None,
-        noise: str = "auto",
-        fit_split: bool = False,
-        already_released: bool = False,
-        choose_contributions: bool = False,
         max_value: Number | None = None,
         granularity: Number | None = None,
-        key_selection: str | None = None,
-        max_keys_selection: int = DEFAULT_MAX_KEYS,
-        selection_rounds: int | str | None = None,
-        choose_rounds: bool = False,
-        choose_split: bool = False,
-        shared: SharedSelection | None = None,
-        optimize: str | None = None,
-        kept_share: Number | None = None,
+        sizes: Mapping[str, int] | tuple[int, int] | None = None,
+        bits_per_key: Number | None = None,
+        preset: str | None = None,
+        selection: Threshold | Weights | None = None,
     ) -> None:
         """Check the parameters and make them exact.
 
@@ -135,183 +130,46 @@ class ReleaseParams:
             epsilon: the privacy loss.
             delta: 0, or the probability with which the loss may be exceeded; above 0, keys are released by their text.
             max_contributions: the most that one user counts in all (C); "auto" spends a twentieth of ε on choosing it
-                from the data (`contribution_bounds`).
+                from the data.
             max_per_key: the most that one user counts for one key (L∞).
-            alpha: a bit of the encoding alp flips with probability 1/(alpha + 2).
-            split: shares of ε by name, ``{"size": "0.02", "threshold": "0.49", "encoding": "0.49"}``, or "auto": the
-                plan chooses them for the least error after the sizes are released. With weighted key selection that of
-                selection is chosen after users were counted by keys (`share_choice`), and those of counts and buckets
-                after the sizes of other keys are released. The encoding's share may go by the
-                encoding's own name ("alp"). With Gaussian noise on listed keys and buckets these two are one mechanism,
-                and the shares say how its precision 1/σ² is divided.
-            expected_records: a public guess of the number of records.
-            expected_keys: a public guess of the number of distinct keys; with both, nothing is spent on sizing.
-            bits_per_key: bits of all columns together per key (tapered), or of each column (flat). With ``optimize``
-                "keys" the columns of alp have a sixteenth of it, and at δ = 0 the list the rest.
-            columns: "tapered" (fewer bits where fewer keys reach a level) or "flat" (all alike, as in the paper).
-            domain_bits: bits of the fingerprint domain at δ = 0; left out, they are chosen by predicted error
-                (``optimize`` "keys"), or follow from the number of keys.
-            false_keys: false keys allowed at δ = 0: below 1 a share of the number of keys, from 1 on a number; 0.03 by
-                default. With ``optimize`` "keys" the least that is allowed.
-            width: level width of alp: "exact" (from the exact privacy loss) or "paper" (C·α/ε).
-            encoding: how counts of keys that are not selected are released, by name (`hushgram.encodings`), or "none"
-                for selected keys alone. By default "buckets" with weighted key selection, else "alp".
-            noise: the noise on counts; "auto" is the one that lists more keys (for public keys, that of smaller
-                variance), from these parameters alone. "truncated_geometric" is for max_contributions 1.
-            fit_split: whether the plan divides what sizing leaves of ε.
-            already_released: for parameters that a sketch states: whether a release with them could end is no question.
-            choose_contributions: whether C is yet to be chosen from the data.
             max_value: in place of ``max_per_key`` where values are summed: the most that one user adds to one key.
             granularity: where values are summed: sums are rounded to multiples of it, and both bounds are stated in the
-                terms of the values, as whole multiples of it (`hushgram.contributions.sums`).
-            key_selection: "weighted" (by default where delta is above 0 and noise is not laplace) selects keys by
-            weights
-                whose noise does not grow with ``max_contributions``, then counts the selected ones; it needs users.
-                "threshold" selects keys by their noisy counts.
-            max_keys_selection: with weighted key selection, how many keys of a user are weighed.
-            selection_rounds: with weighted key selection, 1, 2, or "auto" (by default unless a ``split`` without
-                "users" is stated): 1 where a user has one key, else chosen from noisy numbers of users by keys, for
-                1/200 of ε.
-            choose_rounds: whether the number of rounds is yet to be chosen from the data.
-            choose_split: whether the share of selection is yet to be chosen with it.
-            shared: for parameters that a sketch states: the metrics for which keys were selected together.
-            optimize: "keys" (by default) for lookups of single keys, "totals" for sums over many rare keys. With alp
-                and selection by a threshold "keys" gives the list all of ε but for sizing and 2 % for the encoding; it
-                is the default where none of ``split``, ``domain_bits``, ``false_keys`` and flat ``columns`` is stated.
-                At δ = 0 it also chooses domain and threshold of the list by predicted error (`list_choice`). "totals"
-                gives the encoding half of what sizing leaves. Other encodings keep their shares with "keys".
-            kept_share: the share of ε that says how much of the records bounding keeps (`kept_share`), such as "0.01";
-                none by default. It needs users and any keys. With ``split`` it is the share "kept" there.
+                terms of the values, as whole multiples of it.
+            sizes: public guesses of the numbers of records and of distinct keys, (records, keys); with them, nothing is
+                spent on sizes.
+            bits_per_key: the space of the sketch, about.
+            preset: "paper" is the setting of Aumüller, Lebeda and Pagh, for comparison.
+            selection: at δ > 0, how keys are selected, for experts: ``Threshold()`` or ``Weights(…)``.
         """
-        given = {name: value for name, value in locals().items() if name != "self"}
         if max_value is not None or granularity is not None:
             granularity, max_contributions, max_per_key = bounds_in_multiples(
                 _OWNER, granularity, max_contributions, max_value, max_per_key
             )
-        if max_contributions == "auto":
-            max_contributions, choose_contributions = MAX_CHOICE, True
-        if key_selection is None:
-            # With one key per user Laplace noise and a threshold name more; so does whoever states a share for one.
-            gaussian = rational(delta, "delta", _OWNER) != 0 and noise in ("auto", "gaussian")
-            by_threshold = max_contributions == 1 or (isinstance(split, Mapping) and "threshold" in split)
-            key_selection = "weighted" if gaussian and not by_threshold else "threshold"
-        if encoding is None:
-            encoding = "buckets" if key_selection == "weighted" else "alp"
-        if optimize is None:
-            own_list = columns == "flat" or any(each is not None for each in (split, domain_bits, false_keys))
-            pure = rational(delta, "delta", _OWNER) == 0
-            own_list = own_list or (pure and encoding_named(encoding).noisy)
-            optimize = "totals" if own_list and _divides(pure, key_selection, encoding) else "keys"
-        if bits_per_key is None:
-            list_first = optimize == "keys" and rational(delta, "delta", _OWNER) == 0
-            bits_per_key = 10 if columns == "flat" else 9 if list_first else 8
-        if selection_rounds is None:
-            shares = isinstance(split, Split) or (isinstance(split, Mapping) and not split.get("users"))
-            selection_rounds = 2 if shares else "auto"
-            if key_selection != "weighted" or 1 in (max_keys_selection, max_contributions):
-                selection_rounds = 1
-        if selection_rounds == "auto":
-            choose_rounds = key_selection == "weighted" and 1 not in (max_keys_selection, max_contributions)
-            selection_rounds = 2 if choose_rounds else 1
-        self._put(
-            key_selection=key_selection,
-            max_keys_selection=max_keys_selection,
-            selection_rounds=selection_rounds,
-            choose_rounds=choose_rounds,
-            optimize=optimize,
-            epsilon=rational(epsilon, "epsilon", _OWNER),
-            delta=rational(delta, "delta", _OWNER),
-            max_contributions=max_contributions,
-            max_per_key=max_per_key,
-            alpha=rational(alpha, "alpha", _OWNER),
-            expected_records=expected_records,
-            expected_keys=expected_keys,
-            bits_per_key=rational(bits_per_key, "bits_per_key", _OWNER),
-            columns=columns,
-            domain_bits=domain_bits,
-            false_keys=rational("0.03" if false_keys is None else false_keys, "false_keys", _OWNER),
-            width=width,
-            encoding=encoding,
-            noise=noise,
-            fit_split=fit_split,
-            choose_contributions=choose_contributions,
-            granularity=granularity,
-            shared=shared,
-        )
-        self._check_privacy()
-        self._check_shape()
-        if isinstance(split, str) and split != "auto":
-            raise ParameterError(f"{_OWNER}: split must be auto or shares by name, got {split[:40]!r}")
-        auto = split == "auto" or (split is None and self._fits_by_default())
-        stated = None if isinstance(split, str) else split
-        self._divide(stated, auto, rational(0 if kept_share is None else kept_share, "kept_share", _OWNER))
-        fits = encoding_named(self.encoding).noisy and encoding_named(self.encoding).auto_share is None
-        self._put(
-            fit_split=fit_split or (auto and fits), choose_split=choose_split or (auto and self.choose_rounds)
-        )
-        self._put(noise=self._best_noise() if self.noise == "auto" else self.noise)
-        self._check_noise()
-        # What was asked for, from which `without_weights` starts again; it is no field.
-        self._put(_given=given)
-        if not already_released:
-            self.check()
-
-    def check(self) -> None:
-        """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
-        from hushgram.sparse_histogram.plan import check_params  # which is about this class
-
-        self._check_split()
-        self._check_noise()
-        check_params(self)
-
-    def _put(self, **values: object) -> None:
-        for name, value in values.items():
+        if isinstance(sizes, Mapping):
+            if set(sizes) != {"records", "keys"}:
+                raise ParameterError(f"{_OWNER}: sizes must be records and keys, got {', '.join(sizes)}")
+            sizes = (sizes["records"], sizes["keys"])
+        elif sizes is not None and not isinstance(sizes, tuple | list):
+            raise ParameterError(f"{_OWNER}: sizes must be (records, keys), got {sizes!r}"[:200])
+        if max_contributions is None:
+            raise ParameterError(f'{_OWNER}: max_contributions must be a whole number or "auto"')
+        stated = {
+            "epsilon": rational(epsilon, "epsilon", _OWNER),
+            "delta": rational(delta, "delta", _OWNER),
+            "max_contributions": None if max_contributions == "auto" else max_contributions,
+            "max_per_key": max_per_key,
+            "granularity": granularity,
+            "sizes": None if sizes is None else tuple(sizes),
+            "bits_per_key": None if bits_per_key is None else rational(bits_per_key, "bits_per_key", _OWNER),
+            "preset": preset,
+            "selection": selection,
+        }
+        for name, value in stated.items():
             object.__setattr__(self, name, value)
+        self._check()
 
-    def _check_shape(self) -> None:
-        if self.columns not in ("tapered", "flat"):
-            raise ParameterError(f'{_OWNER}: columns must be "tapered" or "flat", got {self.columns!r}')
-        if self.width not in ("exact", "paper"):
-            raise ParameterError(f'{_OWNER}: width must be "exact" or "paper", got {self.width!r}')
-        encoding_named(self.encoding)
-        if self.optimize not in ("keys", "totals"):
-            raise ParameterError(
-                f"{_OWNER}: optimize must be keys or totals, got {str(self.optimize)[:40]!r}"
-            )
-        if self.fits_list and encoding_named(self.encoding).noisy:
-            raise ParameterError(
-                f"{_OWNER}: optimize keys goes with encoding alp or none where delta is 0; with"
-                f" {self.encoding} leave it out"
-            )
-        if self.key_selection not in ("threshold", "weighted"):
-            raise ParameterError(
-                f"{_OWNER}: key_selection must be weighted or threshold, got {str(self.key_selection)[:40]!r}"
-            )
-        integer(self.max_keys_selection, "max_keys_selection", _OWNER, low=1, high=MAX_KEYS_SELECTION)
-        integer(self.selection_rounds, "selection_rounds", _OWNER, low=1, high=2)
-        if self.noise != "auto" and self.noise not in NOISES:
-            raise ParameterError(
-                f"{_OWNER}: noise must be auto or one of {', '.join(NOISES)}, got {str(self.noise)[:40]!r}"
-            )
-        if not Fraction(1, 10) <= self.bits_per_key <= 10_000:
-            raise ParameterError(
-                f"{_OWNER}: bits_per_key must be from 0.1 to 10000, got {show(self.bits_per_key)}"
-            )
-        if not 0 < self.false_keys <= 1 << 40:
-            raise ParameterError(
-                f"{_OWNER}: false_keys must be above 0 and at most 2^40, got {show(self.false_keys)}"
-            )
-        if self.domain_bits is not None:
-            integer(self.domain_bits, "domain_bits", _OWNER, low=8, high=64)
-        for name in ("expected_records", "expected_keys"):
-            if getattr(self, name) is not None:
-                integer(getattr(self, name), name, _OWNER, low=1, high=1 << 50)
-        if (self.expected_records is None) != (self.expected_keys is None):
-            raise ParameterError(
-                f"{_OWNER}: expected_records and expected_keys go together; give both or neither"
-            )
-
-    def _check_privacy(self) -> None:
+    def _check(self) -> None:
+        """Refuse what can be no parameter, and parameters with which no release could end."""
         if not 0 < self.epsilon <= _MAX_EPSILON:
             raise ParameterError(
                 f"{_OWNER}: epsilon must be above 0 and at most {_MAX_EPSILON}, got {show(self.epsilon)};"
@@ -325,225 +183,193 @@ class ReleaseParams:
             raise ParameterError(f"{_OWNER}: delta must be at least 0 and below 1, got {show(self.delta)}")
         if self.delta != 0 and self.delta < Fraction(1, 10**60):
             raise ParameterError(f"{_OWNER}: delta must be 0 or at least 1e-60, got {show(self.delta)}")
-        integer(self.max_contributions, "max_contributions", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
+        if self.max_contributions is not None:
+            integer(self.max_contributions, "max_contributions", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
         integer(self.max_per_key, "max_per_key", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
-        if self.max_per_key > self.max_contributions:
+        most = MAX_CHOICE if self.max_contributions is None else self.max_contributions
+        if self.max_per_key > most:
+            name, per = ("max_per_key", 1) if self.granularity is None else ("max_value", self.granularity)
             raise ParameterError(
-                f"{_OWNER}: max_per_key must be at most max_contributions ({self.max_contributions}),"
-                f" got {self.max_per_key}"
+                f"{_OWNER}: {name} must be at most max_contributions ({show(Fraction(most * per))}), got"
+                f" {show(Fraction(self.max_per_key * per))}"
             )
-        if not Fraction(1, 100) <= self.alpha <= 1000:
+        if self.sizes is not None:
+            if len(self.sizes) != 2:
+                raise ParameterError(f"{_OWNER}: sizes must be (records, keys), got {self.sizes!r}"[:200])
+            for name, size in zip(("records", "keys"), self.sizes, strict=True):
+                integer(size, f"sizes.{name}", _OWNER, low=1, high=1 << 50)
+        if self.bits_per_key is not None and not Fraction(1, 10) <= self.bits_per_key <= 10_000:
             raise ParameterError(
-                f"{_OWNER}: alpha must be from 0.01 to 1000, got {show(self.alpha)}; 3 is a good choice"
+                f"{_OWNER}: bits_per_key must be from 0.1 to 10000, got {show(self.bits_per_key)}"
             )
-
-    def _divide(self, shares: Mapping[str, Number] | Split | None, auto: bool, kept_share: Fraction) -> None:
-        """Divide ε into exact parts that add up to it."""
-        if not 0 <= kept_share <= Fraction(1, 2):
-            raise ParameterError(f"{_OWNER}: kept_share must be from 0 to 0.5, got {show(kept_share)}")
-        if shares is not None and kept_share:
-            raise ParameterError(f"{_OWNER}: kept_share has no effect beside split; state split.kept there")
-        if isinstance(shares, Split):
-            parts = shares
-        elif shares is None:
-            size = (
-                self.epsilon * (_LIST_FIRST_SIZE if self.list_first else _SIZE) if self.sized else Fraction(0)
-            )
-            choice = self.epsilon * 5 / 100 if self.choose_contributions else Fraction(0)
-            users = self.epsilon * _USERS if self.choose_rounds else Fraction(0)
-            kept = self.epsilon * kept_share
-            rest = self.epsilon - size - choice - users - kept
-            chosen = encoding_named(self.encoding)
-            totals = self.encodes and self.optimize == "totals" and self.delta != 0
-            if self.list_first and self.encodes:
-                encoded = self.epsilon * _LIST_FIRST_ENCODING
-                parts = Split(size, rest - encoded, encoded, choice)
-            elif self.weighted:
-                encoded = rest * (Fraction(1, 2) if totals else chosen.weighted_share)
-                selection = (rest - encoded) / 2
-                parts = Split(
-                    size, Fraction(0), encoded, choice, selection, rest - encoded - selection, users
-                )
-            else:
-                share = Fraction(1, 2) if totals and not auto else chosen.auto_share if auto else None
-                listed = rest * (share or chosen.threshold_share(texts=self.delta != 0))
-                parts = Split(size, listed, rest - listed, choice)
-            parts = replace(parts, kept=kept)
+        if self.preset not in (None, "paper"):
+            raise ParameterError(f"{_OWNER}: preset must be paper, got {str(self.preset)[:40]!r}")
+        if not isinstance(self.selection, Threshold | Weights | None):
+            raise ParameterError(f"{_OWNER}: selection must be Threshold() or Weights(...)")
+        if self.selection is not None and (self.delta == 0 or self.preset is not None):
+            raise ParameterError(f"{_OWNER}: selection needs delta above 0 and no preset; leave it out")
+        if isinstance(self.selection, Weights):
+            integer(self.selection.max_keys, "selection.max_keys", _OWNER, low=1, high=MAX_KEYS)
+            if self.selection.rounds is not None:
+                integer(self.selection.rounds, "selection.rounds", _OWNER, low=1, high=MAX_ROUNDS)
+        if self.delta == 0 or not isinstance(self.selection, Threshold):
+            self.resolve().check()
         else:
-            parts = Split.named(shares, self.epsilon, self.encoding)
-            if self.choose_contributions != bool(parts.contributions):
-                raise ParameterError(
-                    f"{_OWNER}: split.contributions must be above 0 where max_contributions is auto, and else 0"
-                )
-            if self.choose_rounds != bool(parts.users):
-                raise ParameterError(
-                    f"{_OWNER}: split.users must be above 0 where selection_rounds is auto, and else 0"
-                )
-        self._put(split=parts)
-        self._check_split()
+            self.resolve(weights=False).check()
 
-    def _check_split(self) -> None:
-        parts, sized = self.split, self.sized
-        needed = ["selection", "counts"] if self.weighted else ["threshold"]
-        needed += ["encoding"] if self.encodes else []
-        given = {name for name in _PARTS[1:] if getattr(parts, name) > 0} - {"contributions", "users", "kept"}
-        if given != set(needed) or any(getattr(parts, name) < 0 for name in _PARTS):
-            names = " and ".join(self.encoding if name == "encoding" else name for name in needed)
+    def resolve(
+        self,
+        unit: PrivacyUnit = "user",
+        *,
+        public: bool = False,
+        weights: bool = True,
+        caller: str = _OWNER,
+    ) -> Params:
+        """Return what these parameters mean; raise a ParameterError that begins with ``caller`` where they do not fit.
+
+        Args:
+            unit: who is protected.
+            public: whether keys are known without looking at the data.
+            weights: whether users are known, so that their keys can be weighed.
+            caller: what messages begin with.
+        """
+        users = unit == "user" and weights and not public
+        if self.max_contributions is None and not users:
+            raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
+        if self.max_contributions is None and self.preset is not None:
             raise ParameterError(
-                f"{_OWNER}: split must give {names} more than 0, size at least 0, and nothing to other parts"
+                f"{caller}: max_contributions auto does not go with preset paper; state a number"
             )
-        if parts.total != self.epsilon:
-            total = parts.total / self.epsilon
-            raise ParameterError(f"{_OWNER}: the shares of split must add up to 1, got {show(total)}")
-        if parts.kept and self.weighted and not self.encodes:
-            raise ParameterError(
-                f"{_OWNER}: kept_share has no effect with weighted key selection and encoding none"
-            )
-        if 0 < parts.kept < Fraction(1, 1 << 24):
-            raise ParameterError(
-                f"{_OWNER}: kept_share gives less than 2^-24 to what bounding keeps; raise it, or set it to 0"
-            )
-        smallest = min(part for part in (parts.size / 2, *(getattr(parts, name) for name in needed)) if part)
-        if self.max_contributions / smallest > _LARGEST_SCALE:
-            raise ParameterError(
-                f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
-                " the noise would exceed 2^34; lower max_contributions or raise epsilon"
-            )
-        if sized and parts.size == 0:
-            raise ParameterError(
-                f"{_OWNER}: split.size must be above 0 unless expected_records and expected_keys are given"
-            )
-        if not sized and parts.size != 0:
-            raise ParameterError(
-                f"{_OWNER}: split.size must be 0 where expected_records and expected_keys are given"
-            )
+        if isinstance(self.selection, Weights) and not users:
+            raise ParameterError(f"{caller}: selection by weights needs users and any keys; leave it out")
+        if public and self.preset is not None:
+            raise ParameterError(f"{caller}: preset paper has no effect with public keys; leave it out")
+        if public:
+            selection = "public"
+        elif self.delta == 0:
+            selection = "fingerprints"
+        elif isinstance(self.selection, Threshold) or self.preset is not None or not users:
+            selection = "threshold"
+        else:
+            one = self.max_contributions == 1 and self.selection is None
+            selection = "threshold" if one else "weights"
+        return Params(self, unit, selection, users and self.preset is None)
 
-    @property
-    def weighted(self) -> bool:
-        """Return whether keys are selected by weights."""
-        return self.key_selection == "weighted"
-
-    @property
-    def divides(self) -> bool:
-        """Return whether ``optimize`` decides how a list by a threshold and the encoding share ε."""
-        return _divides(self.delta == 0, self.key_selection, self.encoding)
-
-    @property
-    def list_first(self) -> bool:
-        """Return whether the list has nearly all of ε, and the encoding what serves totals over very many keys."""
-        return self.divides and self.optimize == "keys"
-
-    @property
-    def fits_list(self) -> bool:
-        """Return whether the plan chooses domain and threshold of a list of fingerprints by predicted error."""
-        return self.optimize == "keys" if self.delta == 0 else self.lists_cells
-
-    @property
-    def lists_cells(self) -> bool:
-        """Return whether keys that a threshold does not name are listed by fingerprint, where sizes allow it."""
-        return self.delta > 0 and self.list_first and self.encodes and self.noise != "gaussian"
-
-    @property
-    def list_bits(self) -> Fraction:
-        """Return the room of such a list, in bits per key."""
-        return self.bits_per_key * (1 - _COLUMNS) if self.encodes else self.bits_per_key
-
-    @property
-    def encodes(self) -> bool:
-        """Return whether counts of keys that are not selected are released."""
-        return self.encoding != NO_ENCODING.name
-
-    @property
-    def sized(self) -> bool:
-        """Return whether sizes are released from the data: for an encoding, and at δ = 0 for the domain of
-        fingerprints."""
-        return self.expected_keys is None and (self.encodes or self.delta == 0)
-
-    def without_users(self, caller: str) -> ReleaseParams:
-        """Return the same for data whose records are the privacy unit, of which bounding drops nothing."""
-        if self.split.kept:
-            raise ParameterError(f"{caller}: kept_share needs a column of users and any keys; leave it out")
-        return self.without_weights(caller)
-
-    def without_weights(self, caller: str) -> ReleaseParams:
-        """Return the same with keys selected by a threshold, for data without users; refuse where weights were asked
-        for."""
-        if not self.weighted:
-            return self
-        given: dict[str, Any] = getattr(self, "_given", {"key_selection": "weighted"})
-        if given["key_selection"] is not None:
-            raise ParameterError(
-                f"{caller}: key_selection weighted needs users and any keys; set it to threshold"
-            )
-        return ReleaseParams(**{**given, "key_selection": "threshold"})
-
-    def for_public_keys(self, caller: str) -> ReleaseParams:
-        """Return the same for public keys: all of ε and δ goes to noise on each, the smaller unless it is stated."""
-        params = self.without_users(caller)
-        if not params.delta:
-            return params
-        noise = getattr(params, "_given", {}).get("noise", params.noise)
-        if noise != "auto" and noise_of(noise).one_key:
-            raise ParameterError(
-                f"{caller}: noise {noise} is for key selection, not for public keys; set it to auto"
-            )
-        params = params._changed(
-            split=Split(Fraction(0), params.epsilon, Fraction(0)),
-            encoding=NO_ENCODING.name,
-            expected_records=None,
-            expected_keys=None,
-            fit_split=False,
-        )
-        params._put(noise=params._smaller_noise() if noise == "auto" else noise)
-        params._check_noise()
-        return params
-
-    def _fits_by_default(self) -> bool:
-        """Return whether an encoding is fitted to released sizes unless shares are stated."""
-        return encoding_named(self.encoding).noisy and self.delta == 0 and self.expected_keys is None
-
-    def with_threshold_share(self, share: Fraction) -> ReleaseParams:
-        """Return the same with this share of what sizing leaves of ε for the threshold."""
-        rest = self.split.threshold + self.split.encoding
-        split = replace(self.split, threshold=rest * share, encoding=rest - rest * share)
-        return self._changed(split=split, fit_split=False)
-
-    def with_contributions(self, chosen: int) -> ReleaseParams:
-        """Return the same with this C, chosen from the data."""
-        return self._changed(max_contributions=chosen, choose_contributions=False)
-
-    def with_rounds(self, chosen: int) -> ReleaseParams:
-        """Return the same with this number of rounds, chosen from the data."""
-        return self._changed(selection_rounds=chosen, choose_rounds=False, choose_split=False)
-
-    def branches(self, rounds: int) -> tuple[ReleaseParams, ...]:
-        """Return the parameters with this number of rounds, and each share of selection that may be chosen with it."""
-        if not self.choose_split:
-            return (self.with_rounds(rounds),)
-        whole = self.metric_shares.epsilon / self.epsilon
-        return tuple(self.with_selection(whole * share, rounds) for share in _SELECTION_SHARES)
-
-    def stating_rounds(self, rounds: int) -> ReleaseParams:
-        """Return the same with so many rounds, whatever the data: selection gets what their choice would cost."""
-        split = replace(self.split, selection=self.split.selection + self.split.users, users=Fraction(0))
-        return self.with_rounds(rounds)._changed(split=split)
-
-    def without_choice(self, stated: int) -> ReleaseParams:
-        """Return what is left to release, at this C, once a choice of it and the share kept are paid: for forecasts."""
-        spent = self.split.contributions + self.split.kept
-        split = replace(self.split, contributions=Fraction(0), kept=Fraction(0))
-        return self.with_contributions(stated)._changed(epsilon=self.epsilon - spent, split=split)
-
-    def of_counts(self) -> ReleaseParams:
-        """Return the same for counts, each of which stands for the granularity: for forecasts."""
-        return self._changed(granularity=None)
-
-    def _changed(self, **changes: Any) -> ReleaseParams:
-        """Return a copy with some fields changed, as a plan does: what holds for these parameters was checked."""
+    def changed(self, **changes: Any) -> ReleaseParams:
+        """Return the same with some parameters stated otherwise."""
         out = object.__new__(ReleaseParams)
-        out._put(**{field.name: getattr(self, field.name) for field in fields(self)})
-        out._put(**changes)
+        if unknown := set(changes) - {field.name for field in fields(self)}:
+            raise TypeError(f"ReleaseParams has no {sorted(unknown)[0]}")
+        for field in fields(self):
+            object.__setattr__(out, field.name, changes.get(field.name, getattr(self, field.name)))
+        out._check()
         return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the exact, JSON-ready form; `from_dict` reads it back."""
+        out: dict[str, Any] = {
+            "epsilon": show(self.epsilon),
+            "delta": show(self.delta),
+            "max_contributions": "auto" if self.max_contributions is None else self.max_contributions,
+            "max_per_key": self.max_per_key,
+        }
+        for name in ("granularity", "bits_per_key"):
+            if value := getattr(self, name):
+                out[name] = show(value)
+        if self.sizes is not None:
+            out["sizes"] = {"records": self.sizes[0], "keys": self.sizes[1]}
+        if self.preset is not None:
+            out["preset"] = self.preset
+        if isinstance(self.selection, Weights):
+            out["selection"] = {"weights": vars(self.selection)}
+        elif self.selection is not None:
+            out["selection"] = "threshold"
+        return out
+
+    @classmethod
+    def from_dict(cls, text: Mapping[str, Any]) -> ReleaseParams:
+        """Return the parameters that `to_dict` wrote."""
+        values = dict(text)
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
+        found = values.get("selection")
+        if found == "threshold":
+            values["selection"] = Threshold()
+        elif found is not None:
+            values["selection"] = Weights(**found["weights"])
+        if "granularity" in values:
+            values["granularity"] = rational(values["granularity"], "granularity", _OWNER)
+            integer(values.get("max_per_key"), "max_per_key", _OWNER, low=1, high=MAX_CONTRIBUTIONS)
+            if values.get("max_contributions") != "auto":
+                integer(
+                    values.get("max_contributions"),
+                    "max_contributions",
+                    _OWNER,
+                    low=1,
+                    high=MAX_CONTRIBUTIONS,
+                )
+        return cls(**bounds_in_values(values))
+
+
+@dataclass(frozen=True)
+class Params:
+    """What the parameters of a release mean for a privacy unit and a kind of keys.
+
+    Attributes:
+        stated: the parameters.
+        unit: who is protected.
+        selection: "fingerprints", "threshold", "weights" or "public".
+        counts_users: whether a histogram over users is released.
+        users: that histogram, once it was released.
+        chosen: C, once it was chosen from the data.
+        chosen_rounds: the number of rounds of selection by weights, once it was chosen from the data.
+        shared: the metrics for which keys are selected together.
+        scale: of a prediction, at 1/scale of the keys: sizes have so many times their part of ε, beside ε, since their
+            noise is relatively larger there.
+    """
+
+    stated: ReleaseParams
+    unit: PrivacyUnit
+    selection: str
+    counts_users: bool = False
+    users: UserHistogram | None = None
+    chosen: int | None = None
+    chosen_rounds: int | None = None
+    shared: SharedSelection | None = None
+    scale: int = 1
+
+    # --- what was stated --------------------------------------------------------------------------------------------
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.stated.epsilon
+
+    @property
+    def delta(self) -> Fraction:
+        return self.stated.delta
+
+    @property
+    def max_contributions(self) -> int:
+        """Return C, or the largest that may be chosen."""
+        return self.chosen or self.stated.max_contributions or MAX_CHOICE
+
+    @property
+    def max_per_key(self) -> int:
+        return self.stated.max_per_key
+
+    @property
+    def granularity(self) -> Fraction | None:
+        return self.stated.granularity
+
+    @property
+    def sizes(self) -> tuple[int, int] | None:
+        return self.stated.sizes
+
+    @property
+    def bits_per_key(self) -> Fraction:
+        usual = _PAPER_BITS if self.paper else _BUCKET_BITS if self.weighted else _BITS_PER_KEY
+        return self.stated.bits_per_key or usual
 
     @property
     def per_count(self) -> Fraction:
@@ -555,11 +381,144 @@ class ReleaseParams:
         """Return the grid of values, where they are summed."""
         return None if self.granularity is None else Grid(self.granularity, self.max_per_key)
 
+    # --- what follows -----------------------------------------------------------------------------------------------
+
+    @property
+    def weighted(self) -> bool:
+        """Return whether keys are selected by weights."""
+        return self.selection == "weights"
+
+    @property
+    def paper(self) -> bool:
+        """Return whether the setting is that of the paper."""
+        return self.stated.preset == "paper"
+
+    @property
+    def encodes(self) -> bool:
+        """Return whether counts of keys that are not selected are released."""
+        return self.selection != "public"
+
+    @property
+    def chained(self) -> bool:
+        """Return whether the encoding counts what the list passes on, so that both have all of ε."""
+        return self.encodes and not self.weighted and not self.paper
+
+    @property
+    def encoding(self) -> str:
+        """Return the name of the encoding."""
+        return "buckets" if self.weighted else "alp"
+
+    @property
+    def noise(self) -> str:
+        """Return the name of the noise on the counts of listed keys.
+
+        For keys by a threshold the one that lists more: of equal thresholds, that for one key per user.
+        """
+        if self.delta == 0 or self.paper:
+            return "laplace"
+        if self.weighted:
+            return "gaussian"
+        if self.selection == "public":
+            found = {
+                name: (noise := noise_of(name)).variance(
+                    noise.scales((self.epsilon,), self.delta, self.sensitivity)[0]
+                )
+                for name in ("laplace", "gaussian")
+                if noise_of(name).scales((self.epsilon,), self.delta, self.sensitivity)[0]
+                <= noise_of(name).max_scale
+            }
+            return min(found, key=lambda name: found[name])
+        one = noise_of("truncated_geometric", self.delta)
+        if self.sensitivity.l1 != 1 or 1 / self.split.threshold > one.max_scale:
+            return "laplace"
+        names = {
+            name: text_threshold(
+                self.delta, noise_of(name, self.delta), 1 / self.split.threshold, self.sensitivity
+            )
+            for name in ("truncated_geometric", "laplace")
+        }
+        return min(names, key=lambda name: names[name])
+
+    @property
+    def max_keys(self) -> int:
+        """Return how many keys of a user are weighed."""
+        return self._weights.max_keys
+
+    @property
+    def rounds(self) -> int:
+        """Return the number of rounds of selection by weights, or the most that may be chosen."""
+        if self.chosen_rounds is not None:
+            return self.chosen_rounds
+        return (
+            1 if 1 in (self.max_keys, self.stated.max_contributions) else self._weights.rounds or MAX_ROUNDS
+        )
+
+    @property
+    def _weights(self) -> Weights:
+        return self.stated.selection if isinstance(self.stated.selection, Weights) else Weights()
+
+    @property
+    def choose_contributions(self) -> bool:
+        """Return whether C is yet to be chosen from the data."""
+        return self.stated.max_contributions is None and self.chosen is None
+
+    @property
+    def choose_rounds(self) -> bool:
+        """Return whether the number of rounds is yet to be chosen from the data."""
+        return self.chosen_rounds is None and self._chooses_rounds
+
+    @property
+    def _chooses_rounds(self) -> bool:
+        fixed = 1 in (self.max_keys, self.stated.max_contributions) or self._weights.rounds is not None
+        return self.weighted and not fixed
+
+    @property
+    def leads(self) -> bool:
+        """Return whether the number of rounds follows from this histogram over users: of metrics with one selection,
+        from that of the first."""
+        return self._chooses_rounds and (
+            self.shared is None or self.shared.metrics[0][0] == self.shared.metric
+        )
+
+    @property
+    def sized(self) -> bool:
+        """Return whether sizes are released from the data."""
+        return self.encodes and self.sizes is None
+
+    @property
+    def split(self) -> Split:
+        """Return how ε is divided: parts that add up to it."""
+        nothing = Fraction(0)
+        if self.selection == "public":
+            return Split(nothing, self.epsilon, nothing)
+        size = self.epsilon * (_CHAINED_SIZE if self.chained else _SIZE) if self.sized else nothing
+        users = self.epsilon * (_USERS if self.stated.max_contributions else _CHOICE)
+        users = users if self.counts_users else nothing
+        rest = self.epsilon - size - users
+        if self.weighted:
+            selection = rest * _SELECTION
+            return Split(size, nothing, nothing, selection, rest - selection, users)
+        listed = rest / 2 if self.paper else rest
+        size *= self.scale
+        return Split(size, listed, nothing if self.chained else rest - listed, users=users)
+
+    @property
+    def list_bits(self) -> Fraction:
+        """Return the room of a list beside ALP, in bits per key."""
+        return self.bits_per_key * (1 - _COLUMN)
+
+    @property
+    def column_bits(self) -> Fraction:
+        """Return the room of the encoding, in bits per key."""
+        return self.bits_per_key * _COLUMN if self.chained else self.bits_per_key
+
     @property
     def sensitivity(self) -> Sensitivity:
-        """Return how far one user moves the counts, which the noise is calibrated for."""
-        classes = encoding_named(self.encoding).classes(self.cells_noise, self.max_contributions) or 0
-        return Sensitivity(self.max_contributions, self.max_per_key, classes=classes)
+        """Return how far one privacy unit moves the counts, which the noise is calibrated for."""
+        if not self.weighted:
+            return Sensitivity(self.max_contributions, self.max_per_key, self.unit)
+        classes = buckets.classes(self.max_contributions)
+        return Sensitivity(self.max_contributions, self.max_per_key, self.unit, classes=classes, halves=True)
 
     @property
     def record_bounds(self) -> tuple[int, int]:
@@ -572,15 +531,28 @@ class ReleaseParams:
         return self.max_contributions // self.max_per_key, 1
 
     @property
+    def choices(self) -> tuple[int, ...]:
+        """Return the values of C of which one is chosen from the data, or was; none where it was stated."""
+        if self.stated.max_contributions is not None:
+            return ()
+        return tuple(c for c in CHOICES if c >= self.max_per_key)
+
+    @property
+    def user_ends(self) -> tuple[int, ...]:
+        """Return the upper ends of the cells of the histogram over users."""
+        return user_ends(self.stated.max_contributions)
+
+    # --- selection by weights, and all vectors that share its noise ---------------------------------------------------
+
+    @property
     def gaussian(self) -> GaussianPlan:
-        """Return noise scales and thresholds of weighted key selection, and of all vectors that share its noise.
+        """Return noise scales and thresholds of selection by weights, and of all vectors that share its noise.
 
         Selection comes before C is chosen from the data, so its scales hold for each C that may be.
         """
         name = "" if self.shared is None else self.shared.metric
-        parts, most = self._gaussian_parts, self.max_keys_selection
-        mechanism = plan_gaussian(parts, max_keys=most, rounds=self.selection_rounds)
-        return mechanism.metric(name, self.split.counts, self.sensitivity)
+        mechanism = plan_gaussian(self._gaussian_parts, max_keys=self.max_keys, rounds=self.rounds)
+        return mechanism.metric(name, self.sensitivity)
 
     @property
     def _gaussian_parts(self) -> tuple[tuple[str, MetricShares], ...]:
@@ -588,32 +560,11 @@ class ReleaseParams:
 
     @property
     def metric_shares(self) -> MetricShares:
-        """Return what these parameters give to the mechanism of weighted key selection."""
+        """Return what these parameters give to the mechanism of selection by weights."""
         split = self.split
-        counted = split.counts + (split.encoding if encoding_named(self.encoding).noisy else Fraction(0))
-        parts = [each.split.counts for each in self.fitted]
-        bounds = [
-            self._changed(max_contributions=c).sensitivity for c in self.choices or (self.max_contributions,)
-        ]
-        choices = tuple(CountChoice(part, each.l2_squared, each.l0) for each in bounds for part in parts)
-        return MetricShares(split.selection, counted, self.delta, choices, split.users)
-
-    @property
-    def users_epsilon(self) -> Fraction:
-        """Return ε of the numbers of users by keys: of all metrics for which keys are selected together."""
-        return sum((shares.users for _, shares in self._gaussian_parts), Fraction(0))
-
-    @property
-    def fitted(self) -> tuple[ReleaseParams, ...]:
-        """Return these parameters with each split that the plan may choose, when sizes are known; else as they are."""
-        if not self.fit_split:
-            return (self,)
-        if not self.weighted:
-            return tuple(self.with_threshold_share(share) for share in noise_of(self.noise).shares)
-        rest, splits = self.split.counts + self.split.encoding, []
-        for share in _COUNT_SHARES:
-            splits.append(replace(self.split, counts=rest * share, encoding=rest - rest * share))
-        return tuple(self._changed(split=split) for split in splits)
+        each = [self.with_contributions(c).sensitivity for c in self.choices or (self.max_contributions,)]
+        bounds = tuple((one.l2_squared, one.l0) for one in each)
+        return MetricShares(split.selection, split.vector, self.delta, bounds)
 
     @property
     def gaussian_budget(self) -> tuple[Fraction, Fraction]:
@@ -621,162 +572,104 @@ class ReleaseParams:
         epsilon = sum((shares.epsilon for _, shares in self._gaussian_parts), Fraction(0))
         return epsilon, sum((shares.delta for _, shares in self._gaussian_parts), Fraction(0))
 
-    def with_selection(
-        self, share: Fraction, rounds: int, counts_share: Fraction | None = None
-    ) -> ReleaseParams:
-        """Return the same with this share of ε for selection, and so many rounds.
+    # --- decisions ----------------------------------------------------------------------------------------------------
 
-        Counts and an encoding with the same noise divide the rest as before, or so that counts get ``counts_share``.
-        """
-        split, selection = self.split, self.epsilon * share
-        noisy = encoding_named(self.encoding).noisy
-        counted = split.counts + (split.encoding if noisy else Fraction(0))
-        counts = (counted + split.selection - selection) * (counts_share or split.counts / counted)
-        encoding = counted + split.selection - selection - counts if noisy else split.encoding
-        split = replace(split, selection=selection, counts=counts, encoding=encoding)
-        fits = self.fit_split and counts_share is None
-        return self._changed(split=split, fit_split=fits).with_rounds(rounds)
+    def with_contributions(self, chosen: int) -> Params:
+        """Return the same with this C, chosen from the data."""
+        return self if self.stated.max_contributions is not None else replace(self, chosen=chosen)
 
-    def sharing(self, shared: SharedSelection) -> ReleaseParams:
+    def with_users(self, users: UserHistogram) -> Params:
+        """Return the same with the histogram over users that was released, and the rounds that follow from it."""
+        return replace(self, users=users, chosen_rounds=users.rounds() if self.leads else self.chosen_rounds)
+
+    def with_rounds(self, chosen: int) -> Params:
+        """Return the same with this number of rounds, chosen from the data."""
+        return replace(self, chosen_rounds=chosen)
+
+    def with_rounds_of(self, leading: Params) -> Params:
+        """Return the same with the rounds of the metric that leads the selection."""
+        return replace(self, chosen_rounds=leading.chosen_rounds) if self.choose_rounds else self
+
+    def sharing(self, shared: SharedSelection) -> Params:
         """Return the same as one of several metrics for which keys are selected together."""
-        params = self._changed(shared=shared, choose_split=False)
+        params = replace(self, shared=shared)
         params.check()
         return params
 
-    @property
-    def cells_noise(self) -> str:
-        """Return the name of the noise on the cells of an encoding."""
-        return noise_of(self.noise).cells or self.noise
+    def check(self) -> None:
+        """Refuse parameters with which no release could end, whatever the sizes turn out to be."""
+        from hushgram.sparse_histogram.plan import check_params  # which is about this class
 
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """Return the values of C of which one is chosen from the data, or was; none where it was stated."""
-        return tuple(c for c in GRID if c >= self.max_per_key) if self.split.contributions else ()
-
-    @property
-    def noisy_parts(self) -> tuple[Fraction, ...]:
-        """Return the parts of ε for noise on counts: of listed keys, and of an encoding that has the same noise."""
-        listed, encoded = self.split.threshold, self.split.encoding
-        return (listed, encoded) if encoding_named(self.encoding).noisy else (listed,)
-
-    def _best_noise(self) -> str:
-        """Return the noise with which a threshold lists the most keys: that of the lower threshold."""
-        if self.delta == 0:
-            return "laplace"
-        if self.weighted:
-            return "gaussian"
-        # Where C is not chosen yet, it is for the users with many keys that it will be.
-        most = 64 if self.choose_contributions else self.max_contributions
-        bounds = Sensitivity(max(most, self.max_per_key), self.max_per_key)
-        thresholds = {}
-        for name in NOISES:
-            noise = noise_of(name, self.delta)
-            if noise.one_key and bounds.l1 != 1:
-                continue
-            scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], bounds)
-            if max(scales) <= noise.max_scale:
-                thresholds[name] = calibrate(noise, self.noisy_parts, self.delta, bounds)[1]
-        # Of equal thresholds that of the noise for one key per user lists more keys: no other is listed more often.
-        return min(thresholds, key=lambda name: (thresholds[name], not noise_of(name).one_key))
-
-    def _smaller_noise(self) -> str:
-        """Return the noise with the smaller variance on all of ε and δ, for public keys."""
-        variances = {}
-        for name in NOISES:
-            noise = noise_of(name)
-            (scale,) = noise.scales((self.epsilon,), self.delta, self.sensitivity)
-            if scale <= noise.max_scale and not noise.one_key:
-                variances[name] = noise.variance(scale)
-        return min(variances, key=lambda name: variances[name])
-
-    def _check_noise(self) -> None:
-        noise = noise_of(self.noise)
-        if noise.one_key and self.max_contributions != 1:
+        split = self.split
+        parts = [split.size / 2, split.threshold, split.encoding, split.selection, split.vector]
+        smallest = min(part for part in parts if part)
+        if self.max_contributions / smallest > _LARGEST_SCALE:
             raise ParameterError(
-                f"{_OWNER}: noise {self.noise} is for max_contributions 1, got {self.max_contributions}; set noise to"
-                " auto"
+                f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions {self.max_contributions}:"
+                " the noise would exceed 2^34; lower max_contributions or raise epsilon"
             )
-        if self.delta == 0 and self.noise != "laplace":
+        if split.users and 1 / split.users > _LARGEST_SCALE:
             raise ParameterError(
-                f"{_OWNER}: noise {self.noise} needs delta above 0; set delta, or noise to laplace"
+                f"{_OWNER}: epsilon {show(self.epsilon)} is too small to count users: the noise would exceed 2^34;"
+                " raise epsilon"
             )
-        if self.weighted:
-            if self.noise != "gaussian":
+        if self.weighted:  # about, with room: the exact scales take seconds to find
+            limit = noise_of("gaussian").max_scale
+            mu = gdp_mu(split.selection + split.vector, self.delta / 2)
+            if 16 * self.sensitivity.l2_squared > (limit * Fraction(mu)) ** 2:
                 raise ParameterError(
-                    f"{_OWNER}: key_selection weighted needs delta above 0 and noise gaussian"
+                    f"{_OWNER}: epsilon {show(self.epsilon)} is too small for max_contributions"
+                    f" {self.max_contributions}: Gaussian noise would have a scale above {limit / 4:g};"
+                    " lower max_contributions or raise epsilon"
                 )
-            if self.delta:  # about, with room: the exact scales take seconds to find
-                mu = gdp_mu(self.split.selection + self.split.counts, self.delta / 2)
-                if 16 * self.sensitivity.l2_squared > (noise.max_scale * Fraction(mu)) ** 2:
-                    raise ParameterError(
-                        f"{_OWNER}: noise gaussian would have a scale above {noise.max_scale / 4:g};"
-                        " lower max_contributions or raise epsilon"
-                    )
-            return
-        if self.noise == "laplace":
-            return
-        scales = noise.scales(self.noisy_parts, noise.split_delta(self.delta)[0], self.sensitivity)
-        if max(scales) > noise.max_scale:
-            raise ParameterError(
-                f"{_OWNER}: noise {self.noise} would have a scale above {noise.max_scale};"
-                " lower max_contributions or raise epsilon"
-            )
+        check_params(self)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Return the options of the encoding."""
-        options = {name: getattr(self, name) for name in ("alpha", "bits_per_key", "columns", "width")}
-        return {**options, "bits_per_key": self.bits_per_key * _COLUMNS} if self.list_first else options
-
-    @classmethod
-    def paper(cls, **changes: Any) -> ReleaseParams:
-        """Return the setting of Aumüller, Lebeda, Pagh 2021.
-
-        That is d = 2^64, one false key, flat columns of 10 k bits, w = C·α/ε.
-        """
-        setting: dict[str, Any] = {
-            "domain_bits": 64,
-            "false_keys": 1,
-            "columns": "flat",
-            "bits_per_key": 10,
-            "width": "paper",
-            "key_selection": "threshold",
-        }
-        return cls(**{**setting, **changes})
+    # --- JSON ---------------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Return the exact, JSON-ready form; `from_dict` reads it back."""
-        out: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _UNLESS_SET and not value:
-                continue
-            if field.name in _WEIGHTED_FIELDS and not self.weighted:
-                continue
-            if field.name == "optimize" and value == ("totals" if self.divides else "keys"):
-                continue  # as before there was a choice
-            if isinstance(value, Split | SharedSelection):
-                value = value.to_dict()
-            out[field.name] = show(value) if isinstance(value, Fraction) else value
+        out: dict[str, Any] = {
+            "stated": self.stated.to_dict(),
+            "unit": self.unit,
+            "selection": self.selection,
+        }
+        if self.counts_users:
+            out["users"] = None if self.users is None else self.users.to_dict()
+        if self.chosen is not None:
+            out["max_contributions"] = self.chosen
+        if self.chosen_rounds is not None:
+            out["rounds"] = self.chosen_rounds
+        if self.scale != 1:
+            out["scale"] = self.scale
+        if self.shared is not None:
+            out["shared"] = self.shared.to_dict()
         return out
 
     @classmethod
-    def from_dict(cls, text: Mapping[str, Any]) -> ReleaseParams:
+    def from_dict(cls, text: Mapping[str, Any]) -> Params:
         """Return the parameters that `to_dict` wrote."""
-        pure = rational(text.get("delta", 0), "delta", _OWNER) == 0
-        values = {"noise": "laplace", "key_selection": "threshold", "encoding": "alp", **text}
-        divides = _divides(pure, values["key_selection"], values["encoding"])
-        values.setdefault("optimize", "totals" if divides else "keys")
-        unknown = set(values) - {field.name for field in fields(cls)}
-        if unknown:
-            raise ParameterError(f"{_OWNER}: unknown parameter {sorted(unknown)[0]!r}")
-        parts = values.get("split")
-        if isinstance(parts, Mapping):
-            values["split"] = Split.from_dict(parts)
-        if "shared" in values:
-            values["shared"] = SharedSelection.from_dict(values["shared"])
-        if "granularity" in values:
-            values["granularity"] = rational(values["granularity"], "granularity", _OWNER)
-            for name in ("max_contributions", "max_per_key"):
-                integer(values.get(name), name, _OWNER, low=1, high=MAX_CONTRIBUTIONS)
-        return cls(**bounds_in_values(values), already_released=True)
+        stated, unit, selection = ReleaseParams.from_dict(text["stated"]), text["unit"], text["selection"]
+        public, weights = selection == "public", selection == "weights"
+        if unit not in ("user", "record"):
+            raise ParameterError(f"Params: unit must be user or record, got {str(unit)[:40]!r}")
+        params = stated.resolve(unit, public=public)
+        if "users" not in text and not weights and not public:
+            params = stated.resolve(unit, weights=False)  # counts that somebody else bounded
+        if params.counts_users != ("users" in text):
+            raise ParameterError("Params: users must be there where they are counted, and only there")
+        if params.selection != selection:
+            raise ParameterError(f"Params: selection must be {params.selection}, got {str(selection)[:40]!r}")
+        chosen, rounds = text.get("max_contributions"), text.get("rounds")
+        shared = SharedSelection.from_dict(text["shared"]) if "shared" in text else None
+        if chosen is not None:
+            integer(chosen, "max_contributions", "Params", low=stated.max_per_key, high=MAX_CHOICE)
+        if rounds is not None:
+            integer(rounds, "rounds", "Params", low=1, high=MAX_ROUNDS)
+        if (chosen is not None and stated.max_contributions is not None) or (
+            rounds is not None and not weights
+        ):
+            raise ParameterError("Params: a number was chosen that is stated")
+        scale = integer(text.get("scale", 1), "scale", "Params", low=1, high=1 << 40)
+        users = text.get("users")
+        users = None if users is None else UserHistogram.from_dict(users, params.user_ends)
+        return cls(stated, unit, selection, params.counts_users, users, chosen, rounds, shared, scale)

@@ -19,21 +19,22 @@ from numpy.typing import NDArray
 
 from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
-from hushgram.key_selection.threshold import calibrate, pure_threshold
+from hushgram.key_selection.threshold import pure_threshold, text_threshold
 from hushgram.key_selection.weighted import WHOLE
 from hushgram.noise.noises import Noise
 from hushgram.numbers import integer
 from hushgram.sensitivity import Sensitivity
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import PAPER_DOMAIN_BITS, Params
 
 __all__ = [
-    "CELLS_PER_KEY", "FINGERPRINTS", "MIN_KEYS", "PUBLIC_KEYS", "TEXTS", "WEIGHTS", "KeySelection", "selection_of",
+    "CELLS_PER_KEY", "FALSE_KEYS", "FINGERPRINTS", "MIN_KEYS", "PUBLIC_KEYS", "SELECTIONS", "TEXTS", "WEIGHTS",
+    "KeySelection",
 ]  # fmt: skip
 
 #: One key in this many shares its cell with another one.
 CELLS_PER_KEY = 10_000
-_MIN_DOMAIN_BITS = 16
-_MAX_KEYS = 1 << 50
+#: At δ = 0 so many false keys are always allowed, as a share of all.
+FALSE_KEYS = Fraction(3, 100)
 #: There is room for at least so many keys.
 MIN_KEYS = 16
 
@@ -42,7 +43,7 @@ class KeySelection:
     """A way to select keys; this one is the threshold on texts."""
 
     #: the name in manifests
-    name = "text"
+    name = "threshold"
     #: whether listed keys are released with their text
     texts = True
     #: whether keys of the data are selected, so that others may be encoded; public keys are all that there is
@@ -50,20 +51,18 @@ class KeySelection:
     #: whether a key is selected by the noisy count that is released for it
     by_count = True
 
-    def threshold(
-        self, params: ReleaseParams, keys: int, noise: Noise, scale: Fraction
-    ) -> tuple[int | None, int]:
+    def threshold(self, params: Params, keys: int, noise: Noise, scale: Fraction) -> tuple[int | None, int]:
         """Return the bits of the domain (None without one), and the noisy count from which a key is listed."""
-        return None, calibrate(noise, params.noisy_parts, params.delta, params.sensitivity)[1]
+        return None, text_threshold(params.delta, noise, scale, params.sensitivity)
 
-    def highest_threshold(self, params: ReleaseParams, noise: Noise, scale: Fraction) -> int:
+    def highest_threshold(self, params: Params, noise: Noise, scale: Fraction) -> int:
         """Return the highest threshold that any number of keys could lead to."""
-        return self.threshold(params, params.expected_keys or _MAX_KEYS, noise, scale)[1]
+        return self.threshold(params, MIN_KEYS, noise, scale)[1]
 
     def checked_domain(self, domain_bits: object) -> int | None:
         """Return the bits of the domain as a manifest states them."""
         if domain_bits is not None:
-            raise ParameterError(f"Plan: domain_bits must be null where kind is {self.name}")
+            raise ParameterError(f"Plan: domain_bits must be null where selection is {self.name}")
         return None
 
     def cells(self, part: Histogram, domain_bits: int | None) -> Histogram:
@@ -81,32 +80,17 @@ class KeySelection:
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> tuple[Callable[[object], KeySelection], tuple[str]]:
-        return selection_of, (self.name,)
+    def __reduce__(self) -> tuple[Callable[[str], KeySelection], tuple[str]]:
+        return _named, (self.name,)
 
 
 class _Fingerprints(KeySelection):
-    name = "pure"
+    name = "fingerprints"
     texts = False
 
-    def threshold(
-        self, params: ReleaseParams, keys: int, noise: Noise, scale: Fraction
-    ) -> tuple[int | None, int]:
-        bits = params.domain_bits
-        if bits is None:  # one key in CELLS_PER_KEY meets another
-            bits = min(max((CELLS_PER_KEY * keys - 1).bit_length(), _MIN_DOMAIN_BITS), 64)
-        allowed = params.false_keys if params.false_keys >= 1 else params.false_keys * keys
-        return bits, pure_threshold(bits, max(allowed, Fraction(1, 1000)), noise, scale)
-
-    def highest_threshold(self, params: ReleaseParams, noise: Noise, scale: Fraction) -> int:
-        if params.expected_keys is not None or params.false_keys >= 1:
-            return super().highest_threshold(params, noise, scale)
-        if params.domain_bits is not None:  # a share of few keys is the fewest false ones
-            return self.threshold(params, MIN_KEYS, noise, scale)[1]
-        # the domain has at most 2·CELLS_PER_KEY cells per key
-        cells = 2 * CELLS_PER_KEY * _MAX_KEYS
-        allowed = params.false_keys * _MAX_KEYS / cells * (1 << 64)
-        return pure_threshold(64, allowed, noise, scale)
+    def threshold(self, params: Params, keys: int, noise: Noise, scale: Fraction) -> tuple[int | None, int]:
+        """Return the setting of the paper: one false key among 2^64 fingerprints."""
+        return PAPER_DOMAIN_BITS, pure_threshold(PAPER_DOMAIN_BITS, Fraction(1), noise, scale)
 
     def checked_domain(self, domain_bits: object) -> int | None:
         return integer(domain_bits, "domain_bits", "Plan", low=8, high=64)
@@ -128,35 +112,29 @@ class _PublicKeys(KeySelection):
     selects = False
     by_count = False
 
-    def threshold(
-        self, params: ReleaseParams, keys: int, noise: Noise, scale: Fraction
-    ) -> tuple[int | None, int]:
+    def threshold(self, params: Params, keys: int, noise: Noise, scale: Fraction) -> tuple[int | None, int]:
         return None, 0
 
 
 class _Weights(KeySelection):
-    name = "weighted"
+    name = "weights"
     by_count = False
 
-    def threshold(
-        self, params: ReleaseParams, keys: int, noise: Noise, scale: Fraction
-    ) -> tuple[int | None, int]:
+    def threshold(self, params: Params, keys: int, noise: Noise, scale: Fraction) -> tuple[int | None, int]:
         """Return the count from which a key is hardly left unselected if its users have Δ keys each: a cap for
         encodings.
 
         That is no promise: keys of users with many more keys may be above it.
         """
         last = params.gaussian.selection.rounds[-1]
-        reached = (last.threshold + 4 * last.scale) * (isqrt(params.max_keys_selection - 1) + 1) / WHOLE
+        reached = (last.threshold + 4 * last.scale) * (isqrt(params.max_keys - 1) + 1) / WHOLE
         return None, max(-(-reached // 1), 2) * params.max_per_key
 
 
 TEXTS, FINGERPRINTS, WEIGHTS, PUBLIC_KEYS = KeySelection(), _Fingerprints(), _Weights(), _PublicKeys()
-_SELECTIONS = {selection.name: selection for selection in (FINGERPRINTS, TEXTS, WEIGHTS, PUBLIC_KEYS)}
+#: by the names of `Params.selection`
+SELECTIONS = {each.name: each for each in (FINGERPRINTS, TEXTS, WEIGHTS, PUBLIC_KEYS)}
 
 
-def selection_of(name: object) -> KeySelection:
-    """Return the selection that a manifest names."""
-    if not isinstance(name, str) or name not in _SELECTIONS:
-        raise ParameterError(f"Plan: kind must be {', '.join(_SELECTIONS)}, got {str(name)[:40]!r}")
-    return _SELECTIONS[name]
+def _named(name: str) -> KeySelection:
+    return SELECTIONS[name]

@@ -18,9 +18,9 @@ from hushgram.contributions.keys import draw_seeds, encode
 from hushgram.errors import InputError, ParameterError, check_name
 from hushgram.noise.entropy import ReleaseKey, digest
 from hushgram.sensitivity import PrivacyUnit
-from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
-from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, ReleaseParams
+from hushgram.sparse_histogram.params import MAX_CONTRIBUTIONS, Params, ReleaseParams, Weights
 from hushgram.sparse_histogram.split import SharedSelection
+from hushgram.sparse_histogram.users import MAX_CHOICE
 
 __all__ = [
     "METRIC_NAME", "Metric", "ReleaseSpec", "check_metrics", "checked_params", "metric_specs", "share_selection",
@@ -48,7 +48,7 @@ class ReleaseSpec:
         carried: keys that an earlier release named, which are counted without being selected; None for none.
     """
 
-    params: ReleaseParams
+    params: Params
     key: str
     user: str | None
     value: str | None
@@ -61,7 +61,7 @@ class ReleaseSpec:
     @classmethod
     def of(
         cls,
-        params: ReleaseParams,
+        stated: ReleaseParams,
         *,
         key: str = "key",
         user: str | None = None,
@@ -71,19 +71,20 @@ class ReleaseSpec:
         key_expression: str = "",
         release_key: ReleaseKey | None = None,
         carry: Any = None,
+        weights: bool = True,
         caller: str = "ReleaseSpec",
     ) -> ReleaseSpec:
         """Return the specification, checked; without ``release_key`` its key is fresh.
 
-        Raises a ParameterError that begins with ``caller`` where arguments do not go together.
+        Raises a ParameterError that begins with ``caller`` where arguments do not go together. Without ``weights``
+        contributions were bounded before, so that users are not known.
         """
-        checked_params(params, caller)
-        if public_keys is not None:
-            params = params.for_public_keys(caller)
-        elif user is None:
-            params = params.without_users(caller)
-        if params.choose_contributions and (user is None or public_keys is not None):
-            raise ParameterError(f"{caller}: max_contributions auto needs users and any keys; state a number")
+        unit: PrivacyUnit = "record" if user is None else "user"
+        params = checked_params(stated, caller).resolve(
+            unit, public=public_keys is not None, weights=weights, caller=caller
+        )
+        if public_keys is not None or unit == "record" or not weights:
+            params.check()
         if value is not None and user is None and params.max_per_key > _MAX_PER_RECORD:
             raise ParameterError(
                 f"{caller}: without users max_value must be at most {_MAX_PER_RECORD:,} times granularity;"
@@ -96,7 +97,7 @@ class ReleaseSpec:
         carried = None if carry is None or not len(carry) else _public_key_table(carry)
         if carried is not None and not params.weighted:
             raise ParameterError(
-                f"{caller}: carry needs key_selection weighted: delta above 0, users and any keys"
+                f"{caller}: carry needs delta above 0, users with max_contributions above 1, and any keys"
             )
         if release_key is not None and not isinstance(release_key, ReleaseKey):
             raise ParameterError(
@@ -140,7 +141,7 @@ class ReleaseSpec:
     @property
     def unit(self) -> PrivacyUnit:
         """Return the privacy unit."""
-        return "record" if self.user is None else "user"
+        return self.params.unit
 
     @property
     def texts(self) -> bool:
@@ -149,12 +150,15 @@ class ReleaseSpec:
 
     @property
     def loose_bounds(self) -> Bounds:
-        """Return the most that a user may contribute before C and the classes of keys are known."""
-        sums = self.params.granularity is not None
-        most = MAX_CONTRIBUTIONS if self.params.weighted else self.params.max_contributions
-        return Bounds(most, self.params.max_per_key, weighted=sums)
+        """Return the most that is looked at of a user, before C and the classes of keys are known."""
+        params, most = self.params, self.params.max_contributions
+        if params.weighted:
+            most = MAX_CONTRIBUTIONS
+        elif params.counts_users:
+            most = max(most, params.user_ends[-1])
+        return Bounds(most, params.max_per_key, weighted=params.granularity is not None)
 
-    def bounds(self, params: ReleaseParams | None = None) -> Bounds:
+    def bounds(self, params: Params | None = None) -> Bounds:
         """Return the bounds of a user, by the classes of keys where the noise needs them.
 
         ``params`` are those with a chosen C; left out, the stated ones.
@@ -165,10 +169,6 @@ class ReleaseSpec:
         most = params.max_contributions
         return replace(self.loose_bounds, max_contributions=most, key_classes=key_classes)
 
-    def count_bounds(self, params: ReleaseParams | None = None) -> Bounds:
-        """Return the bounds of a user on selected keys, which are told apart by their text."""
-        return replace(self.bounds(params), key_classes=None)
-
     @property
     def bounding(self) -> BoundingSpec:
         """Return what contribution bounding needs; where keys are selected first, users are bounded later."""
@@ -178,11 +178,10 @@ class ReleaseSpec:
             self.user,
             self.key,
             self.release_key,
-            (self.loose_bounds if self.params.weighted else self.bounds(),),
+            (self.loose_bounds if self.params.counts_users else self.bounds(),),
             self.texts,
             (weights,),
             self.public_keys,
-            bool(self.params.split.kept),
         )
 
 
@@ -204,22 +203,25 @@ def metric_specs(
 ) -> tuple[BoundingSpec, dict[str, ReleaseSpec]]:
     """Return the bounding of users that all metrics share, and the specification of each metric by name."""
     check_metrics(metrics)
-    metrics = metrics if user is None else share_selection(metrics)
-    asked = {each: [metric.value, _stated(metric.params)] for each, metric in metrics.items()}
+    unit: PrivacyUnit = "record" if user is None else "user"
+    asked = {each: [metric.value, metric.params.to_dict()] for each, metric in metrics.items()}
     base = (release_key or ReleaseKey.generate()).for_parameters("metrics", asked)
-    specs = {
-        each: ReleaseSpec.of(
+    resolved = share_selection(
+        {name: metric.params.resolve(unit, caller=f"metrics: {name}") for name, metric in metrics.items()}
+    )
+    specs = {}
+    for each, metric in metrics.items():
+        spec = ReleaseSpec.of(
             metric.params,
             key=key,
             user=user,
             value=metric.value,
             name=f"{name}/{each}" if name else each,
             key_expression=key_expression,
-            release_key=base.for_parameters("metric", {"name": each}),
             caller=f"metrics: {each}",
         )
-        for each, metric in metrics.items()
-    }
+        own = base.for_parameters("metric", {"name": each})
+        specs[each] = replace(spec, params=resolved[each]).with_key(own)
     all_of_them = tuple(specs.values())
     shared = replace(
         all_of_them[0].bounding,
@@ -227,24 +229,30 @@ def metric_specs(
         bounds=tuple(spec.loose_bounds for spec in all_of_them),
         values=tuple(spec.bounding.values[0] for spec in all_of_them),
         texts=any(spec.texts for spec in all_of_them),
-        offered=any(spec.params.split.kept for spec in all_of_them),
     )
     return shared, specs
 
 
-def share_selection(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return the metrics with one key selection for all that select by weights; others select for themselves."""
-    weighted = {name: metric.params for name, metric in metrics.items() if metric.params.weighted}
+def share_selection(specs: Mapping[str, Params]) -> dict[str, Params]:
+    """Return the parameters of metrics with one key selection for all that select by weights; others select for
+    themselves."""
+    weighted = {name: params for name, params in specs.items() if params.weighted}
     if len(weighted) < 2:
-        return dict(metrics)
-    if len({params.max_keys_selection for params in weighted.values()}) > 1:
-        raise ParameterError("metrics: max_keys_selection must be the same for all: keys are selected once")
+        return dict(specs)
+    if len({params.max_keys for params in weighted.values()}) > 1:
+        raise ParameterError("metrics: selection.max_keys must be the same for all: keys are selected once")
     if not all(params.choose_rounds for params in weighted.values()):  # one of them states the number
-        rounds = max(params.selection_rounds for params in weighted.values())
-        weighted = {name: params.stating_rounds(rounds) for name, params in weighted.items()}
+        rounds = max(params.rounds for params in weighted.values())
+        weighted = {name: _stating(params, rounds) for name, params in weighted.items()}
     parts = tuple((name, params.metric_shares) for name, params in weighted.items())
     shared = {name: params.sharing(SharedSelection(name, parts)) for name, params in weighted.items()}
-    return {name: metric._replace(params=shared.get(name, metric.params)) for name, metric in metrics.items()}
+    return {name: shared.get(name, params) for name, params in specs.items()}
+
+
+def _stating(params: Params, rounds: int) -> Params:
+    """Return the same with so many rounds, whatever the data."""
+    stated = params.stated.changed(selection=Weights(params.max_keys, rounds))
+    return replace(params, stated=stated, chosen_rounds=rounds if params.rounds != rounds else None)
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
@@ -261,8 +269,8 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
         checked_params(metric.params, f"metrics: {name}")
     if len({metric.params.delta == 0 for metric in metrics.values()}) > 1:
         raise ParameterError("metrics: delta must be 0 for all of them or for none: users are bounded once")
-    most = max(metric.params.max_contributions for metric in metrics.values())
-    if most > MAX_CHOICE and any(metric.params.choose_contributions for metric in metrics.values()):
+    most = max(metric.params.max_contributions or MAX_CHOICE for metric in metrics.values())
+    if most > MAX_CHOICE and any(metric.params.max_contributions is None for metric in metrics.values()):
         raise ParameterError(
             f"metrics: max_contributions auto goes with at most {MAX_CHOICE:,} times granularity per user in the"
             " others; raise granularity"
@@ -293,13 +301,7 @@ def _digest(table: KeyTable) -> str:
     return digest(*table.texts.to_pylist()).hex()
 
 
-def _derived(key: ReleaseKey, params: ReleaseParams, carried: KeyTable | None) -> ReleaseKey:
+def _derived(key: ReleaseKey, params: Params, carried: KeyTable | None) -> ReleaseKey:
     """Return the key for these public choices: under one key, noise of two of them has nothing in common."""
-    derived = key.for_parameters("release", _stated(params))
+    derived = key.for_parameters("release", params.to_dict())
     return derived if carried is None else derived.for_parameters("carry", {"keys": _digest(carried)})
-
-
-def _stated(params: ReleaseParams) -> dict[str, Any]:
-    """Return the parameters as keys are derived from them: in the words of the first version, so that keys stay."""
-    stated = params.to_dict()
-    return {"unit" if name == "granularity" else name: value for name, value in stated.items()}

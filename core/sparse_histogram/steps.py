@@ -1,13 +1,13 @@
 """The steps of a release on one part of the data each: what the library and the Beam job have in common.
 
-Left of a mechanism a part is exact and private; what `choose_contributions`, `plan_release`, `select_keys`,
+Left of a mechanism a part is exact and private; what `count_users`, `plan_release`, `select_keys`,
 `count_listed` and `noisy_block` return is released.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -19,20 +19,17 @@ from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable
 from hushgram.contributions.keys import draw_seeds
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.key_selection.threshold import Heavy, release_shard
-from hushgram.noise.entropy import ReleaseKey, digest
+from hushgram.noise.entropy import ReleaseKey
 from hushgram.sensitivity import ExactVector
-from hushgram.sparse_histogram import kept_share
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals, choose, release_totals
-from hushgram.sparse_histogram.kept_share import KeptShare
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.plan import Plan, expected_sizes, listed_variance, make_plan
-from hushgram.sparse_histogram.share_choice import choose_selection
 from hushgram.sparse_histogram.sizing import Sizes, Survey, release_sizes
 from hushgram.sparse_histogram.spec import ReleaseSpec
+from hushgram.sparse_histogram.users import choose, release_users, tally_users
 
 __all__ = [
-    "ChosenParams", "PlannedRelease", "choose_contributions", "count_listed", "count_users", "encode_counts",
-    "noisy_block", "plan_release", "release_kept", "seeds_of", "select_keys", "tally_kept",
+    "PlannedRelease", "count_listed", "count_users", "encode_counts", "noisy_block", "plan_release", "seeds_of",
+    "select_keys", "tally_contributions",
 ]  # fmt: skip
 
 
@@ -48,92 +45,52 @@ class PlannedRelease:
         return release_key.for_data(self.data_digest)
 
 
-@dataclass(frozen=True)
-class ChosenParams:
-    """Parameters with what was chosen from the data, C or rounds, and the released numbers that it follows from."""
-
-    params: ReleaseParams
-    totals: UserTotals | None = None
-    users: UserTotals | None = None
-
-    @classmethod
-    def by_users(cls, users: UserTotals, params: ReleaseParams) -> ChosenParams:
-        """Return the parameters with the number of rounds, and the share of selection, that suit users with so many
-        keys."""
-        return cls(choose_selection(params, users), users=users)
-
-    def of_metric(self, params: ReleaseParams) -> ChosenParams:
-        """Return the same choice for a metric that shares the selection, or for the one that it was made for."""
-        return (
-            self
-            if params.choose_split
-            else replace(self, params=params.with_rounds(self.params.selection_rounds))
-        )
-
-
 @lru_cache(maxsize=256)
-def _variance_at(params: ReleaseParams, chosen: int) -> Fraction:
+def _variance_at(params: Params, chosen: int) -> Fraction:
     return listed_variance(params.with_contributions(chosen))
 
 
-def count_users(tally: UserTally, spec: ReleaseSpec) -> ChosenParams:
-    """Return what follows from noisy numbers of users by open keys, and these. Released."""
-    noise_key = spec.release_key.for_data(digest("keys per user", tally.users))
-    return ChosenParams.by_users(release_totals(tally, spec.params.users_epsilon, noise_key), spec.params)
+def tally_contributions(rows: Contributions, spec: ReleaseSpec) -> ExactVector:
+    """Return how many of these users have how much, before they are bounded to C. Exact and private."""
+    return tally_users(rows.totals(spec.loose_bounds), spec.params.user_ends)
 
 
-def choose_contributions(
-    tally: UserTally, spec: ReleaseSpec, before: ChosenParams | None = None
-) -> ChosenParams:
-    """Return the C with the least error, from exact totals of all users. Released. ``before`` is what was chosen."""
-    before = ChosenParams(spec.params) if before is None else before
-    params = before.params
-    noise_key = spec.release_key.for_data(digest("contributions", tally.users))
-    totals = release_totals(tally, params.split.contributions, noise_key)
-    chosen = choose(totals, lambda c: _variance_at(params, c), params.choices)
-    return ChosenParams(params.with_contributions(chosen), totals, before.users)
-
-
-def tally_kept(rows: Contributions, spec: ReleaseSpec, chosen: ChosenParams | None = None) -> ExactVector:
-    """Return what these users have before and after bounding. Exact and private."""
-    params = None if chosen is None else chosen.params
-    return kept_share.tally_kept(
-        rows, spec.count_bounds(params) if spec.params.weighted else spec.bounds(params)
+def count_users(tally: ExactVector, spec: ReleaseSpec) -> Params:
+    """Return the parameters with the histogram over all users, and what follows from it: C and rounds. Released."""
+    params = spec.params
+    params = params.with_users(release_users(tally, params.user_ends, params.split.users, spec.release_key))
+    if not params.choose_contributions:
+        return params
+    assert params.users is not None
+    return params.with_contributions(
+        choose(
+            params.users, lambda c: _variance_at(spec.params, c), params.choices, named_first=params.weighted
+        )
     )
-
-
-def release_kept(tally: ExactVector, spec: ReleaseSpec) -> KeptShare:
-    """Return what all users have before and after bounding, with noise. Released."""
-    return kept_share.release_kept(tally, spec.params.split.kept, spec.release_key)
 
 
 def plan_release(
     survey: Survey | None,
     spec: ReleaseSpec,
-    chosen: ChosenParams | None = None,
-    kept: KeptShare | None = None,
+    params: Params | None = None,
     *,
     shards: int = NOISE_SHARDS,
 ) -> PlannedRelease:
     """Return the plan for the survey of all of so many shards, by noisy sizes unless the parameters state them.
 
-    Raises where a privacy map does not hold, before anything else is drawn. With ``chosen``, its parameters are used;
-    ``kept`` is a part of the plan as it is.
-    Without an encoding and at δ > 0 the plan needs no sizes, and where keys are selected by weights no survey.
+    Raises where a privacy map does not hold, before anything else is drawn. ``params`` are those with what was chosen
+    from the data, where anything was.
     """
-    params = spec.params if chosen is None else chosen.params
+    params = params or spec.params
     data_digest = bytes(32) if survey is None else survey.data_digest(shards)
     sizes = expected_sizes(params)
-    if survey is None or (sizes is None and not params.sized):
+    if survey is None:
         sizes = Sizes(0, 0, (), Fraction(0))
     elif sizes is None:
         noise_key = spec.release_key.for_data(data_digest)
-        calibrated = replace(params.sensitivity, unit=spec.unit)
-        sizes = release_sizes(survey, params.split.size, calibrated, noise_key)
+        sizes = release_sizes(survey, params.split.size, params.sensitivity, noise_key)
     assert sizes is not None
-    plan = replace(make_plan(params, sizes, spec.unit), kept=kept)
-    if chosen is not None:
-        plan = replace(plan, totals=chosen.totals, users=chosen.users)
+    plan = make_plan(params, sizes)
     plan.guarantee()
     return PlannedRelease(plan, data_digest)
 
@@ -145,8 +102,9 @@ def seeds_of(plan: Plan, release_key: ReleaseKey) -> NDArray[np.uint64]:
 
 def select_keys(
     shard: int, part: Histogram, planned: PlannedRelease, release_key: ReleaseKey, shards: int = NOISE_SHARDS
-) -> Heavy:
-    """Return the keys of one of so many noise shards whose noisy count reaches the threshold. Released."""
+) -> tuple[Heavy, Histogram]:
+    """Return the keys of one of so many noise shards whose noisy count reaches the threshold, which are released; and
+    what passes on of all others to the encoding, which is exact and private."""
     plan = planned.plan
     bits = plan.domain_bits if plan.top is None else plan.top.domain_bits
     return release_shard(
@@ -159,6 +117,7 @@ def select_keys(
         release_key=planned.noise_key(release_key),
         shards=shards,
         top=plan.top,
+        passes=plan.chained,
     )
 
 
@@ -169,7 +128,7 @@ def count_listed(
 
     All keys of the part are listed. Public keys have a release key of their own (`ReleaseSpec.public_key_noise`).
     """
-    part.admit(plan.listed_sensitivity)
+    part.admit(plan.sensitivity)
     counts = np.zeros(len(listed.texts), np.int64)
     if len(part):
         counts[listed.places(part)] = part.counts
@@ -181,14 +140,13 @@ def count_listed(
 def encode_counts(
     shards: Iterable[tuple[int, Histogram]], planned: PlannedRelease, release_key: ReleaseKey
 ) -> Iterator[tuple[int, CellPart]]:
-    """Yield what noise shards add to each block of the encoding. Exact and private until released."""
+    """Yield what noise shards add to each block of the encoding. Exact and private until released.
+
+    ``shards`` are those of the histogram, or of what passes on (`select_keys`).
+    """
     plan = planned.plan
     assert plan.layout is not None
-    cells = (
-        (shard, plan.selection.cells(part.admit(plan.sensitivity), plan.domain_bits))
-        for shard, part in shards
-        if len(part)
-    )
+    cells = ((shard, plan.encoded_cells(part)) for shard, part in shards if len(part))
     return plan.layout.project(cells, seeds_of(plan, release_key), planned.noise_key(release_key))
 
 

@@ -168,7 +168,7 @@ def _bounded(data: Path, params: ReleaseParams, release_key: ReleaseKey) -> Hist
             kept = fresh if kept is None else Contributions.concat([kept, fresh])
             kept = kept.prune(spec.loose_bounds)
     assert kept is not None
-    return kept.bounded(spec.loose_bounds)
+    return kept.bounded(spec.bounds())
 
 
 def _lookups(views: PageViews, truth: NDArray[np.int64], exact: Histogram | None, sketch: Sketch) -> pa.Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hushgram.key_selection.weighted import WHOLE
-from hushgram.numbers import show
+from hushgram.numbers import counted, show
 from hushgram.pipelines.terminal import format_options, json_text, print_lines, write_output
 
 if TYPE_CHECKING:
@@ -39,16 +39,12 @@ def command(sketch: str, style: str, output: str | None) -> None:
         ("size", f"{opened.size:,} bytes in {len(opened.manifest.files) + 1} files"),
         ("named keys" if plan.selection.texts else "heavy keys", _heavy_keys(opened)),
         ("noise", f"{plan.noise.title} of scale {scale} on each of them"),
-        ("encoding", plan.layout.describe() if plan.layout else "none: nothing is released of other keys"),
+        ("encoding", plan.layout.describe() if plan.layout else "none"),
         ("released sizes", opened.sizes_in_words()),
         ("detection limit", opened.detection_limit().sentence()),
     ]
-    if plan.users is not None:
-        lines.append(("keys per user", plan.users.keys_in_words()))
     if (kept := opened.kept_in_words()) is not None:
         lines.append(("kept", kept))
-    if plan.totals is not None:
-        lines.append(("contributions", plan.totals.in_words(plan.params.max_contributions, opened.per_count)))
     if plan.selection is FINGERPRINTS:
         domain = f"2^{plan.domain_bits} fingerprints"
         if plan.top is not None:
@@ -68,7 +64,7 @@ def command(sketch: str, style: str, output: str | None) -> None:
 def _selected(selection: SelectionPlan) -> str:
     """Describe how keys were selected by weights."""
     last = selection.rounds[-1]
-    rounds = "one round" if len(selection.rounds) == 1 else "two rounds"
+    rounds = counted(len(selection.rounds), "round")
     return (
         f"selected by weights in {rounds} from at most {selection.max_keys} keys per user; a key needs about"
         f" {last.threshold / WHOLE:,.0f} users if they have no other key (noise of scale"

@@ -29,8 +29,8 @@ def command(
     """Estimate the total of all keys of SKETCH that heavy does not name. Costs no privacy budget.
 
     It is the released number of records without the listed keys, the same total as in the last row of heavy. With
-    --limit it is that of all keys but the largest listed ones. It is not released for public keys, for selected keys
-    without an encoding, and where the config states the sizes.
+    --limit it is that of all keys but the largest listed ones. It is not released for public keys, and where the
+    config states the sizes.
     """
     from hushgram.sketch.reader import Sketch
 

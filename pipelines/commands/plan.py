@@ -31,15 +31,15 @@ __all__ = ["command"]
 _TARGET = re.compile(r"\s*error\s+([\d.]+)\s+at\s+count\s+([\d_,]+)\s*")
 # Columns for people; CSV, JSON and the page have all.
 _SHOWN = {
-    "encoding": "encoding", "optimize": "optimize", "noise": "noise", "epsilon": "epsilon", "C": "max_contributions",
+    "epsilon": "epsilon", "C": "max_contributions",
     "bytes": "bytes", "kept": "kept", "at 1": "error_at_1", "10": "error_at_10", "100": "error_at_100",
     "1,000": "error_at_1000",
     "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
     "false heavy": "false_heavy", "missed": "missed_heavy", "score": "score",
 }  # fmt: skip
-# The same where keys are selected by weights, or nothing is encoded.
+# The same where keys are selected by weights.
 _SHOWN_NAMED = {
-    "encoding": "encoding", "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes", "kept": "kept",
+    "epsilon": "epsilon", "C": "max_contributions", "bytes": "bytes", "kept": "kept",
     "named": "named", "noise": "noise_scale", "rounds": "rounds", "at 10": "error_at_10", "100": "error_at_100",
     "1,000": "error_at_1000", "10,000": "error_at_10000", "limit": "detection_limit", "keys": "keys_above_limit",
     "score": "score",
@@ -116,7 +116,7 @@ def command(
 ) -> None:
     """Predict size, error and intervals of a release, compare settings, and recommend one. Reads no records.
 
-    Compares encodings, noise, epsilon and C (--max-contributions, the most that one user contributes). The numbers of
+    Compares epsilon and C (--max-contributions, the most that one user contributes). The numbers of
     records and keys come from --records and --keys, from an earlier release (--like), or from the sizes of the files
     that CONFIG names. An earlier release also shows the shape of the data, on which the error of rare keys depends.
     -o plan.html writes an HTML page, -o plan.svg its chart, and any other name the table.
@@ -135,10 +135,10 @@ def command(
         from hushgram.pipelines.pages.static import make_plan_chart, make_plan_page
     base: ReleaseParams | None = None
     if config is not None:
-        from hushgram.pipelines.planning import population_of, release_config
+        from hushgram.pipelines.planning import base_of, population_of, release_config
 
         loaded = release_config(config)
-        base = loaded.params()
+        base = base_of(loaded, loaded.stated)
     if sketch is not None:
         from hushgram.planner import Population
         from hushgram.sketch.reader import Sketch

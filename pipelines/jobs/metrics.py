@@ -20,15 +20,16 @@ from hushgram.noise.entropy import ReleaseKey
 from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, JobConfig, Model, Name, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
-from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, check_record, placed
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.pipelines.jobs.release import ReleasePrivacy, SizesConfig, placed
+from hushgram.sensitivity import PrivacyUnit
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.plan import listed_variance, metrics_events, metrics_steps
 from hushgram.sparse_histogram.spec import Metric, check_metrics, share_selection
 
 __all__ = ["JOB", "MetricConfig", "Metrics", "MetricsConfig"]
 
 # What a metric may have otherwise than the group `privacy` says.
-_OWN = ("max_contributions", "max_per_key", "max_value", "granularity", "encoding", "noise")
+_OWN = ("max_contributions", "max_per_key", "max_value", "granularity")
 
 
 class MetricConfig(Model):
@@ -47,8 +48,6 @@ class MetricConfig(Model):
     granularity: Exact | None = Field(
         default=None, description="with value: sums are rounded to multiples of it"
     )
-    encoding: str | None = None
-    noise: str | None = None
     sizes: SizesConfig | None = None
 
 
@@ -78,14 +77,24 @@ class MetricsConfig(JobConfig):
             privacy = self.privacy.model_copy(update={**own, **part})
             privacy.check_values(metric.value, ("each", name))
             with placed("each", name):
-                params = privacy.params(metric.sizes)
-                if self.input.user is None:
-                    params = params.without_users("ReleaseParams")
-                out[name] = Metric(params, metric.value)
-                check_record(self, out[name].params)
+                out[name] = Metric(privacy.params(metric.sizes), metric.value)
         try:
             check_metrics(out)
-            return share_selection(out)
+        except ParameterError as problem:
+            raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
+        return out
+
+    @cached_property
+    def params(self) -> dict[str, Params]:
+        """Return what the parameters of every metric mean for this input."""
+        unit: PrivacyUnit = "record" if self.input.user is None else "user"
+        found = {}
+        for name, metric in self.chosen.items():
+            with placed("each", name):
+                found[name] = metric.params.resolve(unit)
+                found[name].check()
+        try:
+            return share_selection(found)
         except ParameterError as problem:
             raise refuse(("each",), str(problem).removeprefix("metrics: ")) from None
 
@@ -102,7 +111,7 @@ class MetricsConfig(JobConfig):
             raise refuse(("privacy", "domain"), "has no effect with several metrics; leave it out")
         if not self.each:
             raise refuse(("each",), "must name at least one metric, such as visits")
-        _ = self.chosen  # which checks them
+        _ = self.params  # which checks them
         return self
 
 
@@ -122,21 +131,21 @@ class Metrics(Job[MetricsConfig]):
 
     def record_bounds(self) -> tuple[int, int]:
         """Return bounds of a record's keys under which every metric's bounds hold."""
-        keys, per_key = zip(*(metric.params.record_bounds for metric in self.metrics.values()), strict=True)
+        keys, per_key = zip(*(params.record_bounds for params in self._params), strict=True)
         return min(keys), min(per_key)
 
     def events(self) -> list[Event]:
-        return metrics_events(self._params, self.unit, charged=True)
+        return metrics_events(self._params, charged=True)
 
     def guarantee(self) -> Guarantee:
         return Guarantee.of(self.events(), subject=self.subject, steps=metrics_steps(self._params))
 
     @property
-    def _params(self) -> list[ReleaseParams]:
-        return [metric.params for metric in self.metrics.values()]
+    def _params(self) -> list[Params]:
+        return list(self.config.params.values())
 
     def resolved(self) -> dict[str, Any]:
-        return {name: metric.params.to_dict() for name, metric in self.metrics.items()}
+        return {name: params.to_dict() for name, params in self.config.params.items()}
 
     def build(self, pipeline: Pipeline, path: str, release_key: ReleaseKey, local: LocalResources) -> None:
         from hushgram.transforms.release_sparse_histogram import ReleaseMetrics
@@ -163,7 +172,8 @@ class Metrics(Job[MetricsConfig]):
         if steps := metrics_steps(self._params):
             yield "key selection", steps
         for name, metric in self.metrics.items():
-            params, per = metric.params, metric.params.per_count
+            params = self.config.params[name]
+            per = params.per_count
             what = "records" if metric.value is None else f"the sum of {metric.value}"
             yield (
                 name,
@@ -190,7 +200,7 @@ class Metrics(Job[MetricsConfig]):
         )  # which are of all metrics together
 
 
-def _listed_noise(params: ReleaseParams) -> str:
+def _listed_noise(params: Params) -> str:
     """Return the noise on a named key, where keys are selected by weights."""
     if not params.weighted or params.choose_contributions:
         return ""

@@ -35,9 +35,10 @@ from hushgram.numbers import show
 from hushgram.pipelines.config.models import Exact, InputConfig, JobConfig, Model, Name, PrivacyConfig, refuse
 from hushgram.pipelines.jobs.job import Job, Line, LocalResources, Pipeline
 from hushgram.pipelines.terminal import EXACT, file_size
-from hushgram.sparse_histogram.contribution_bounds import MAX_CHOICE
-from hushgram.sparse_histogram.params import ReleaseParams
-from hushgram.sparse_histogram.plan import kept_note, release_events, release_steps
+from hushgram.sensitivity import PrivacyUnit
+from hushgram.sparse_histogram.params import Params, ReleaseParams
+from hushgram.sparse_histogram.plan import release_events, release_steps
+from hushgram.sparse_histogram.users import MAX_CHOICE
 
 if TYPE_CHECKING:
     from apache_beam import PTransform
@@ -51,13 +52,14 @@ __all__ = [
 ]  # fmt: skip
 
 # Messages of ReleaseParams begin with the parameter that is wrong; these have another name in the config.
-_PARAMETER = re.compile(r"ReleaseParams: (?:the shares of )?([a-z_.]+)\b\s*(.*)", re.DOTALL)
-_FIELDS = {"expected_records": ("sizes", "records"), "expected_keys": ("sizes", "keys")}
-# What the mechanisms of a sketch take, by the name that config and library share.
-_CHOICES = (
-    "alpha", "bits_per_key", "columns", "domain_bits", "encoding", "false_keys", "granularity", "kept_share",
-    "key_selection", "max_keys_selection", "max_value", "noise", "optimize", "selection_rounds", "width",
-)  # fmt: skip
+_PARAMETER = re.compile(r"ReleaseParams: ([a-z_.]+)\b\s*(.*)", re.DOTALL)
+_FIELDS = {
+    "sizes": ("sizes",),
+    "sizes.records": ("sizes", "records"),
+    "sizes.keys": ("sizes", "keys"),
+}
+# What a release takes, by the name that config and library share.
+_CHOICES = ("bits_per_key", "granularity", "max_value", "preset")
 # A field that takes auto too, with the error messages that it has without.
 _OR_AUTO = WrapValidator(lambda value, check: value if value == "auto" else check(value))
 _AS_IT_IS = PlainSerializer(lambda value: value)
@@ -89,50 +91,7 @@ class ReleasePrivacy(PrivacyConfig):
         description="how much one user may contribute in all, such as 8; auto chooses it from the data",
     )
     preset: Literal["paper"] | None = Field(default=None, description="the setting of the ALP paper")
-    optimize: Literal["keys", "totals"] | None = Field(
-        default=None,
-        description="what the shares of epsilon serve: keys (lookups of single keys, the default) or totals (sums over"
-        " many rare keys)",
-    )
-    key_selection: Literal["weighted", "threshold"] | None = Field(
-        default=None,
-        description="how keys are selected by name: weighted (by default where delta is above 0 and there are users)"
-        " or threshold, on noisy counts",
-    )
-    max_keys_selection: int | None = Field(
-        default=None,
-        description="with key_selection weighted: how many keys per user are weighed, such as 100",
-    )
-    selection_rounds: Literal["auto", 1, 2] | None = Field(
-        default=None,
-        description="with key_selection weighted: 1, 2, or auto: chosen from noisy numbers of users by keys, the"
-        " default unless split is stated",
-    )
-    encoding: str | None = Field(
-        default=None,
-        description="how all other keys are released: alp, buckets, or none for selected keys alone",
-    )
-    noise: str | None = Field(
-        default=None,
-        description="noise on counts: auto (the one that lists more keys), laplace, gaussian, truncated_geometric",
-    )
-    alpha: Exact | None = Field(default=None, description="a bit flips with probability 1/(alpha + 2)")
-    split: Annotated[dict[str, Exact] | None, _OR_AUTO, _AS_IT_IS] = Field(
-        default=None,
-        description="shares of epsilon for size, threshold, encoding (or its name), contributions, which add up to 1;"
-        " with key_selection weighted for size, users, selection, counts, encoding; or auto: after sizes are released",
-    )
-    kept_share: Exact | None = Field(
-        default=None,
-        description="share of epsilon that says how much of the records bounding keeps, such as 0.01",
-    )
     bits_per_key: Exact | None = Field(default=None, description="space of the sketch, such as 8")
-    columns: Literal["tapered", "flat"] | None = None
-    domain_bits: int | None = Field(default=None, description="fingerprint bits where delta is 0, 8 to 64")
-    false_keys: Exact | None = Field(
-        default=None, description="false keys where delta is 0: a share of all (0.03) or a number (from 1)"
-    )
-    width: Literal["exact", "paper"] | None = None
     max_value: Exact | None = Field(
         default=None,
         description="with input.value: the most that a user may add to one key, in place of max_per_key",
@@ -163,16 +122,12 @@ class ReleasePrivacy(PrivacyConfig):
         chosen: dict[str, Any] = {
             name: getattr(self, name) for name in _CHOICES if getattr(self, name) is not None
         }
-        if self.split is not None:
-            chosen["split"] = self.split
         if sizes is not None:
-            records = max(int(sizes.records / (self.granularity or 1)), 1)
-            chosen.update(expected_records=records, expected_keys=sizes.keys)
+            chosen["sizes"] = (max(int(sizes.records / (self.granularity or 1)), 1), sizes.keys)
         most: Any = self.contributions
         if self.max_value is not None and self.max_contributions is None:
             most = self.max_value  # of a record, which adds to one key
-        make = ReleaseParams.paper if self.preset == "paper" else ReleaseParams
-        return make(
+        return ReleaseParams(
             epsilon=self.epsilon,
             delta=self.delta,
             max_contributions="auto" if self.chooses_contributions else most,
@@ -227,14 +182,19 @@ class ReleaseConfig(JobConfig):
     )
 
     @cached_property
-    def _params(self) -> ReleaseParams:
-        params = self.privacy.params(self.sizes)
-        if self.privacy.domain is not None:
-            return params.for_public_keys("ReleaseParams")
-        return params.without_users("ReleaseParams") if self.input.user is None else params
+    def _params(self) -> Params:
+        unit: PrivacyUnit = "record" if self.input.user is None else "user"
+        params = self.stated.resolve(unit, public=self.privacy.domain is not None)
+        params.check()
+        return params
 
-    def params(self) -> ReleaseParams:
-        """Return the parameters of the release, as the library checks them."""
+    @cached_property
+    def stated(self) -> ReleaseParams:
+        """Return the parameters as the library checks them."""
+        return self.privacy.params(self.sizes)
+
+    def params(self) -> Params:
+        """Return what the parameters mean for this input."""
         return self._params
 
     @model_validator(mode="after")
@@ -249,8 +209,7 @@ class ReleaseConfig(JobConfig):
             )
         if self.privacy.domain is None:
             return self
-        kept = {"max_value", "granularity", *(("noise",) if self.privacy.delta else ())}
-        for name in sorted({"preset", "split", *_CHOICES} - kept):
+        for name in sorted(set(_CHOICES) - {"max_value", "granularity"}):
             if getattr(self.privacy, name) is not None:
                 raise refuse(("privacy", name), "has no effect with public keys; leave it out")
         if self.sizes is not None:
@@ -260,22 +219,13 @@ class ReleaseConfig(JobConfig):
     @model_validator(mode="after")
     def _checked(self) -> Self:
         with placed("privacy"):
-            check_record(self, self.params())
+            self.params()
         if self.carry is not None and not self.params().weighted:
             raise refuse(
                 ("carry",),
-                "needs key_selection weighted: delta above 0, a column of users, and no public keys",
+                "needs delta above 0, a column of users with max_contributions above 1, and no public keys",
             )
         return self
-
-
-def check_record(config: JobConfig, params: ReleaseParams) -> None:
-    """Refuse noise that needs the keys of one record in different classes: only users' keys are bounded so."""
-    if config.several_keys and params.sensitivity.classes:
-        raise refuse(
-            ("privacy", "noise"),
-            f"must be laplace with encoding buckets where {config.input.key!r} gives several keys per record",
-        )
 
 
 @contextmanager
@@ -347,13 +297,13 @@ class Release(Job[ReleaseConfig]):
         return self.params.record_bounds
 
     def events(self) -> list[Event]:
-        return release_events(self.params, self.unit, public=self.public_keys is not None, charged=True)
+        return release_events(self.params, charged=True)
 
     def guarantee(self) -> Guarantee:
         steps = release_steps(self.params)
         if not steps and self.params.choose_contributions:
-            steps = "Each user counts at most max_contributions, which is chosen from noisy numbers of users."
-        return replace(super().guarantee(), steps=steps, note=kept_note(self.params))
+            steps = "Each user counts at most max_contributions, which is chosen from a noisy histogram over users."
+        return replace(super().guarantee(), steps=steps)
 
     def resolved(self) -> dict[str, Any]:
         listed = None if self.public_keys is None else digest(*self.public_keys).hex()
@@ -366,7 +316,7 @@ class Release(Job[ReleaseConfig]):
 
         config, key = self.config.input, self.config.input.key
         release = ReleaseSparseHistogram(
-            self.params,
+            self.config.stated,
             user=config.user,
             key=key,
             value=config.value,
@@ -392,19 +342,19 @@ class Release(Job[ReleaseConfig]):
             return
         from hushgram.pipelines.planning import expected_lines
 
-        yield from _choices(self.params)
+        yield "bits_per_key", show(self.params.bits_per_key)
         if self.config.input.value is not None:
             yield (
                 "values",
                 "from 0 on; records with a negative one, such as a refund, are rejected: release their amounts by a"
                 " second config, as positive numbers",
             )
-        yield from expected_lines(self.config, self.params, self.source.rows or None)
+        yield from expected_lines(self.config, self.config.stated, self.source.rows or None)
 
     def measure(self, options: PipelineOptions) -> Mapping[str, int]:
         """Return exact figures of all records, bounded as a run bounds them where C is stated; releases nothing.
 
-        Where keys are selected by weights, users are bounded anew for each part: a run keeps this much or more.
+        Where keys are selected by weights, a run keeps this much or more: selected keys need no classes of buckets.
         """
         if self.config.input.user is None or self.public_keys is not None or self.params.choose_contributions:
             return {}
@@ -420,8 +370,8 @@ class Release(Job[ReleaseConfig]):
         from hushgram.transforms.merge_histograms import MergeHistograms
 
         config = self.config.input
-        spec = ReleaseSpec.of(self.params, key=config.key, user=config.user, value=config.value)
-        bounding = replace(spec.bounding, bounds=(spec.bounds(),), offered=False)
+        spec = ReleaseSpec.of(self.config.stated, key=config.key, user=config.user, value=config.value)
+        bounding = replace(spec.bounding, bounds=(spec.bounds(),))
 
         def build(pipeline: Pipeline, local: LocalResources) -> None:
             records = self.records(pipeline, keep_rejected=False)
@@ -433,7 +383,6 @@ class Release(Job[ReleaseConfig]):
     def exact_lines(self, exact: Mapping[str, int]) -> Iterator[Line]:
         """Yield the share of all records, or of the sum of their values, that is counted after bounding."""
         whole = self.config.input.user is not None and self.public_keys is None
-        whole = whole and (self.params.encodes or not self.params.weighted)
         offered = exact.get("offered")
         if not whole or not offered or "records" not in exact:
             return
@@ -463,7 +412,7 @@ class Release(Job[ReleaseConfig]):
             limit = sketch.detection_limit()
             yield "detection limit", limit.sentence()
             few = limit.keys is not None and limit.keys + limit.error < 1
-            sizes, stated = sketch.plan.sizes, sketch.plan.params.expected_keys is not None
+            sizes, stated = sketch.plan.sizes, sketch.plan.params.sizes is not None
             if few or ((sizes.scale or stated) and limit.count > sizes.records * sketch.per_count):
                 yield (
                     "warning",
@@ -472,11 +421,6 @@ class Release(Job[ReleaseConfig]):
                 )
             if (kept := sketch.kept_in_words()) is not None:
                 yield "kept", f"{kept} (may be published)"
-            if sketch.plan.totals is not None:
-                yield (
-                    "contributions",
-                    sketch.plan.totals.in_words(sketch.plan.params.max_contributions, sketch.per_count),
-                )
         quoted = shlex.quote(path)
         yield "next", f"hushgram query {quoted} KEY"
         yield "", f"hushgram heavy {quoted}"
@@ -487,25 +431,13 @@ def named_line(sketch: Sketch) -> Line:
     """Return how many keys are named or listed, and the noise on their counts."""
     listed, plan, per = sketch.manifest.heavy_rows, sketch.plan, sketch.per_count
     noise = float(plan.noise.variance(plan.scale)) ** 0.5 * per
-    others = "" if plan.layout is not None else "; nothing is released of other keys"
     return (
         "named keys" if plan.selection.texts else "listed keys",
-        f"{listed:,}, each with a noisy {sketch.measure} of standard deviation {noise:,.4g}{others}",
+        f"{listed:,}, each with a noisy {sketch.measure} of standard deviation {noise:,.4g}",
     )
 
 
-def _choices(params: ReleaseParams) -> Iterator[Line]:
-    resolved = params.to_dict()
-    yield "optimize", params.optimize
-    for name in ("alpha", "columns", "bits_per_key", "domain_bits", "false_keys", "width"):
-        given = resolved.get(name)
-        of_alp = name in ("alpha", "columns", "width") and params.encoding != "alp"
-        of_list = name in ("domain_bits", "false_keys") and (params.delta != 0 or params.fits_list)
-        if given is not None and not of_alp and not of_list and (params.encodes or name != "bits_per_key"):
-            yield name, str(given)
-
-
-def _public_lines(params: ReleaseParams, keys: int) -> Iterator[Line]:
+def _public_lines(params: Params, keys: int) -> Iterator[Line]:
     """Yield what to expect of a release of public keys."""
     from hushgram.mechanisms.laplace import LaplaceParams, max_error
     from hushgram.sparse_histogram.plan import make_public_plan

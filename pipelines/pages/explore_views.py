@@ -434,7 +434,7 @@ class Explorer:
         return table.sort_by([("value", "descending"), ("fingerprint", "ascending")])
 
     def _told_by(self, sketch: Sketch, keys: list[str]) -> list[str]:
-        """Return the keys of which a sketch has an estimate: all, unless it is a list alone."""
+        """Return the keys of which a sketch has an estimate: all, unless its keys are public."""
         if sketch.plan.layout is not None:
             return keys
         source = sketch.estimate(keys, interval=None)["source"].to_pylist()

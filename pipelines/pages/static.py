@@ -33,7 +33,7 @@ from hushgram.pipelines.pages.tables import (
 )  # fmt: skip
 from hushgram.pipelines.planning import prediction_lines, rows_of
 from hushgram.pipelines.terminal import rounded
-from hushgram.planner import COUNTS, Population, Prediction, predict
+from hushgram.planner import COUNTS, Population, Prediction, bound_of, predict
 from hushgram.sketch.reader import Sketch
 from hushgram.sparse_histogram.sizing import PROFILE_GRID
 
@@ -254,7 +254,7 @@ def _errors(sketch: Sketch) -> dict[str, Any]:
     """Return chart and table of the expected relative error; a count of the prediction stands for `per`."""
     per, what = sketch.per_count, sketch.measure
     if sketch.plan.selection.selects:
-        predicted = predict(sketch.plan.params, Population.like(sketch), set_sizes=())
+        predicted = predict(sketch.plan.params.stated, Population.like(sketch), set_sizes=())
         note = _MEASURED if predicted.named is None else _COMPUTED
         at = [(float(a.count * per), a.error * per, a.width * per) for a in predicted.at]
     else:
@@ -323,43 +323,36 @@ def _kept(sketch: Sketch) -> list[str]:
     plan = sketch.plan
     if (kept := sketch.kept_in_words()) is not None:
         return [f"{kept[0].upper()}{kept[1:]}."]
-    if plan.totals is not None:
-        return [f"{plan.totals.in_words(plan.params.max_contributions, sketch.per_count).capitalize()}."]
     if counts_all(sketch):
         return ["Everything: the privacy unit is one record, and every record counts."]
     most, each = (n * sketch.per_count for n in (plan.params.max_contributions, plan.params.max_per_key))
     per_key = f", {each:,.10g} of them for one key" if plan.params.max_per_key > 1 else ""
     records = "" if sketch.sums_values else " records"
     bounds = f"at most {most:,.10g}{records}"
-    if plan.rounds is not None:  # users are bounded anew for each part
-        bounds += f" of named keys and at most {most:,.10g} of other keys"
-        bounds = bounds if plan.layout is not None else f"at most {most:,.10g}{records} of named keys"
     return [
         f"One {plan.unit} contributes {bounds}{per_key}. Whatever exceeded that is missing from all counts here; how"
-        " much of it a single key lost is not known.",
-        *(
-            ["This release does not say how much it was; a release with kept_share: 0.01 does."]
-            if plan.unit == "user"
-            else []
-        ),
+        " much of it a single key lost is not known."
     ]
-
-
-# parameters that a release of public keys uses
-_PUBLIC_FACTS = ("epsilon", "delta", "max_contributions", "max_per_key", "noise", "granularity")
 
 
 def _facts(sketch: Sketch, body: dict[str, Any]) -> list[tuple[str, str]]:
     made = datetime.datetime.fromtimestamp((sketch.path / "manifest.json").stat().st_mtime, datetime.UTC)
     params = sketch.plan.params
     facts = [("written", f"{made:%Y-%m-%d %H:%M} UTC (time of the manifest file)")]
-    shown = {**params.to_dict(), "max_contributions": params.max_contributions * params.per_count}
-    shown["max_per_key"] = params.max_per_key * params.per_count  # in the unit of all other numbers here
-    used = shown if sketch.plan.selection.selects else _PUBLIC_FACTS
+    stated = params.stated.to_dict()
+    sizes = stated.pop("sizes", {})
+    stated.pop("selection", None)
+    shown = {
+        **stated,
+        **{f"stated {name}": size for name, size in sizes.items()},
+        "max_contributions": params.max_contributions * params.per_count,
+        "max_per_key": params.max_per_key * params.per_count,  # in the unit of all other numbers here
+        "key_selection": params.selection,
+        "noise": sketch.plan.noise_name,
+    }
     facts += [
         (name.replace("_", " "), show(value) if hasattr(value, "numerator") else str(value))
         for name, value in shown.items()
-        if name != "split" and value is not None and name in used
     ]
     facts.append(("format", f"{body['format']} {body['version']}"))
     facts.append(("checksum of the manifest", str(body["checksum"])))
@@ -436,16 +429,12 @@ def make_plan_chart(population: Population, found: Sequence[Prediction], best: P
 
 def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
     """Draw the mean relative error against C, if several were tried."""
-    lines: list[Line] = []
-    for kind in dict.fromkeys(one.label for one in found):
-        points = sorted(
-            (float(one.params.max_contributions), one.score)
-            for one in found
-            if one.label == kind and one.params.epsilon == best.params.epsilon
-        )
-        lines.append(Line(kind, points, _COLOURS[len(lines) % len(_COLOURS)], dots=True))
-    most = max(x for line in lines for x, _ in line.points)
-    least = min(x for line in lines for x, _ in line.points)
+    points = sorted(
+        (float(one.params.max_contributions), one.score)
+        for one in found
+        if one.params.epsilon == best.params.epsilon and one.params.max_contributions is not None
+    )
+    least, most = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
     if most == least:
         return None
     return Chart(
@@ -453,22 +442,19 @@ def _bounds(best: Prediction, found: Sequence[Prediction]) -> Chart | None:
         Axis("max_contributions (C)", least, most, log=True),
         Axis("mean relative error", 0.0, 1.0),
         [],
-        lines,
+        [Line("mean relative error", points, _COLOURS[0], dots=True)],
         (0.0, 0.4),
     )
 
 
 def _chart(best: Prediction, found: Sequence[Prediction]) -> Chart:
-    """Draw the relative error against the count, for the settings of the recommended ε and C."""
-    chosen = [
-        one
-        for one in found
-        if one.params.epsilon == best.params.epsilon
-        and one.params.max_contributions == best.params.max_contributions
-    ]
+    """Draw the relative error against the count, for the settings of the recommended ε, the best four."""
+    chosen = sorted(
+        (one for one in found if one.params.epsilon == best.params.epsilon), key=lambda one: one.score
+    )[: len(_COLOURS)]
     lines = [
         Line(
-            one.label,
+            f"C = {bound_of(one.params)}",
             [(float(a.count), max(a.error / a.count, 1e-4)) for a in one.at],
             _COLOURS[i % len(_COLOURS)],
             dots=True,

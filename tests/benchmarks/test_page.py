@@ -22,7 +22,6 @@ PARTS = {
     "bars",
     "clip_baselines",
     "data",
-    "kept_share",
     "figures",
     "key_selection_peers",
     "page",

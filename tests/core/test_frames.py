@@ -218,11 +218,6 @@ def test_lookups_apply_the_expression_and_records_without_a_key_are_left_out() -
     times = pa.table({"u": ["a"], "k": [datetime.datetime(2026, 11, 18)]})
     with pytest.raises(InputError, match=r"k \| truncate hour"):
         hg.release(times, user="u", key=["u", "k"], params=PARAMS)
-    classes = hg.ReleaseParams(
-        epsilon="1", delta="1e-6", max_contributions=4, max_per_key=1, encoding="buckets", noise="gaussian"
-    )
-    with pytest.raises(ParameterError, match="gives several keys per record"):
-        hg.release(frame, user=None, key="k | words", params=classes)
 
 
 def test_objects_of_polars_are_not_their_addresses() -> None:

@@ -22,9 +22,8 @@ from hushgram.planner import (
     recommend,
     settings,
     solve_epsilon,
-    vary,
 )
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.users import UserHistogram, tally_users, user_ends
 
 PARAMS = hg.ReleaseParams(epsilon="1", max_contributions=4)
 
@@ -73,8 +72,9 @@ def test_what_the_active_alone_have_is_cut_most() -> None:
         return np.unique(keys[order[place < most]], return_counts=True)[1]
 
     seen = bounded(128)
-    told = UserTotals(tuple(UserTally.of(totals).users.tolist()), Fraction(1))
-    made = Population(len(seen), int(seen.sum()), None, seen, bounded=128, totals=told)
+    ends = user_ends(None)
+    told = UserHistogram(ends, tuple(tally_users(totals, ends).values.tolist()), Fraction(1))
+    made = Population(len(seen), int(seen.sum()), None, seen, bounded=128, histogram=told)
     for most in (8, 32):
         true, held = bounded(most), made.held(most)
         assert len(held) == pytest.approx(len(true), rel=0.1)
@@ -100,24 +100,34 @@ def test_prediction_is_what_a_release_then_measures() -> None:
     assert made.at[0].error == pytest.approx(measured, rel=0.15)
 
 
-@pytest.mark.parametrize("encoding", ["alp", "buckets"])
-def test_planted_lookups_are_like_those_of_real_keys(encoding: str) -> None:
-    """Of one release: the error of keys that it encoded, and of absent keys that are given the same count."""
-    params = hg.ReleaseParams(epsilon="2", max_contributions=4, encoding=encoding)
-    counts = np.repeat([1, 12, 30], [14_000, 3_000, 3_000])
-    sketch = hg.release_histogram(
-        np.arange(len(counts)), counts, params, release_key=hg.ReleaseKey(bytes(32))
-    )
-    cells = sketch._codes(hash_bytes(sketch._encode(np.arange(len(counts))).values))[-1]
-    _, first, members = np.unique(cells, return_inverse=True, return_counts=True)
-    alone = members[first] == 1  # with whom others share a cell is chance
-    for count in (1, 12, 30):
-        chosen = np.flatnonzero((counts == count) & alone)
-        real = sketch.estimate(chosen, interval=None)["estimate"].to_numpy()
-        planted = _at_count(
-            sketch, len(counts), count, 1.0, 0.0, hg.ReleaseKey(bytes(32)), Effort(lookups=4_000)
+@pytest.mark.parametrize(("delta", "large"), [("0", 30), ("1e-6", 60)])
+def test_planted_lookups_are_like_those_of_real_keys(delta: str, large: int) -> None:
+    """The error of keys in six releases, and of absent keys that are given the same count.
+
+    At a count of 30 the mean square error varies by a fifth between releases: a key in a thousand is off by 20. At
+    δ > 0 that is the threshold of names, beside which the prediction is 18 % too small: what a key that is not named
+    passes on to the list of cells is less than its count.
+    """
+    params = hg.ReleaseParams(epsilon="2", delta=delta, max_contributions=4)
+    counts = np.repeat([1, 12, large], [14_000, 3_000, 3_000])
+    found: dict[int, list[tuple[float, float]]] = {1: [], 12: [], large: []}
+    for number in range(6):
+        key = hg.ReleaseKey(bytes([number] * 32))
+        sketch = hg.release_histogram(np.arange(len(counts)), counts, params, release_key=key)
+        assert sketch.plan.domain_bits is not None
+        cells = hash_bytes(sketch._encode(np.arange(len(counts))).values) >> np.uint64(
+            64 - sketch.plan.domain_bits
         )
-        assert planted.error == pytest.approx(float(np.sqrt(np.mean((real - count) ** 2))), rel=0.08)
+        _, first, members = np.unique(cells, return_inverse=True, return_counts=True)
+        alone = members[first] == 1  # with whom others share a cell is chance
+        for count, both in found.items():
+            chosen = np.flatnonzero((counts == count) & alone)
+            estimates = sketch.estimate(chosen, interval=None)["estimate"].to_numpy()
+            planted = _at_count(sketch, len(counts), count, 1.0, 0.0, key, Effort(lookups=2_000))
+            both.append((float(np.mean((estimates - count) ** 2)), planted.error**2))
+    for both in found.values():
+        real, planted = np.mean(both, axis=0) ** 0.5
+        assert planted == pytest.approx(real, rel=0.08)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -139,7 +149,7 @@ def test_listed_values_are_those_of_the_noise(noise: str) -> None:
 def test_the_few_that_are_listed_count() -> None:
     """Keys of count 1 are listed once in a thousand times, and then off by the bound: 4,000 lookups, each kind apart,
     tell their error as well as 200,000 with a draw of the noise each."""
-    params = hg.ReleaseParams(epsilon="1", max_contributions=4, domain_bits=20)
+    params = hg.ReleaseParams(epsilon="1", max_contributions=4)
     counts = np.repeat([1, 3, 60], [27_000, 2_000, 1_000])
     key = hg.ReleaseKey(bytes(32))
     sketch = hg.release_histogram(np.arange(len(counts)), counts, params, release_key=key)
@@ -174,7 +184,7 @@ def test_scales_of_the_simulation_agree() -> None:
     """At 1/2^j of the keys the noise is the same."""
     whole = predict(PARAMS, Population.zipf(24_000, 400_000), (300,), set_sizes=())
     part = predict(PARAMS, Population.zipf(96_000, 1_600_000), (300,), set_sizes=())
-    assert part.threshold == pytest.approx(whole.threshold, rel=0.15)
+    assert part.at[0].error == pytest.approx(whole.at[0].error, rel=0.08)
     assert part.size == pytest.approx(4 * whole.size, rel=0.3)
 
 
@@ -191,7 +201,7 @@ def test_epsilon_is_solved_for() -> None:
     made = Population.zipf(3_000, 60_000)
     epsilon, reached = solve_epsilon(PARAMS, made, 20.0, 500)
     assert reached.at[0].error <= 20.0
-    assert predict(vary(PARAMS, epsilon=epsilon / 3), made, (500,)).at[0].error > 20.0
+    assert predict(PARAMS.changed(epsilon=epsilon / 3), made, (500,)).at[0].error > 20.0
     with pytest.raises(ParameterError, match="not reached"):
         solve_epsilon(PARAMS, made, 1e-12, 500)
 
@@ -229,9 +239,9 @@ def test_an_earlier_release_that_chose_its_bound_tells_what_another_one_cuts() -
     assert made.held(2).sum() < made.held(8).sum() < made.held(64).sum()
 
 
-# --- key selection by weights, and lists alone: no release is simulated ---------------------------------------------
+# --- key selection by weights: no release is simulated --------------------------------------------------------------
 
-WEIGHTED = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20, selection_rounds=2)
+WEIGHTED = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=20, selection=hg.Weights(rounds=2))
 
 
 def _active_users(seed: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -242,11 +252,11 @@ def _active_users(seed: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return users, rng.choice(20_000, 120_000, p=share / share.sum())
 
 
-@pytest.mark.parametrize("encoding", ["buckets", "none"])
-def test_keys_expected_to_be_named_are_about_those_that_are(encoding: str) -> None:
+@pytest.mark.parametrize("rounds", [2, None])
+def test_keys_expected_to_be_named_are_about_those_that_are(rounds: int | None) -> None:
     users, keys = _active_users()
     pairs = np.unique(users * 20_000 + keys)
-    params = vary(WEIGHTED, encoding=encoding)
+    params = WEIGHTED.changed(selection=hg.Weights(rounds=rounds))
     sketches = [hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes([i] * 32))) for i in range(3)]
     sketch = sorted(sketches, key=lambda each: each.size)[1]  # the number of buckets follows from noisy sizes
     counts = np.unique(pairs % 20_000, return_counts=True)[1]
@@ -255,7 +265,8 @@ def test_keys_expected_to_be_named_are_about_those_that_are(encoding: str) -> No
     assert found.named is not None
     assert found.named.number == pytest.approx(sketch.manifest.heavy_rows, rel=1 / 3)
     assert found.named.noise == pytest.approx(float(sketch.plan.scale), rel=0.01)
-    assert found.named.rounds == 2
+    chosen = sorted(each.plan.params.rounds for each in sketches)[1]
+    assert found.named.rounds == chosen == (rounds or 3)
     assert found.named.most > found.named.number
     assert found.size == pytest.approx(sketch.size, rel=0.3, abs=2_000)
 
@@ -266,45 +277,26 @@ def test_an_earlier_weighted_release_tells_users_and_keys() -> None:
     params = hg.ReleaseParams(epsilon="4", delta="1e-6", max_contributions="auto")
     sketch = hg.release(users, keys, params, release_key=hg.ReleaseKey(bytes(32)))
     made = Population.like(sketch)
-    assert made.totals is None  # they are of named keys alone
     assert made.users == pytest.approx(len(np.unique(users)), rel=0.3)
     found = predict(params, made)
     assert found.named is not None
     assert found.named.number == pytest.approx(sketch.manifest.heavy_rows, rel=0.5)
 
 
-def test_a_list_alone_is_predicted_at_any_delta() -> None:
-    made = Population.zipf(20_000, 200_000)
-    for delta, selection in (("0", None), ("1e-6", "threshold"), ("1e-6", "weighted")):
-        params = hg.ReleaseParams(
-            epsilon="1", delta=delta, max_contributions=4, encoding="none", key_selection=selection
-        )
-        found = predict(params, made)
-        assert found.named is not None
-        assert found.named.number > 50
-        assert found.at[0].error == pytest.approx(
-            1.1, abs=0.15
-        )  # not listed is estimated as 0; some share a cell
-        assert found.at[-1].error == pytest.approx(found.named.noise)
-        assert (found.false_keys > 0) is (delta == "0")
-        assert [each.encoding for each in settings(params, (4,), (Fraction(1),))] == ["none"] * (
-            2 if selection == "threshold" else 1
-        )
-
-
-def test_how_keys_are_selected_stays_in_other_settings() -> None:
-    by_threshold = vary(WEIGHTED, key_selection="threshold", noise="gaussian")
-    tried = settings(by_threshold, (4, 20), (Fraction(1),))
-    assert {each.key_selection for each in tried} == {"threshold"}
-    assert {each.key_selection for each in settings(WEIGHTED, (4, 20), (Fraction(1),))} == {"weighted"}
-    one_key = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1)
-    by_bound = {each.max_contributions: each.weighted for each in settings(one_key, (1, 20), (Fraction(1),))}
-    assert by_bound == {1: False, 20: True}
-    stated = hg.ReleaseParams(
-        epsilon="1", delta="1e-6", max_contributions=20, max_keys_selection=30, selection_rounds=1
-    )
-    (same,) = settings(stated, (20,), (Fraction(1),))
-    assert (same.max_keys_selection, same.selection_rounds) == (30, 1)
+def test_settings_are_epsilon_by_c_and_the_rest_stays() -> None:
+    stated = WEIGHTED.changed(selection=hg.Weights(max_keys=30, rounds=1), bits_per_key=Fraction(5))
+    tried = settings(stated, (4, "auto"), (Fraction(1), Fraction(1, 2)))
+    assert [(each.epsilon, each.max_contributions) for each in tried] == [
+        (1, 4), (1, None), (Fraction(1, 2), 4), (Fraction(1, 2), None),
+    ]  # fmt: skip
+    for each in tried:
+        assert each.changed(epsilon=stated.epsilon, max_contributions=20) == stated
+    by_bound = [
+        each.resolve().weighted
+        for each in settings(WEIGHTED.changed(selection=None), (1, 20), (Fraction(1),))
+    ]
+    assert by_bound == [False, True]  # with one key per user a threshold names more
+    assert settings(stated, (1 << 21,), (Fraction(1),)) == []  # what cannot be is left out
 
 
 @pytest.mark.long

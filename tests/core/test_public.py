@@ -84,23 +84,20 @@ def test_gaussian_noise_where_delta_allows_it(tmp_path):
     assert width == pytest.approx(2 * 1.96 * float(sketch.plan.scale), rel=0.05)
     errors = sketch.heavy()["value"].to_numpy() - 300
     assert 12 < errors.std() < 45
-    with pytest.raises(ParameterError, match="key_selection weighted needs users and any keys"):
-        hg.release_public(
-            users, listed * 300, listed,
-            hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, key_selection="weighted"),
-        )  # fmt: skip
+    weighted = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, selection=hg.Weights())
+    with pytest.raises(ParameterError, match="selection by weights needs users and any keys"):
+        hg.release_public(users, listed * 300, listed, weighted)
 
 
 def test_counts_without_users_are_selected_by_a_threshold() -> None:
-    """Selection by weights needs users; keys that it would select stay in no encoding, and here they would."""
     counts = np.maximum(1, 30_000 // np.arange(1, 4001))
     params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8)
     sketch = hg.release_histogram(np.arange(4000), counts, params, release_key=hg.ReleaseKey(bytes([5] * 32)))
-    assert (sketch.plan.selection.name, sketch.plan.params.key_selection) == ("text", "threshold")
+    assert sketch.plan.params.selection == "threshold"
     at, number = sketch.distribution()
     for least in (256, 1024):  # as many keys as there are, by the list
         assert number[at >= least].sum() == pytest.approx((counts >= least).sum(), rel=0.1)
-    weighted = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="weighted")
+    weighted = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, selection=hg.Weights())
     with pytest.raises(ParameterError, match="needs users"):
         hg.release_histogram(np.arange(4000), counts, weighted)
 
@@ -110,7 +107,7 @@ LISTED = [f"k{i}" for i in range(1000)]
 
 def noise(listed: list[str], keys: list[str] = KEYS, **more) -> dict[str, int]:
     """The noise on each key of a list, by the exact counts of ``keys``."""
-    params = hg.ReleaseParams(epsilon="1", max_contributions=1, **more)
+    params = hg.ReleaseParams(**{"epsilon": "1", "max_contributions": 1, **more})
     found = hg.release_public(None, keys, listed, params, release_key=KEY).heavy(all=True)
     assert found["key"].to_pylist() == sorted(listed, key=lambda key: hash_bytes(encode([key]).values)[0])
     counts = Counter(keys)
@@ -131,7 +128,9 @@ def shared(one: dict[str, int], other: dict[str, int]) -> float:
     return float(np.mean([one[key] == other[key] for key in one]))
 
 
-@pytest.mark.parametrize("more", [{}, {"delta": "1e-6", "noise": "gaussian"}], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    "more", [{}, {"delta": "1e-6", "max_contributions": 40}], ids=["laplace", "gaussian"]
+)
 def test_other_data_and_other_lists_have_other_noise_on_every_key(
     more: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

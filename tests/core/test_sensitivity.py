@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import hushgram as hg
 from hushgram.contributions.bounding import Bounds, Contributions
-from hushgram.contributions.histogram import Histogram
+from hushgram.contributions.histogram import Histogram, KeyTable
 from hushgram.errors import ParameterError
 from hushgram.mechanisms.clipping import ClipParams, ClipTally, release_clipped
 from hushgram.mechanisms.laplace import LaplaceParams, release_listed
@@ -38,7 +38,6 @@ from hushgram.sensitivity import (
     Sensitivity,
     exact,
 )
-from hushgram.sparse_histogram.contribution_bounds import UserTally, release_totals
 from hushgram.sparse_histogram.params import ReleaseParams
 from hushgram.sparse_histogram.plan import make_plan, make_public_plan
 from hushgram.sparse_histogram.sizing import Sizes, Survey, of_sizes, release_sizes
@@ -310,14 +309,12 @@ def test_whatever_is_derived_from_no_bound_has_no_bound():
 
 def test_bounding_states_the_bounds_it_enforced():
     rows = Contributions.of(["a", "a", "b"], ["x", "y", "x"], KEY, texts=True)
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, noise="gaussian", encoding="buckets")
-    kept = spec_of(params).bounds()
+    spec = spec_of(ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8))
+    kept = spec.bounds()
     assert kept.key_classes is not None
-    assert (
-        rows.bounded(kept).sensitivity
-        == params.sensitivity
-        == Sensitivity(8, 1, classes=kept.key_classes.classes)
-    )
+    assert rows.bounded(kept).sensitivity == Sensitivity(8, 1, classes=kept.key_classes.classes)
+    for half in rows.bounded_apart(kept, np.array([True, False])):
+        assert half.sensitivity == spec.params.sensitivity == replace(kept.sensitivity, halves=True)
     assert rows.bounded(Bounds(3, 2)).sensitivity == Sensitivity(3, 2)
     assert Histogram.empty(texts=True).sensitivity == CONSTANT
     assert Histogram.of_column(["x", "x"], texts=False).sensitivity == ONE_RECORD
@@ -404,56 +401,58 @@ def test_a_stream_admits_any_number_of_answers_of_its_sensitivity():
 
 def planned(unit: str = "user", **changes: object) -> PlannedRelease:
     given: dict[str, object] = {"epsilon": 1, "max_contributions": 4, **changes}
-    params = ReleaseParams(**given)  # type: ignore[arg-type]
-    return PlannedRelease(make_plan(params, Sizes(1000, 100, (), Fraction(1000)), unit), bytes(32))  # type: ignore[arg-type]
+    params = ReleaseParams(**given).resolve(unit)  # type: ignore[arg-type]
+    return PlannedRelease(make_plan(params, Sizes(1000, 100, (), Fraction(1000))), bytes(32))
 
 
 def spec_of(params, **more):
     return replace(ReleaseSpec.of(params, user="user", **more), release_key=KEY)
 
 
-SETTINGS = [
-    {},
-    {"delta": "1e-6"},
-    {"encoding": "buckets"},
-    {"encoding": "buckets", "delta": "1e-6"},
-    {"delta": "1e-6", "noise": "gaussian"},
-]
+SETTINGS = [{}, {"delta": "1e-6"}, {"delta": "1e-6", "selection": hg.Threshold()}, {"preset": "paper"}]
 
 
 @pytest.mark.parametrize("changes", SETTINGS, ids=str)
 def test_a_histogram_without_bounds_reaches_no_part_of_a_release(changes):
     release = planned(**changes)
-    rows = Contributions.of(["a", "a", "b"], ["x", "y", "x"], KEY, texts=True)
-    fits = rows.bounded(spec_of(release.plan.params).bounds())
+    rows, plan = Contributions.of(["a", "a", "b"], ["x", "y", "x"], KEY, texts=True), release.plan
+    bounds = spec_of(plan.params.stated).bounds()
+    fits = rows.bounded(bounds)
+    if plan.params.weighted:
+        fits = rows.bounded_apart(bounds, np.zeros(2, bool))[1]
     shard, part = next((i, shard) for i, shard in enumerate(fits.shards()) if len(shard))
-    survey = release_sizes(Survey.of([(0, fits)]), Fraction(1), release.plan.sensitivity, KEY)
-    assert survey.scale
-    select_keys(shard, part, release, KEY)
-    list(encode_counts([(shard, part)], release, KEY))
-    for wrong in (
-        UNBOUNDED,
-        Sensitivity(5, 1, classes=part.sensitivity.classes),
-        Sensitivity(4, 4, monotone=False, classes=part.sensitivity.classes),
-        replace(part.sensitivity, unit="record"),
-    ):
-        other = replace(part, sensitivity=wrong)
-        with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-            select_keys(shard, other, release, KEY)
-        with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-            list(encode_counts([(shard, other)], release, KEY))
-        with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-            release_sizes(Survey.of([(0, other)]), Fraction(1), release.plan.sensitivity, KEY)
+    table = KeyTable(part.fingerprints, part.texts)
+    mechanisms = [
+        lambda part: list(encode_counts([(shard, part)], release, KEY)),
+        lambda part: release_sizes(Survey.of([(0, part)]), Fraction(1), plan.sensitivity, KEY),
+        lambda part: (
+            count_listed(shard, part, table, plan, KEY, bytes(32))
+            if plan.params.weighted
+            else select_keys(shard, part, release, KEY)
+        ),
+    ]
+    for mechanism in mechanisms:
+        mechanism(part)
+        for wrong in (
+            UNBOUNDED,
+            replace(part.sensitivity, max_contributions=5),
+            replace(part.sensitivity, max_per_key=4, monotone=False),
+            replace(part.sensitivity, unit="record"),
+        ):
+            with pytest.raises(ParameterError, match="but the noise is calibrated for"):
+                mechanism(replace(part, sensitivity=wrong))
 
 
 def test_gaussian_buckets_refuse_users_whose_keys_may_meet():
     """One user's keys in one bucket move it by all of C: the noise is for L2 of one key per class."""
-    release = planned(encoding="buckets", delta="1e-6")
-    together = Contributions.of(["a", "a"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
-    shard, part = next((i, shard) for i, shard in enumerate(together.shards()) if len(shard))
-    select_keys(shard, part, release, KEY)  # a list of keys has no buckets
-    with pytest.raises(ParameterError, match="but the noise is calibrated for"):
-        list(encode_counts([(shard, part)], release, KEY))
+    release, none = planned(delta="1e-6"), np.zeros(2, bool)
+    rows = Contributions.of(["a", "a"], ["x", "y"], KEY, texts=True)
+    together = rows.bounded_apart(Bounds(4, 1), none)[1]
+    apart = rows.bounded(spec_of(release.plan.params.stated).bounds())  # by itself, not with named keys
+    for wrong in (together, apart):
+        shard, part = next((i, shard) for i, shard in enumerate(wrong.shards()) if len(shard))
+        with pytest.raises(ParameterError, match="but the noise is calibrated for"):
+            list(encode_counts([(shard, part)], release, KEY))
 
 
 def test_releases_that_protect_a_record_refuse_users_and_the_other_way_round():
@@ -467,9 +466,11 @@ def test_releases_that_protect_a_record_refuse_users_and_the_other_way_round():
 
 
 def test_other_mechanisms_of_a_release_admit_too():
-    for changes in ({}, {"delta": "1e-6", "noise": "gaussian"}):
-        spec = spec_of(ReleaseParams(epsilon=1, max_contributions=4, **changes), public_keys=["x", "y"])
+    for noise, changes in (("laplace", {}), ("gaussian", {"delta": "1e-6", "max_contributions": 100})):
+        params = ReleaseParams(**{"epsilon": 1, "max_contributions": 4, **changes})
+        spec = spec_of(params, public_keys=["x", "y"])
         plan = make_public_plan(spec.params, 2)
+        assert plan.noise_name == noise
         fits = Contributions.of(["a", "b"], ["x", "y"], KEY, texts=True).bounded(Bounds(4, 1))
         assert spec.public_keys is not None
         shard, part = next((i, part) for i, part in enumerate(fits.shards()) if len(part))
@@ -477,10 +478,6 @@ def test_other_mechanisms_of_a_release_admit_too():
         count_listed(shard, part, *given)
         with pytest.raises(ParameterError, match="not bounded"):
             count_listed(shard, replace(part, sensitivity=UNBOUNDED), *given)
-    tally = UserTally.of(np.array([1, 3]))
-    release_totals(tally, Fraction(1), KEY)
-    with pytest.raises(ParameterError, match="at most 2 per user"):
-        release_totals(replace(tally, sensitivity=Sensitivity(2, 1)), Fraction(1), KEY)
     params = ClipParams(epsilon=1, stop=4, max_contributions=2)
     counted = ClipTally((0,) * len(params.bounds), (0,) * len(params.bounds), 3, Sensitivity(2, 2))
     release_clipped(counted, params, KEY)
@@ -521,9 +518,9 @@ SAMPLERS = {
 }
 #: Functions that draw on a value which another function admitted, and that function.
 ADMITTED_BY = {
-    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/steps.py:encode_counts",
-    "core/encodings/alp.py:round_shard": "core/sparse_histogram/steps.py:encode_counts",
-    "core/encodings/buckets.py:BucketsLayout.release_block": "core/sparse_histogram/steps.py:encode_counts",
+    "core/encodings/alp.py:randomize_block": "core/sparse_histogram/plan.py:Plan.encoded_cells",
+    "core/encodings/alp.py:round_shard": "core/sparse_histogram/plan.py:Plan.encoded_cells",
+    "core/encodings/buckets.py:BucketsLayout.release_block": "core/sparse_histogram/plan.py:Plan.encoded_cells",
     "core/mechanisms/pmw/mechanism.py:PrivateWeights._noisy_total": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",  # noqa: E501
     "core/mechanisms/pmw/mechanism.py:OfflinePMW.answer": "core/mechanisms/pmw/mechanism.py:PrivateWeights.__init__",
     "core/mechanisms/selection.py:_exponential": "core/mechanisms/selection.py:top",
@@ -582,6 +579,7 @@ def test_every_draw_of_noise_is_on_a_value_that_was_admitted():
     alone = {name for name in draws if "admit" not in found[name]}
     assert alone == {*ADMITTED_BY, *NOT_ADMITTED}
     assert all("admit" in found[gate] for gate in ADMITTED_BY.values())
+    assert "encoded_cells" in found["core/sparse_histogram/steps.py:encode_counts"]
 
 
 def test_one_number_moves_by_no_more_than_all_together() -> None:

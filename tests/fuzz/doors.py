@@ -24,7 +24,7 @@ __all__ = ["DOORS"]
 
 _CONFIGS = [
     b"release: urls\ninput: {path: in/*.csv, user: user, key: url, where: \"age >= 3 and url like '/a%'\"}\n"
-    b"privacy: {epsilon: 1.0, delta: 1e-6, max_contributions: 8, encoding: buckets, noise: auto}\n"
+    b"privacy: {epsilon: 1.0, delta: 1e-6, max_contributions: 8, bits_per_key: 8}\n"
     b"output: {path: out/x}\n",
     b"top: pages\ninput: {path: a.csv, user: u, key: k}\nkeys: keys.txt\ncount: 5\n"
     b"privacy: {epsilon: 1/3, max_contributions: 2}\noutput: {path: o}\n",
@@ -279,7 +279,11 @@ def number(draws: random.Random, folder: Path) -> None:
         return mutated(draws, seed).decode("utf-8", "replace")
 
     hg.ReleaseParams(
-        epsilon=text(b"0.5"), delta=text(b"1e-6"), max_contributions=draws.choice([1, 8, 0, -1, 1 << 70])
+        epsilon=text(b"0.5"),
+        delta=text(b"1e-6"),
+        max_contributions=draws.choice([1, 8, 0, -1, 1 << 70]),
+        bits_per_key=draws.choice([None, text(b"8")]),
+        selection=draws.choice([None, hg.Threshold(), hg.Weights(draws.choice([0, 1, 30, 1 << 70]))]),
     )
 
 

@@ -66,14 +66,15 @@ def heavy(draws: random.Random, folder: Path) -> None:
     original = draws.choice(_bench(folder).originals)
     stated = _opened(original)._storage.manifest
     files = len(stated.list_rows)
-    number = draws.randrange(files)
+    every = stated.list_rows + stated.cell_rows
+    number = draws.randrange(len(every))
     name = stated.files[number].name
-    rows, content = stated.list_rows[number], _contents(original)[name]
+    rows, content = every[number], _contents(original)[name]
     if draws.random() < 0.05:
         rows, content, _ = strange_heavy(draws, (0, 1, 3, 1000))
     if draws.random() < 0.9:
         content = mutated(draws, content)
-    read_heavy(content, stated.plan, rows, name, number, files)
+    read_heavy(content, stated.plan, rows, name, number % files, files)
 
 
 def blocks(draws: random.Random, folder: Path) -> None:

@@ -19,65 +19,49 @@ WORDS = [f"/page/{i}" for i in range(60)]
 USERS = [f"user{(i * 7919) % 40}" for i in range(1200)]
 KEYS = [WORDS[(i * i) % 60] for i in range(1200)]
 ASKED = [*WORDS[:8], "/never"]
+#: What most of them state of the sizes.
+SIZES = {"records": 320, "keys": 60}
 SETTINGS = {
-    "pure": hg.ReleaseParams(
-        epsilon="4", max_contributions=8, max_per_key=2, expected_keys=60, expected_records=320
-    ),
+    "pure": hg.ReleaseParams(epsilon="4", max_contributions=8, max_per_key=2, sizes=SIZES),
     "text": hg.ReleaseParams(
-        epsilon="16",
-        delta="1e-2",
-        max_contributions=8,
-        max_per_key=2,
-        optimize="totals",
-        expected_keys=60,
-        expected_records=320,
-        key_selection="threshold",
+        epsilon="16", delta="1e-2", max_contributions=8, max_per_key=2, sizes=SIZES, selection=hg.Threshold()
     ),
-    "sized": hg.ReleaseParams(
-        epsilon="8",
-        max_contributions=2,
-        bits_per_key=1,
-        split={"size": "0.2", "threshold": "0.4", "alp": "0.4"},
+    "text-chain": hg.ReleaseParams(
+        epsilon="4", delta="0.3", max_contributions=2, sizes=SIZES, selection=hg.Threshold()
     ),
+    "sized": hg.ReleaseParams(epsilon="8", max_contributions=2, bits_per_key=1),
     "weighted": hg.ReleaseParams(
-        epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8, selection_rounds=2
+        epsilon="8", delta="1e-2", max_contributions=4, selection=hg.Weights(max_keys=8, rounds=2)
     ),
-    "weighted-rounds": hg.ReleaseParams(
-        epsilon="8", delta="1e-2", max_contributions=4, max_keys_selection=8, encoding="none"
+    "weighted-once": hg.ReleaseParams(
+        epsilon="8", delta="1e-2", max_contributions=4, selection=hg.Weights(max_keys=8, rounds=1)
     ),
-    "weighted-list": hg.ReleaseParams(
-        epsilon="8",
-        delta="1e-2",
-        max_contributions=4,
-        max_keys_selection=8,
-        selection_rounds=1,
-        encoding="none",
+    "weighted-auto": hg.ReleaseParams(
+        epsilon="16", delta="1e-2", max_contributions="auto", selection=hg.Weights(max_keys=8)
     ),
-    "pure-list": hg.ReleaseParams(
-        epsilon="12", max_contributions=4, encoding="none", expected_keys=60, expected_records=320
+    "paper": hg.ReleaseParams(epsilon="12", max_contributions=4, sizes=SIZES, preset="paper"),
+    "paper-text": hg.ReleaseParams(
+        epsilon="12", delta="1e-2", max_contributions=4, sizes=SIZES, preset="paper"
     ),
-    "paper": hg.ReleaseParams.paper(
-        epsilon="12", max_contributions=4, expected_keys=60, expected_records=320
-    ),
-    "kept": hg.ReleaseParams(epsilon="8", max_contributions=4, max_per_key=2, kept_share="0.25"),
+    "auto": hg.ReleaseParams(epsilon="8", max_contributions="auto", max_per_key=2),
 }
 #: Of data with some large counts, which have two lists, and several files of listed keys.
 OF_MANY = {
     "two-lists": hg.ReleaseParams(epsilon="1", max_contributions=1, bits_per_key=12),
     "names": hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1),
-    "two-lists-alone": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
-    "several-files": hg.ReleaseParams(epsilon="1", max_contributions=1, encoding="none"),
+    "names-laplace": hg.ReleaseParams(
+        epsilon="2", delta="1e-6", max_contributions=2, selection=hg.Threshold()
+    ),
+    "several-files": hg.ReleaseParams(epsilon="1", max_contributions=1),
+    "several-names": hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=1, bits_per_key=2),
     "several-named": hg.ReleaseParams(
-        epsilon="8",
-        delta="1e-2",
-        max_contributions=1,
-        max_keys_selection=1,
-        selection_rounds=1,
-        encoding="none",
+        epsilon="8", delta="1e-2", max_contributions=1, selection=hg.Weights(max_keys=1, rounds=1)
     ),
 }
 MANY_KEYS = [f"/page/{rank}" for rank in range(3_000) for _ in range(max(3_000 // (rank + 1), 1))]
 MANY_USERS = [f"user{i}" for i in range(len(MANY_KEYS))]
+#: Listed keys in a file of the sketches that have several.
+FEW = {"several-files": 512, "several-names": 512, "several-named": 128}
 #: Every golden sketch by its name.
 EVERY = SETTINGS | OF_MANY
 HOME = Path(__file__).parent / "sketches"
@@ -90,8 +74,7 @@ def rows_of(name: str) -> tuple[list[str], list[str]]:
 
 def keys_per_file(name: str) -> AbstractContextManager[Any]:
     """Set how many listed keys are written to a file: few in sketches that have several files for that reason alone."""
-    few = 512 if name.startswith("several") else manifest.KEYS_PER_FILE
-    return mock.patch.object(manifest, "KEYS_PER_FILE", few)
+    return mock.patch.object(manifest, "KEYS_PER_FILE", FEW.get(name, manifest.KEYS_PER_FILE))
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from hushgram.errors import HushgramError
 from hushgram.pipelines import terminal
 from hushgram.pipelines.jobs import JOBS, job_class
 from hushgram.pipelines.jobs.job import Job
+from hushgram.pipelines.jobs.release import ReleasePrivacy
+from hushgram.sparse_histogram.params import ReleaseParams, Threshold, Weights
 from tests.neighbours.data import TIMES
 from tests.neighbours.eager import replaced
 
@@ -59,6 +61,12 @@ _QUERIES = (
 _LINEAR = ([{"all": True}], [{"cells": [0]}, {"cells": [1]}], [{"all": True}, {"cells": [0, 1]}])
 _EPSILONS, _SHARES = (Fraction(1, 2), 1, 3), (Fraction(1, 4), Fraction(1, 2))
 _SMALL = (1, 1, 2, 3, 4, 8)
+
+# How keys are selected, which programs state and configs do not.
+_SELECTIONS = (
+    None, None, None, Threshold(), Weights(), Weights(rounds=1), Weights(rounds=2), Weights(rounds=3),
+    Weights(max_keys=1), Weights(max_keys=2), Weights(max_keys=3, rounds=3),
+)  # fmt: skip
 
 #: fields that need others
 _TOGETHER: dict[str, dict[str, Any]] = {
@@ -104,18 +112,9 @@ CHOICES: dict[str, Any] = {
     "delta": (0, 0, Fraction(1, 10**6), Fraction(1, 100)),
     "max_contributions": lambda d: d.rng.choice((*_SMALL, "auto") if d.job == "release" else _SMALL),
     "max_per_key": (1, 1, 2, 3),
-    "encoding": ("alp", "buckets", "none"),
-    "max_keys_selection": (1, 2, 3, 100),
-    "selection_rounds": ("auto", "auto", 1, 2),
-    "noise": ("auto", "laplace", "gaussian", "truncated_geometric"),
-    "alpha": (1, 3),
     "bits_per_key": (4, 8),
-    "kept_share": (Fraction(1, 100), Fraction(1, 4)),
-    "domain_bits": (8, 10, 16, 64),
-    "false_keys": (Fraction(1, 100), 1),
     "max_value": (1, 4, 100),
     "granularity": (Fraction(1, 4), 1, 4),
-    "split": lambda d: d.rng.choice(("auto", d.split())),
     "ClipPrivacy.split": ({"bound": Fraction(1, 2), "sum": Fraction(1, 4), "count": Fraction(1, 4)},),
     "public_keys": lambda d: d.paths["keys"],
     "carry": lambda d: d.paths["keys"],
@@ -153,7 +152,6 @@ CHOICES: dict[str, Any] = {
     "ratio": (Fraction(3, 2), 2),
     "step": (10, 50),
     "lower": (0, -5),
-    "GridConfig.unit": (1, Fraction(1, 4)),
     "rounds": (1, 2, 3),
     "max_updates": (1, 3),
     "total": (10, 1000),
@@ -168,7 +166,7 @@ CHOICES: dict[str, Any] = {
     "at_least": (1, 200),
     "public": (["url"], ["url", "status"]),
     **{job.replace("-", "_"): ("drawn",) for job in JOBS},
-    **{f"{group}.{name}": () for group in ("ClipSplit",) for name in ("size", "bound", "sum", "count")},
+    **{f"{group}.{name}": () for group in ("ClipSplit",) for name in ("bound", "sum", "count")},
 }
 
 
@@ -213,6 +211,7 @@ class _Drawing:
         self.format, self.input, self.clock = world.format, world.input, world.clock
         self.mixed = world.format == "auto"
         self.config = job_class(job).Config
+        self.selection = rng.choice(_SELECTIONS)
 
     def draw(self, seen: Counter[str]) -> Drawn:
         """Grow a config: required fields first, then one optional field after another."""
@@ -234,7 +233,7 @@ class _Drawing:
             except (HushgramError, ValueError):
                 continue
             seen.update(used)
-            return Drawn(job, fields, used)
+            return Drawn(job, fields | {"selection": self.selection}, used)
         raise LookupError(f"{self.job}: no valid config in 50 draws, the last was {fields}")
 
     def _start(self) -> dict[str, Any]:
@@ -262,7 +261,7 @@ class _Drawing:
             "min_rows": 1.0,
             "where": 0.8 if self.mixed else 0.2,
         }
-        return often.get(name, {"value": 0.6, "split": 0.3, "encoding": 0.3}.get(name, 0.2))
+        return often.get(name, {"value": 0.6, "delta": 0.4}.get(name, 0.2))
 
     def _grow(
         self,
@@ -304,9 +303,16 @@ class _Drawing:
         used.update(_named(model, name, value))
 
     def _job(self, fields: dict[str, Any]) -> Job[Any]:
-        config = self.config.model_validate(_copied(fields))
-        with replaced({(terminal, "odd_keys"): lambda _: []}):  # lists of keys are odd on purpose
-            return job_class(self.job)(config)
+        stated = ReleasePrivacy.params
+
+        def params(privacy: ReleasePrivacy, sizes: Any = None) -> ReleaseParams:
+            out = stated(privacy, sizes)
+            selects = out.delta and out.preset is None and privacy.domain is None
+            return out.changed(selection=self.selection) if selects else out
+
+        # Lists of keys are odd on purpose.
+        with replaced({(terminal, "odd_keys"): lambda _: [], (ReleasePrivacy, "params"): params}):
+            return job_class(self.job)(self.config.model_validate(_copied(fields)))
 
     def _required(self, model: type[BaseModel]) -> tuple[dict[str, Any], set[str]]:
         out: dict[str, Any] = {}
@@ -374,26 +380,6 @@ class _Drawing:
                     into[field_name] = value
         return fields
 
-    def split(self) -> dict[str, Any]:
-        """Shares that add up to 1; the encoding's goes by its own name too."""
-        privacy = self.fields["privacy"]
-        none = privacy.get("encoding") == "none"
-        sized = "sizes" not in self.fields and not (none and privacy.get("delta"))
-        shares = {"size": Fraction(int(sized), 10)}
-        if privacy.get("max_contributions") == "auto":
-            shares["contributions"] = Fraction(1, 10)
-        if self.rng.random() < 0.3:
-            shares["kept"] = Fraction(1, 20)
-        by_threshold = self.rng.random() < 0.6
-        if not by_threshold and self.rng.random() < 0.5:
-            shares["users"] = Fraction(1, 10)
-        rest, listed = 1 - sum(shares.values()), ("threshold",) if by_threshold else ("selection", "counts")
-        shares |= {name: (rest if none else Fraction(3, 10)) / len(listed) for name in listed}
-        if none:
-            return shares
-        word = self.rng.choice(("encoding", privacy.get("encoding", "alp")))
-        return shares | {word: 1 - sum(shares.values())}
-
     def metrics(self) -> dict[str, Any]:
         """One or more metrics, counts beside sums."""
         out = {}
@@ -406,8 +392,7 @@ class _Drawing:
                     "granularity": self.rng.choice((Fraction(1, 4), 1)),
                 }
             for extra, values in (
-                ("max_contributions", _SMALL), ("max_per_key", (1, 2)), ("encoding", ("alp", "buckets")),
-                ("noise", ("laplace", "gaussian")), ("share", (Fraction(1, 2),)),
+                ("max_contributions", _SMALL), ("max_per_key", (1, 2)), ("share", (Fraction(1, 2),)),
                 ("sizes", ({"records": 100, "keys": 10},)),
             ):  # fmt: skip
                 if self.rng.random() < 0.2:

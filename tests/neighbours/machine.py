@@ -5,7 +5,8 @@ without each subset of these units (`tests.neighbours.eager`), with bundles, bat
 until values are admitted by mechanisms (`Exact.admit`); noise and files are left out. Two runs whose data differ by one
 unit are a pair: eight runs without up to three units make twelve pairs. For each of them
 
-* what the mechanisms admitted must differ by no more than its stated sensitivity, in every norm;
+* what the mechanisms admitted must differ by no more than its stated sensitivity, in every norm, the counts of named
+  keys and the buckets of all others as one vector;
 * the records of all other units that were accepted must be the same;
 * what is charged and promised must name the unit that the mechanisms were calibrated for;
 * the library must admit the values that the job does;
@@ -33,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial, singledispatch
 from itertools import combinations
@@ -58,7 +59,7 @@ from hushgram.inputs import source as input_source
 from hushgram.inputs.formats import parquet
 from hushgram.key_selection import rounds
 from hushgram.key_selection.rounds import GaussianMechanism, SelectionPlan
-from hushgram.key_selection.threshold import Heavy
+from hushgram.key_selection.threshold import Heavy, TopList
 from hushgram.key_selection.weighted import WHOLE, Round
 from hushgram.mechanisms.clipping import ClipParams, ClipTally
 from hushgram.noise.entropy import ReleaseKey
@@ -66,7 +67,6 @@ from hushgram.pipelines.jobs import JOBS
 from hushgram.pipelines.jobs.job import Job
 from hushgram.sensitivity import CONSTANT, Exact, ExactVector, Sensitivity
 from hushgram.sparse_histogram import params, steps
-from hushgram.sparse_histogram.contribution_bounds import UserTally
 from hushgram.sparse_histogram.plan import Plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
@@ -263,9 +263,13 @@ class Machine:
             else:
                 value = None if config.input.value is None else rows.column(config.input.value)
                 if job.public_keys is None:
-                    hg.release(users, keys, job.params, values=value, release_key=KEY, carry=job.carried)
+                    hg.release(
+                        users, keys, job.config.stated, values=value, release_key=KEY, carry=job.carried
+                    )
                 else:
-                    hg.release_public(users, keys, job.public_keys, job.params, values=value, release_key=KEY)
+                    hg.release_public(
+                        users, keys, job.public_keys, job.config.stated, values=value, release_key=KEY
+                    )
         for label in job_saw.admitted.keys() | observed.admitted.keys():
             mine = _joined([value for value, _ in job_saw.admitted.get(label, ())])
             its = _joined([value for value, _ in observed.admitted.get(label, ())])
@@ -398,7 +402,7 @@ _label: ContextVar[Any] = ContextVar("label", default=None)
 
 def _any_gaussian_plan(metrics: Any, *, max_keys: int, rounds: int) -> GaussianMechanism:
     each = (Round(Fraction(WHOLE), WHOLE),) * rounds
-    return GaussianMechanism(SelectionPlan(max_keys, each, 1), 1 << 15, metrics)
+    return GaussianMechanism(SelectionPlan(max_keys, each, (1,) * (rounds - 1)), 1 << 15, metrics)
 
 
 @contextmanager
@@ -447,11 +451,14 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
 
         return wrapped
 
-    def heavy(shard: int, part: Histogram, *args: Any) -> Heavy:
+    def heavy(shard: int, part: Histogram, planned: Any, *args: Any) -> tuple[Heavy, Histogram]:
         """Most of the 256 shards are empty: they are all alike."""
         if len(part) or empty.pop("unseen", False):
-            return threshold(shard, part, *args)
-        return _nothing_listed(shard, part)
+            return threshold(shard, part, planned, *args)
+        plan = planned.plan
+        bits = plan.domain_bits if plan.top is None else plan.top.domain_bits
+        cells = plan.selection.cells(part, bits)
+        return _nothing_listed(shard, cells, domain_bits=plan.domain_bits, top=plan.top, passes=plan.chained)
 
     def block(number: int, parts: Any, planned: Any, release_key: ReleaseKey) -> Any:
         layout = planned.plan.layout
@@ -474,7 +481,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
             labelled(f"round {number}", lambda key: part.admit(plan.sensitivity), 0)(key)
         drawn = (part.fingerprints * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(61)).astype(np.int64)
         last = number + 1 == len(plan.rounds)
-        other = np.where((drawn >= 4) & (not last), rounds.OPEN, rounds.HOPELESS)
+        other = np.where((drawn == 3 + number) | last, rounds.HOPELESS, rounds.OPEN)
         return np.where((drawn == number) & (part.counts > 0), rounds.SELECTED, other).astype(np.uint8)
 
     def watched(job: Job[Any], pipeline: Any, **given: Any) -> Any:
@@ -489,15 +496,13 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
     records = Job.records
     threshold, empty = (
         labelled("threshold", steps.select_keys, 3),
-        {"unseen": True, "round 0": True, "round 1": True},
+        {"unseen": True, **{f"round {number}": True for number in range(rounds.MAX_ROUNDS)}},
     )
     in_jobs = {
         (select_keys, "select_keys"): heavy,
         (encode_counts, "encode_counts"): labelled("encode", steps.encode_counts, 2),
         (encode_counts, "noisy_block"): block,
         (plan_release, "plan_release"): replayed("sizes", steps.plan_release),
-        (plan_release, "choose_contributions"): replayed("contributions", steps.choose_contributions),
-        (plan_release, "release_kept"): replayed("kept", steps.release_kept),
         (plan_release, "release_figures"): labelled("figures", plan_release.release_figures),
         (plan_release, "count_users"): replayed("users", steps.count_users),
         (weigh_keys, "release_round"): round_,
@@ -523,9 +528,7 @@ def _exact_half(observed: Observed, replies: dict[Any, Any], rng: random.Random)
         ),
         (release_in_memory, "noisy_block"): block,
         (release_in_memory, "plan_release"): in_jobs[plan_release, "plan_release"],
-        (release_in_memory, "choose_contributions"): in_jobs[plan_release, "choose_contributions"],
         (release_in_memory, "count_users"): in_jobs[plan_release, "count_users"],
-        (release_in_memory, "release_kept"): in_jobs[plan_release, "release_kept"],
         (release_in_memory, "_write"): lambda path, spec, plan, heavy, blocks: list(blocks),
         (release_in_memory, "check_free"): lambda path: None,
     }
@@ -582,10 +585,26 @@ def _check_size(batch: pa.RecordBatch, plan: Any) -> None:
         raise Breach(f"a batch of {batch.num_rows} rows has {size} bytes, and at most {most} are to come out")
 
 
-def _nothing_listed(shard: int, part: Histogram, **_: Any) -> Heavy:
-    return Heavy(
-        part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts.slice(0, 0)
-    )
+def _nothing_listed(
+    shard: int,
+    part: Histogram,
+    *,
+    domain_bits: int | None,
+    top: TopList | None,
+    passes: bool,
+    **_: Any,
+) -> tuple[Heavy, Histogram]:
+    """List nothing, and let all counts pass on as they are, where anything does."""
+    texts = None if part.texts is None else part.texts.slice(0, 0)
+    nothing = Heavy(part.fingerprints[:0], part.counts[:0], texts)
+    if not passes:
+        return nothing, part.part(0, 0)
+    rest = replace(part, texts=None)
+    if domain_bits is None:
+        return nothing, rest
+    if top is not None:
+        rest = (rest if top.domain_bits is None else rest.aligned(top.domain_bits)).reduced(domain_bits)
+    return nothing, rest.aligned(domain_bits)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
@@ -672,10 +691,15 @@ def _check_distance(label: Any, first: Observed, second: Observed, job: Job[Any]
     stated = {value.sensitivity for held in pair for value, _ in held} - {CONSTANT}
     mine, its = ([value for value, _ in held] for held in pair)
     if label[0] == "buckets":
-        moved = _blocks_moved(first, second, label[1])
-        bound = next(iter(stated))
-        if np.abs(moved).sum() > bound.l1 or (bound.classes and (moved**2).sum() > bound.l2_squared):
-            raise Breach(f"buckets moved by {moved[moved != 0].tolist()}, stated {bound}")
+        (bound,) = stated
+        named = _halves_moved(("listed", label[1]), first, second)
+        counts = named + _halves_moved(("encode", label[1]), first, second)
+        _check_norms(("named keys and others",), counts, bound)
+        vector = [*named, *_blocks_moved(first, second, label[1]).tolist()]
+        if sum(map(abs, vector)) > bound.l1 or sum(step * step for step in vector) > bound.l2_squared:
+            raise Breach(
+                f"named keys and buckets moved by {[step for step in vector if step]}, stated {bound}"
+            )
         return
     if label[0] == "clip":
         _check_clipped(mine, its, job.params)  # type: ignore[attr-defined]
@@ -686,6 +710,12 @@ def _check_distance(label: Any, first: Observed, second: Observed, job: Job[Any]
         if label[0] == "sizes" and not moved:
             continue
         _check_norms(label, moved, bound)
+
+
+def _halves_moved(label: Any, first: Observed, second: Observed) -> list[int]:
+    return _moved(
+        *(_joined([value for value, _ in side.admitted.get(label, ())]) for side in (first, second))
+    )
 
 
 def _check_norms(label: Any, moved: list[int], bound: Sensitivity) -> None:
@@ -758,11 +788,6 @@ def _(value: Survey, place: int) -> dict[Any, int]:
     return {("n",): value.records, **{("t", i): n for i, n in enumerate(value.profile.tolist())}}
 
 
-@_numbers.register
-def _(value: UserTally, place: int) -> dict[Any, int]:
-    return {("users", i): n for i, n in enumerate(value.users.tolist())}
-
-
 def _moved(mine: dict[Any, int], its: dict[Any, int]) -> list[int]:
     return [step for name in mine.keys() | its.keys() if (step := mine.get(name, 0) - its.get(name, 0))]
 
@@ -787,19 +812,17 @@ _SHAPED = (
 
 
 def _sketches(root: Path) -> tuple[str, ...]:
-    """Two released sketches, by text and by cells of a few bits, so that keys collide."""
+    """Released sketches: by text, by cells of a few bits, so that keys collide, and by 64 bits."""
     rng = random.Random(1)
     known = ("a", "b", "c", "https://x.org/a", "x" * 40, *COLLIDING, *_SHAPED)
     keys = [key for key in known for _ in range(400)]
     rng.shuffle(keys)
     out = []
-    for name, changes in (
-        ("text", {"delta": "1e-6"}),
-        ("cells", {"domain_bits": 8}),
-        ("cells10", {"domain_bits": 10}),
-    ):
+    few = {"sizes": (len(keys), 16)}  # so that COLLIDING share a cell
+    for name, changes in (("text", {"delta": "1e-6"}), ("cells", few), ("paper", {"preset": "paper"})):
         params = hg.ReleaseParams(epsilon=50, max_contributions=1, **changes)
-        hg.release(None, keys, params, root / f"{name}.sketch", release_key=KEY)
+        sketch = hg.release(None, keys, params, root / f"{name}.sketch", release_key=KEY)
+        assert name != "cells" or sketch.plan.domain_bits <= 10
         out.append(str(root / f"{name}.sketch"))
     listed = ("a", "b", "B", "https://x.org/a", "ann", "bob", "404", *COLLIDING, *_SHAPED)
     (root / "keys.txt").write_text("\n".join(listed) + "\n")

@@ -26,22 +26,16 @@ RELEASE = (
     "release: urls\ninput: {path: in/*.parquet, %skey: url}\n"
     "privacy: {epsilon: 1.0, delta: %s, max_contributions: %d, max_per_key: 2%s}\noutput: {path: out/%s}\n"
 )
+ONE_PER_KEY = RELEASE.replace("max_per_key: 2", "max_per_key: 1")
 CONFIGS = {
     "pure": ("release", RELEASE % ("user: user, ", "0", 8, "", "pure")),
-    "text": (
-        "release",
-        RELEASE % ("user: user, ", "1e-6", 8, ", key_selection: threshold, noise: laplace", "text"),
-    ),
-    "gaussian": (
-        "release",
-        RELEASE.replace("max_per_key: 2", "max_per_key: 1")
-        % ("user: user, ", "1e-6", 8, ", key_selection: threshold", "gaussian"),
-    ),
+    "text": ("release", ONE_PER_KEY % ("", "1e-6", 1, "", "text")),
+    "names": ("release", ONE_PER_KEY % ("user: user, ", "1e-6", 1, "", "names")),
+    "paper": ("release", RELEASE % ("user: user, ", "0", 8, ", preset: paper", "paper")),
     "weighted": ("release", RELEASE % ("user: user, ", "1e-6", 8, "", "weighted")),
-    "kept": ("release", RELEASE % ("user: user, ", "0", 8, ", kept_share: 0.05", "kept")),
-    "list": ("release", RELEASE % ("user: user, ", "1e-6", 8, ", encoding: none", "list")),
+    "auto": ("release", RELEASE.replace("%d", "%s") % ("user: user, ", "0", "auto", "", "auto")),
     "public": ("release", RELEASE % ("user: user, ", "0", 8, ", domain: {public_keys: keys.txt}", "public")),
-    "record": ("release", RELEASE.replace("max_per_key: 2", "max_per_key: 1") % ("", "0", 1, "", "record")),
+    "record": ("release", ONE_PER_KEY % ("", "0", 1, "", "record")),
     "sums": (
         "release",
         "release: ages\ninput: {path: in/*.parquet, user: user, key: url, value: age}\n"

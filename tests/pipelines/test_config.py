@@ -20,6 +20,7 @@ from hushgram.pipelines.jobs.randomized_response import ResponseConfig
 from hushgram.pipelines.jobs.release import ReleaseConfig
 from hushgram.pipelines.jobs.sparse_vector import SparseVectorConfig
 from hushgram.pipelines.jobs.top import TopConfig
+from hushgram.sparse_histogram.params import ReleaseParams
 
 TEXT = """\
 release: urls-daily
@@ -62,14 +63,20 @@ def test_numbers_are_exactly_what_was_written(file: Path) -> None:
 
 
 def test_becomes_release_parameters(file: Path) -> None:
-    params = load(file, "privacy.alpha=2.5", "privacy.delta=0").params()
-    assert (params.epsilon, params.alpha, params.max_contributions) == (Fraction(1, 10), Fraction(5, 2), 8)
-    sized = load(file, "sizes={records: 1000, keys: 100}").params()
-    assert (sized.expected_records, sized.expected_keys) == (1000, 100)
-    paper = load(file, "privacy.preset=paper", "privacy.delta=0").params()
-    assert (paper.domain_bits, paper.width, paper.columns) == (64, "paper", "flat")
-    split = load(file, "privacy.split={size: 0.02, threshold: 0.48, alp: 0.5}").params().split
-    assert getattr(split, "encoding", None) == Fraction(1, 20)
+    assert load(file).stated == ReleaseParams(epsilon="0.1", delta="1e-6", max_contributions=8)
+    changes = (
+        "privacy.delta=0",
+        "privacy.bits_per_key=2.5",
+        "privacy.preset=paper",
+        "sizes={records: 1000, keys: 100}",
+    )
+    assert load(file, *changes).stated == ReleaseParams(
+        epsilon="0.1",
+        max_contributions=8,
+        bits_per_key="2.5",
+        preset="paper",
+        sizes=(1000, 100),
+    )
 
 
 def test_record_level_privacy_needs_no_bound(file: Path) -> None:
@@ -100,8 +107,11 @@ MISTAKES = {
     "missing; say how many records of one user may count, such as 8 (the noise grows with it)",
     "privacy.max_per_key=9": "--set privacy.max_per_key=9: privacy.max_per_key must be at most "
     "max_contributions (8), got 9",
-    "privacy.split={size: 0.1, threshold: 0.5, alp: 0.5}": "--set privacy.split={size: 0.1, threshold: 0.5, "
-    "alp: 0.5}: privacy.split must add up to 1, got 1.1",
+    "privacy.bits_per_keys=9": "--set privacy.bits_per_keys=9: privacy.bits_per_keys is not a field of this "
+    "config; did you mean bits_per_key?",
+    "privacy.encoding=alp": "--set privacy.encoding=alp: privacy.encoding is not a field of this config; "
+    "allowed here: bits_per_key, delta, domain, epsilon, granularity, max_contributions, "
+    "max_per_key, max_value, preset",
     "input.format=paruqet": "--set input.format=paruqet: input.format must be one of auto, parquet, csv, "
     "jsonl, log, got 'paruqet'; did you mean parquet?",
     "input.format=log": "--set input.format=log: input.format log needs preset: access-log, or a pattern "

@@ -23,7 +23,7 @@ from hushgram.pipelines.terminal import EXACT
 CONFIG = """\
 release: urls
 input: {path: in/*.parquet, user: user, key: url}
-privacy: {epsilon: 30, delta: %s, max_contributions: 3, encoding: %s}
+privacy: {epsilon: 30, delta: %s, max_contributions: 3%s}
 sizes: {records: 2000, keys: 200}
 output: {path: out/urls.sketch}
 """
@@ -77,23 +77,27 @@ def _plain_lines(text: str) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(("delta", "encoding"), [("0", "alp"), ("1e-6", "alp"), ("0", "buckets")])
+@pytest.mark.parametrize(
+    ("delta", "more"),
+    [("0", ""), ("1e-6", ""), ("0", ", preset: paper")],
+    ids=["fingerprints", "weights", "paper"],
+)
 @pytest.mark.long
 def test_nothing_but_the_release_differs(
-    delta: str, encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, one_stream: None
+    delta: str, more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, one_stream: None
 ) -> None:
     seen = []
     for extra in (False, True):
         folder = tmp_path / ("with" if extra else "without")
         write(folder, extra)
-        seen.append(run(folder, CONFIG % (delta, encoding), monkeypatch, capfd))
+        seen.append(run(folder, CONFIG % (delta, more), monkeypatch, capfd))
     assert seen[0] == seen[1]
     one, two = (tmp_path / name / "out/urls.sketch" for name in ("without", "with"))
     assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
     assert sorted(p.name for p in one.parent.iterdir()) == sorted(p.name for p in two.parent.iterdir())
     bodies = [json.loads((path / "manifest.json").read_text()) for path in (one, two)]
     for body in bodies:
-        body["plan"].pop("keys_per_user", None)  # released with noise
+        body["plan"]["params"].pop("users", None)  # released with noise
     differing = {name for name in bodies[0] if bodies[0][name] != bodies[1][name]}
     assert differing <= RELEASED, differing
     assert differing, "the two data sets must differ in something, or this test sees nothing"

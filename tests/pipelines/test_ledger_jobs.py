@@ -97,7 +97,7 @@ def test_all_jobs_share_one_budget(folder: Path) -> None:
         history = [*ledger.history("people"), *ledger.history("survey")]
         summary, survey = summarise(ledger, "people"), summarise(ledger, "survey")
     assert [(row.job, row.status, row.epsilon) for row in history] == [(job, "committed", 1) for job in JOBS]
-    assert set(summary.kinds) >= {"sizing", "threshold", "alp", "svt", "laplace", "pmw"}
+    assert set(summary.kinds) >= {"sizing", "threshold", "svt", "laplace", "pmw"}
     assert (summary.spent_epsilon, summary.left_epsilon) == ("4", "0")
     assert (survey.relation, survey.spent_epsilon) == ("secret bit", "1")
     assert [path.name for path in (folder / "out").iterdir() if path.name.startswith(".")] == []

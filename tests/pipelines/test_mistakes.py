@@ -90,8 +90,10 @@ MISTAKES: dict[str, tuple[int, str]] = {
     "release urls.yaml --check --set input.key=link": (3, "The columns are: user, url, n"),
     "release urls.yaml --check --set privacy.max_contributions=many": (2, "must be a whole number, got 'many'"),
     "release urls.yaml --check --set privacy.delta=1": (2, "must be at least 0 and below 1, got 1; 0 or 1e-6 are"),
-    "release urls.yaml --check --set privacy.noise=gaussian": (2, "gaussian needs delta above 0; set delta, or noise"),
-    "release urls.yaml --check --set privacy.encoding=zip": (2, "must be one of alp, buckets, none, got 'zip'"),
+    "release urls.yaml --check --set privacy.encoding=zip": (2, "privacy.encoding is not a field of this config"),
+    "release urls.yaml --check --set privacy.epsilon=1e-6 --set privacy.delta=1e-6": (
+        2, "privacy.epsilon 0.000001 is too small for max_contributions 2: Gaussian noise would have"
+    ),
     "release urls.yaml --check --set input.format=xlsx": (
         2, "must be one of auto, parquet, csv, jsonl, log, got 'xlsx'"
     ),
@@ -117,13 +119,6 @@ MISTAKES: dict[str, tuple[int, str]] = {
     ),
     "release urls.yaml --check --set output.path=in.csv": (7, "remove it, or choose another output.path"),
     "release urls.yaml --check --set dataset=people": (6, "no ledger at"),
-    "release urls.yaml --check --set privacy.kept_share=0.7": (2, "privacy.kept_share must be from 0 to 0.5, got 0.7"),
-    "release urls.yaml --check --set privacy.kept_share=0.1 --set privacy.domain.public_keys=keys.txt": (
-        2, "privacy.kept_share has no effect with public keys; leave it out"
-    ),
-    "release urls.yaml --check --set privacy.kept_share=0.1 --set input.user=null --set privacy.max_contributions=1": (
-        2, "privacy.kept_share needs a column of users"
-    ),
     "bounds urls.yaml --set input.user=null": (2, "input.user is missing; bounds are about how much one user"),
     "bounds urls.yaml --epsilon 0": (2, "privacy.epsilon must be above 0, got 0"),
     "bounds urls.yaml --epsilon much": (2, "privacy.epsilon"),

@@ -84,7 +84,7 @@ def test_a_listed_key_has_a_count_however_wide_its_interval(run, tmp_path):
     assert [int(line.split()[1].replace(",", "")) for line in lines] == [
         round(row["estimate"]) for row in rows
     ]
-    for epsilon, delta in (("1", "0"), ("1", "1e-6")):
+    for epsilon, delta in (("2", "1e-2"), ("1", "1e-6")):
         params = hg.ReleaseParams(epsilon=epsilon, delta=delta, max_contributions=8)
         names = [f"/page/{number}" for number in range(300)]
         found = hg.release_histogram(
@@ -178,7 +178,7 @@ def test_total_heavy_inspect_verify(run):
     assert run("heavy", TEXT, "--limit", "1")[1].splitlines()[0].split() == columns
     shown = run("inspect", PURE)[1]
     assert "4-differentially private" in shown
-    assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 5
+    assert json.loads(run("inspect", PURE, "--format", "json")[1])["version"] == 6
     assert "complete and unaltered" in run("verify", TEXT)[2]
 
 

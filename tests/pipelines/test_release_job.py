@@ -84,7 +84,7 @@ def test_key_expressions_give_the_bytes_of_the_library(users: bool, tmp_path: Pa
     frame = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=1000))
     release(frame, user=user, key=key, params=chosen, path=tmp_path / "library", release_key=KEY, name="urls")
     ids = ("user", key) if users else (key,)
-    record = None if users else chosen.record_bounds
+    record = None if users else chosen.resolve("record").record_bounds
     plan = plan_records([write_parquet(tmp_path / "in", TABLE, 2)], Source(ids=ids, record=record))
     run_release(chosen, plan, user=user, key=key, path=tmp_path / "job", name="urls", release_key=KEY)
     assert contents(tmp_path / "job") == contents(tmp_path / "library")

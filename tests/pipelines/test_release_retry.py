@@ -13,6 +13,7 @@ from hushgram.inputs import Source
 from hushgram.pipelines.jobs.release import run_release
 from hushgram.pipelines.run.beam_runners import pipeline_options
 from hushgram.release_in_memory import release
+from hushgram.sparse_histogram.params import Threshold
 from hushgram.transforms import bound_contributions as bounding
 from hushgram.transforms import encode_counts as projection
 from hushgram.transforms import merge_histograms as histogram
@@ -64,12 +65,15 @@ WEIGHTED = [
 
 @pytest.mark.parametrize(
     ("delta", "selection", "methods"),
-    [("0", "threshold", METHODS), ("1e-6", "threshold", METHODS), ("1e-6", "weighted", WEIGHTED)],
+    [("0", None, METHODS), ("1e-6", Threshold(), METHODS), ("1e-6", None, WEIGHTED)],
+    ids=["fingerprints", "threshold", "weights"],
 )
 @pytest.mark.long
-def test_failing_workers_change_no_byte(delta: str, selection: str, methods: list, folder: Path) -> None:
+def test_failing_workers_change_no_byte(
+    delta: str, selection: Threshold | None, methods: list, folder: Path
+) -> None:
     """Every stage fails in one try of two or so, before or after it has sent its results; see `retries`."""
-    chosen = params(delta, key_selection=selection)
+    chosen = params(delta, selection=selection)
     release(TABLE["user"], TABLE["url"], chosen, folder / "library", release_key=KEY)
     plan = plan_records([f"{folder}/*.parquet"], Source(ids=("user", "url"), item_bytes=1))
     spill = folder / "spill"

@@ -96,9 +96,7 @@ def _threshold_pure() -> Iterator[Row]:
         yield Row(f"C = {most}, L∞ = {most_per_key}, β = {bound}", float(epsilon), worst)
 
 
-@audit(
-    "Threshold step, δ > 0: a key that one user alone holds, Laplace and Gaussian noise", "event:threshold"
-)
+@audit("Threshold step, δ > 0: a key that one user alone holds", "event:threshold")
 def _threshold_text() -> Iterator[Row]:
     delta = Fraction(1, 1000)
     for most, most_per_key in ((1, 1), (4, 1), (8, 8), (7, 3)):
@@ -107,10 +105,6 @@ def _threshold_text() -> Iterator[Row]:
         bound = threshold.text_threshold(delta, LAPLACE, scale, bounds)
         found = test_threshold.delta_by_enumeration(bound, float(scale), most, most_per_key)
         yield Row(f"Laplace, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
-        (scale,) = gaussian.NOISE.scales((Fraction(1),), delta, bounds)
-        bound = threshold.text_threshold(delta, gaussian.NOISE, scale, bounds)
-        found = test_threshold.gaussian_delta_by_enumeration(bound, float(scale), most, most_per_key)
-        yield Row(f"Gaussian, C = {most}, L∞ = {most_per_key}, τ = {bound}", 0.0, 0.0, float(delta), found)
 
 
 @audit(
@@ -165,6 +159,20 @@ def _weighted() -> Iterator[Row]:
         ):
             found, claim = exact.chosen_rounds_delta(base, frozenset(user))
             yield Row(f"rounds chosen by noisy numbers of users, {told}", 2.0, 2.0, claim, found)
+
+
+@audit(
+    "Key selection by weights, then one Gaussian vector of counts and buckets: names and vector of a whole release",
+    "event:weighted-selection",
+    "encoding:buckets-1",
+)
+def _one_vector() -> Iterator[Row]:
+    from tests.privacy import test_one_vector as exact
+
+    with exact.on_coarse_grid():
+        for rounds, (most, per_key) in itertools.product((1, 2, 3), ((1, 1), (2, 1), (2, 2))):
+            claim, found = exact.worst_case(rounds, most, per_key)
+            yield Row(f"rounds: {rounds}, C = {most}, L∞ = {per_key}", 1.0, 1.0, claim, found)
 
 
 @audit("Gaussian noise on counts, one vector and two composed", "noise:gaussian", "event:gaussian")
@@ -319,50 +327,52 @@ def _offline() -> Iterator[Row]:
     yield Row("2 rounds", float(params.guarantee()[0]), test_offline_pmw.worst(params))
 
 
-@audit("C by the data: numbers of users by their totals", "event:contributions")
-def _contributions() -> Iterator[Row]:
-    from tests.privacy.test_contributions import tally
+@audit("The histogram over users: L1 distance over the scale 1/ε at ε = 1", "event:contributions")
+def _users() -> Iterator[Row]:
+    from tests.privacy.test_users import SETTINGS, worst_distance
 
-    users, keys = ["a", "a", "b"], ["x", "y", "x"]
-    for most_per_key in (1, 2):
-        base, worst = tally(users, keys, most_per_key).users, 0
-        for size in range(1, 4):
-            for more in itertools.product("xyz", repeat=size):
-                other = tally([*users, *"c" * size], [*keys, *more], most_per_key).users
-                worst = max(worst, int(abs(other - base).sum()))
-        yield Row(f"L∞ = {most_per_key}: L1 distance over the scale 1/ε at ε = 1", 1.0, float(worst))
+    for name in SETTINGS:
+        yield Row(name, 1.0, worst_distance(name))
 
 
 @audit(
-    "A whole release at δ = 0: sizes, list and ALP of the same neighbours, losses of independent draws added",
+    "A whole release at δ = 0: sizes, lists and ALP of the same neighbours; losses of sizes and of the chain added",
     "job:release",
 )
 def _whole() -> Iterator[Row]:
-    """The worst output of all three together: draws are independent, so the worst losses of one pair add up."""
-    import hushgram as hg
+    """The worst output of all together: sizes are drawn apart from the chain, so the worst losses of a pair add up."""
+    from tests.privacy.test_chains import PLANS, chain_of, planned, worst
     from tests.privacy.test_sizing import numbers
 
-    params = hg.ReleaseParams(epsilon="1", max_contributions=1)
-    split = params.split
-    (scale,) = LAPLACE.scales((split.threshold,), Fraction(0), params.sensitivity)
-    bound = threshold.pure_threshold(8, Fraction(1), LAPLACE, scale)
-    width = alp.exact_width(split.encoding, params.alpha, 1)
-    one = float(max(test_alp.losses("apart", width, alp.flip_probability(params.alpha), 2)))
-    worst = 0.0
-    for x in ((0, 0), (bound - 1, 1), (bound, 0)):
-        y = (x[0] + 1, x[1])
-        sizes = float(abs(numbers(x) - numbers(y)).sum()) * float(split.size) / 2
-        listed = max(test_threshold.pure_loss(a, b, bound, float(scale)) for a, b in ((x, y), (y, x)))
-        worst = max(worst, sizes + listed + math.log(one))
-    yield Row("ε = 1, C = 1, default split", 1.0, worst)
+    for name in ("default", "one list"):
+        plan = planned(**PLANS[name])
+        (chain, q), split, found = chain_of(plan), plan.params.split, 0.0
+        for x in (0, plan.threshold - 1, plan.threshold, chain.stages[0].threshold - 1):
+            sizes = float(abs(numbers((x,)) - numbers((x + 1,))).sum()) * float(split.size) / 2
+            found = max(found, sizes + worst(chain, [((x,),)], q) / float(plan.scale))
+        yield Row(f"ε = 1, C = 1, {name}", 1.0, found)
 
 
-@audit("Sums before and after bounding by cells of users, over the noise scale", "event:kept")
-def _kept() -> Iterator[Row]:
-    from tests.privacy.test_kept_share import SETTINGS, worst_loss
+@audit(
+    "Lists and what they pass on to ALP or to a noisy sum: together what one of them costs", "event:threshold"
+)
+def _chains() -> Iterator[Row]:
+    from tests.privacy import test_chains as chains
 
-    for name in SETTINGS:
-        yield Row(f"{name}, ε = 0.1", 0.1, worst_loss(name))
+    for q, most in ((Fraction(1, 2), 1), (Fraction(2, 3), 2), (Fraction(9, 10), 3)):
+        for bounds, bucket in (((5,), False), ((5,), True), ((6, 3), False)):
+            found = chains.worst(
+                chains.rational(q, *bounds, bucket=bucket), chains.one_cell(5), q, most, most
+            )
+            told = f"C = {most}, L∞ = {most}, β = {', '.join(map(str, bounds))}, {'sum' if bucket else 'ALP'}"
+            epsilon = most * -math.log(q)
+            yield Row(told, epsilon, found * epsilon)
+    for cells in (0, 3):
+        for epsilon, delta in (("1", "1e-3"), ("3", "1e-2")):
+            chain, claimed = chains.truncated(epsilon, delta, cells=cells)
+            found = chains.worst_delta(chain, epsilon)
+            told = f"truncated geometric names{', cells' if cells else ''}, ε = {epsilon}"
+            yield Row(told, float(epsilon), float(epsilon), claimed, found)
 
 
 @audit("Users by three figures of their own: one cell each, over the noise scale", "job:bounds")

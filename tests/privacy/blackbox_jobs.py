@@ -5,10 +5,11 @@ saved, and nothing of what is drawn changes by it:
 
 * The input is read once. No key has a part in that.
 * Nothing is written. What the last stage would write is what a pair sees.
-* Of the 256 noise shards of a list, only those that a pair looks at are released: the noise of each is its own.
+* Of the 256 noise shards of a list, only those that a pair looks at and those with keys are released: the noise of
+  each is its own, and an empty one passes nothing on.
 * Where the key has no part in the exact histogram (``Pair.whole`` is False), the stages before the mechanisms run for
   every fiftieth release and must give the same histogram each time; between these, the mechanisms alone run again, each
-  time under a fresh key. Where keys are selected by weights, rounds and counts are released again.
+  time under a fresh key. Where keys are selected by weights, that is what the library does with the users' rows.
 
 `test_blackbox` shows that what is seen so is what the job writes under the same key, also on a runner.
 """
@@ -30,19 +31,20 @@ from unittest import mock
 
 import numpy as np
 
+from hushgram import release_in_memory
 from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.contributions.keys import fingerprints
-from hushgram.key_selection.rounds import SELECTED, next_states, release_round, weigh
 from hushgram.key_selection.threshold import Heavy
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.pipelines.jobs import job_class, top
 from hushgram.pipelines.jobs.job import Job
-from hushgram.sparse_histogram import steps
+from hushgram.sensitivity import CONSTANT, ExactVector
+from hushgram.sparse_histogram import params, steps
 from hushgram.sparse_histogram.plan import make_public_plan
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec, metric_specs
-from hushgram.transforms import select_keys
+from hushgram.transforms import plan_release, select_keys
 from hushgram.transforms.release_sparse_histogram import _ReleaseBounded
 from hushgram.transforms.shuffle.combining import LocalResources, noise_parts
 from hushgram.transforms.weigh_keys import SelectByWeights
@@ -79,9 +81,14 @@ class Seen:
                 return int(part.values[found[0]])
         return None
 
+    def named(self, key: str) -> bool:
+        """Return whether the key is in the list of names."""
+        print_ = np.uint64(_print(key))
+        return any(part.texts is not None and print_ in part.fingerprints for part in self.heavy.lists)
+
     def encoded(self, key: str) -> Any:
         """Return what the encoding shows of a key."""
-        place = self.plan.selection.place(np.array([_print(key)], np.uint64), self.plan.domain_bits)
+        place = self.plan.encoded_places(np.array([_print(key)], np.uint64))
         seeds = steps.seeds_of(self.plan, self.release_key)
         contents = [block.content for block in self.blocks]  # in order
         read = self.plan.layout.look_up(place, seeds, lambda block: np.frombuffer(contents[block], np.uint8))
@@ -108,13 +115,13 @@ class Runs:
         self._released: list[Any] = []
         self._exact: list[tuple[Any, list[tuple[int, Histogram]]]] = []  # (release, its groups)
         self._again: list[Callable[[ReleaseKey], Seen]] = []
+        self._tallies: list[ExactVector] = []  # of users, for each metric
         self._rows: Contributions | None = None  # of users, where keys are selected by weights
-        self._parts: dict[Any, Any] = {}
 
     def whole(self, release_key: ReleaseKey) -> list[Any]:
         """Run all stages of the job; return what it releases: a `Seen` for each sketch, or the keys of `top`."""
         before, self._exact = self._exact, []
-        self._released, self._again = [], []
+        self._released, self._again, self._tallies = [], [], []
         self._job.build(self._pipeline, self._path, release_key, LocalResources())
         self.same = not before or _digests(before) == _digests(self._exact)
         return self._released
@@ -125,58 +132,42 @@ class Runs:
         if self._job.kind == "metrics":
             specs = list(metric_specs(self._job.metrics, user=user, release_key=release_key)[1].values())
         else:
-            value = _value(self._job)
-            specs = [ReleaseSpec.of(self._job.params, user=user, value=value, release_key=release_key)]
+            job = self._job
+            given = {"user": user, "value": _value(job), "public_keys": job.public_keys}
+            specs = [ReleaseSpec.of(job.config.stated, **given, release_key=release_key)]
         if self._rows is not None:
             return self._weighted(specs)
         if not self._again:
-            self._again = [self._mechanisms(*exact) for exact in self._exact]
+            self._again = [self._mechanisms(n, *exact) for n, exact in enumerate(self._exact)]
         return [release(spec.release_key) for release, spec in zip(self._again, specs, strict=True)]
 
     def _weighted(self, specs: list[ReleaseSpec]) -> list[Any]:
-        """Select keys by weights and count them: as the library does; exact numbers are kept."""
-        selection, states, rows = specs[0].params.gaussian.selection, None, self._rows
-        assert rows is not None
-        assert rows.table is not None
-        for number in range(len(selection.rounds)):
-            parts, data_digest = self._kept(
-                ("weights", b"" if states is None else states.tobytes()),
-                lambda: weigh(rows, selection.max_keys, states),  # noqa: B023 (called at once)
-            )
-            key = specs[0].release_key
-            states = next_states(states, release_round(number, parts, selection, key, data_digest))
-        selected = states == SELECTED
-        tables = [
-            (i, table) for i, table in enumerate(rows.table.keep(selected)[0].shards()) if len(table.texts)
-        ]
-        out = []
-        for number, spec in enumerate(specs):
-            plan, counted = steps.plan_release(None, spec).plan, rows.of_keys(selected).metric(number)
-            parts, data_digest = self._kept(
-                (number, selected.tobytes()),
-                lambda: counted.bounded(spec.count_bounds()),  # noqa: B023
-            )
-            by_shard = dict(parts)
-            heavy = [
-                steps.count_listed(i, by_shard[i], table, plan, spec.release_key, data_digest)
-                for i, table in tables
-            ]
-            nothing = Heavy(rows.table.fingerprints[:0], np.zeros(0, np.int64), rows.table.texts[:0])
-            out.append(Seen(plan, Heavy.concat(heavy) if heavy else nothing, [], spec.release_key))
+        """Select keys by weights, count them and encode all others, as the library does."""
+        assert self._rows is not None
+        out: list[Any] = []
+
+        def written(_path: Any, spec: ReleaseSpec, plan: Any, heavy: Heavy, blocks: Any) -> None:
+            out.append(Seen(plan, heavy, list(blocks), spec.release_key))
+
+        with mock.patch.object(release_in_memory, "_write", written):
+            leading = self._counted(specs[0], 0)
+            selected = release_in_memory._selected_keys(self._rows, leading, specs[0])
+            for number, spec in enumerate(specs):
+                params = self._counted(spec, number).with_rounds_of(leading)
+                own = self._rows.metric(number, present=True)
+                release_in_memory._release_selected(own, params, selected, spec, None)
         return out
 
-    def _kept(self, name: Any, make: Callable[[], Histogram]) -> tuple[list[tuple[int, Histogram]], bytes]:
-        """Return the parts of a histogram that are not empty, and the digest of all; made once."""
-        if name not in self._parts:
-            shards = list(enumerate(make().shards()))
-            filled = [(shard, part) for shard, part in shards if len(part)]
-            self._parts[name] = filled, Survey.of(shards).data_digest()
-        return self._parts[name]
+    def _counted(self, spec: ReleaseSpec, number: int) -> Any:
+        """Return the parameters with what follows from noisy numbers of users, where these are released."""
+        return steps.count_users(self._tallies[number], spec) if self._tallies else spec.params
 
-    def _mechanisms(self, release: Any, merged: list[tuple[int, Histogram]]) -> Callable[[ReleaseKey], Seen]:
+    def _mechanisms(
+        self, number: int, release: Any, merged: list[tuple[int, Histogram]]
+    ) -> Callable[[ReleaseKey], Seen]:
         spec = release._spec
         if spec.public_keys is not None:
-            plan = make_public_plan(spec.params, len(spec.public_keys.texts), spec.unit)
+            plan = make_public_plan(spec.params, len(spec.public_keys.texts))
             parts = [part for each in merged for part in noise_parts(each[0], release._groups, each[1])]
             data_digest, tables = Survey.of_digests(parts).data_digest(), spec.public_keys.shards()
             asked = [(shard, part) for shard, part in parts if len(tables[shard].texts)]
@@ -196,11 +187,15 @@ class Runs:
         object.__setattr__(survey, "data_digest", cache(survey.data_digest))
         looked_at = [(shard, part) for shard, part in shards if shard in self._shards]
         filled = [(shard, part) for shard, part in shards if len(part)]
+        asked = [(shard, part) for shard, part in shards if shard in self._shards or len(part)]
 
         def sparse(key: ReleaseKey) -> Seen:
-            planned = steps.plan_release(survey, replace(spec, release_key=key))
-            heavy = [steps.select_keys(shard, part, planned, key) for shard, part in looked_at]
-            parts = dict(steps.encode_counts(filled, planned, key))
+            own = replace(spec, release_key=key)
+            planned = steps.plan_release(survey, own, self._counted(own, number))
+            listed = {shard: steps.select_keys(shard, part, planned, key) for shard, part in asked}
+            heavy = [listed[shard][0] for shard, _ in looked_at]
+            encoded = [(shard, listed[shard][1]) for shard, _ in filled] if planned.plan.chained else filled
+            parts = dict(steps.encode_counts(encoded, planned, key))
             blocks = [
                 steps.noisy_block(block, [parts[block]] if block in parts else [], planned, key)
                 for block in range(planned.plan.layout.blocks)  # type: ignore[union-attr]
@@ -217,20 +212,26 @@ class Runs:
             self.batches = (read["records"] if isinstance(read, dict) else read).elements
         return Eager(self.batches, pipeline)
 
-    def select_keys(self, shard: int, part: Histogram, *rest: Any) -> Heavy:
-        if shard in self._shards:
+    def select_keys(self, shard: int, part: Histogram, *rest: Any) -> tuple[Heavy, Histogram]:
+        if shard in self._shards or len(part):  # which may pass something on
             return steps.select_keys(shard, part, *rest)
-        return Heavy(part.fingerprints[:0], part.counts[:0], None if part.texts is None else part.texts[:0])
+        texts = None if part.texts is None else part.texts[:0]
+        return Heavy(part.fingerprints[:0], part.counts[:0], texts), replace(
+            part, texts=None, sensitivity=CONSTANT
+        )
 
     def merged(self, release: Any, parts: Any) -> Any:
         out = _MERGED(release, parts)
         self._exact.append((release, sorted(out.elements, key=lambda pair: pair[0])))
         return out
 
+    def count_users(self, tally: ExactVector, spec: ReleaseSpec) -> Any:
+        self._tallies.append(tally)
+        return steps.count_users(tally, spec)
+
     def weighed(self, select: Any, kept: Any) -> Any:
         rows = Contributions.concat([part for _, part in sorted(kept.elements, key=lambda pair: pair[0])])
-        self._rows, self._parts = rows.present(), {}
-        self._exact.append((select, [(0, weigh(self._rows, select._params.max_keys_selection))]))
+        self._rows = rows.present()
         return _WEIGHED(select, kept)
 
     def sketch(self, writer: Any, parts: dict[str, Any]) -> Eager:
@@ -265,6 +266,7 @@ def running(job: Any, watched: tuple[str, ...], path: str) -> Iterator[Runs]:
             (Job, "records"): lambda *given, **named: runs.records(*given, **named),
             (select_keys, "select_keys"): runs.select_keys,
             (_ReleaseBounded, "_merge"): lambda *given: runs.merged(*given),
+            (plan_release, "count_users"): runs.count_users,
             (SelectByWeights, "expand"): lambda *given: runs.weighed(*given),
             (WriteSketch, "expand"): lambda *given: runs.sketch(*given),
             (top, "_write"): runs.keys,
@@ -289,6 +291,8 @@ class Pair:
     whole: bool = False  #: whether every release runs all stages of the job
     job_name: str = "release"
     columns: tuple[str, ...] = ("user", "key")
+    #: of ε for selection by weights, in place of about a half: nearly all precision is that of what is looked at
+    selection_share: Fraction | None = None
     file: str = "data.csv"
 
     def content(self, added: bool) -> bytes:
@@ -315,7 +319,9 @@ class Pair:
         return kind(kind.Config.model_validate(given))
 
     def __call__(self, added: bool, runs: int) -> Iterator[Hashable]:
+        share = params._SELECTION if self.selection_share is None else self.selection_share
         with (
+            mock.patch.object(params, "_SELECTION", share),
             tempfile.TemporaryDirectory() as folder,
             running(self.job(added, Path(folder)), self.watched, f"{folder}/out") as releases,
         ):
@@ -340,5 +346,5 @@ def job_case(name: str, pair: Pair, **more: Any) -> Case:
     """The case of a pair, with the claim of its config."""
     privacy = pair.config["privacy"]
     epsilon, delta = (float(Fraction(privacy.get(word, 0))) for word in ("epsilon", "delta"))
-    runs = WHOLE_RUNS if pair.whole else RUNS
+    runs = WHOLE_RUNS if pair.whole or pair.selection_share is not None else RUNS
     return Case(name, epsilon, pair, delta=delta, runs=runs, **more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,7 @@ __all__ = ["CASES", "CELLS", "KEY", "PURE_LIST", "QUARTERS", "WORDS"]
 
 KEY, KEY2 = "/the-key", "/another"
 _SIZED = {"sizes": {"records": 16, "keys": 16}}
-_PURE = {"domain_bits": 8, "false_keys": 100}
 _ONE = {"max_contributions": 1}
-_THIRDS = {"size": 0, **dict.fromkeys(("contributions", "threshold", "encoding"), "1/3")}  # C is 1 mostly
 
 
 def _list_and_bit(seen: Seen, key: str = KEY) -> tuple[bool, bool]:
@@ -34,10 +33,6 @@ def _two_keys(seen: Seen) -> Hashable:
     return listed, int(seen.encoded(KEY)[0]) + int(seen.encoded(KEY2)[0])
 
 
-def _list_and_bucket(seen: Seen) -> Hashable:
-    return seen.value(KEY) is not None, min(max(int(seen.encoded(KEY)[1]), -3), 4)
-
-
 def _sizes_list_and_bit(seen: Seen) -> Hashable:
     """Both numbers that the user moves by most, and what the rest shows."""
     return seen.plan.sizes.records > 0, seen.plan.sizes.keys > 0, *_list_and_bit(seen)
@@ -45,23 +40,13 @@ def _sizes_list_and_bit(seen: Seen) -> Hashable:
 
 def _totals_list_and_bit(seen: Seen) -> Hashable:
     """The number of users with a total of 1, and whether C is 1, on top of the rest."""
-    return seen.plan.params.max_contributions == 1, seen.plan.totals.users[0] > 0, *_list_and_bit(seen)
+    return seen.plan.params.max_contributions == 1, seen.plan.users.users[0] > 0, *_list_and_bit(seen)
 
 
 def _value_and_last_bit(seen: Seen) -> Hashable:
     """The list, and the bit of the level that the tenth user reaches and nine do not."""
     value = seen.value(KEY)
     return None if value is None else min(value - seen.plan.threshold, 12), bool(seen.encoded(KEY)[-1])
-
-
-def _precision(seen: Seen) -> Hashable:
-    """Both readings of a count, weighed by their precision: the log-likelihood ratio of two Gaussians."""
-    value, level = seen.value(KEY), int(seen.encoded(KEY)[1])
-    if value is None:
-        return None
-    of_list, of_bucket = float(seen.plan.scale) ** -2, float(seen.plan.layout.scale) ** -2
-    mixed = (value * of_list + level * seen.plan.layout.step * of_bucket) / (of_list + of_bucket)
-    return round(4 * mixed * (of_list + of_bucket) ** 0.5)
 
 
 def _users(count: int, key: str = KEY) -> list[tuple[Any, ...]]:
@@ -77,7 +62,7 @@ _PUBLIC = {"domain": {"public_keys": "{folder}/keys.txt"}}
 _OTHERS: list[tuple[Any, ...]] = [("a", "/other")]
 _USER: list[tuple[Any, ...]] = [("v", KEY)]
 _VALUES = ("user", "key", "value")
-PURE_LIST = Pair({"privacy": {"epsilon": "1", **_PURE, **_ONE}, **_SIZED}, [], _USER, _list_and_bit, (KEY,))
+PURE_LIST = Pair({"privacy": {"epsilon": "1", **_ONE}, **_SIZED}, [], _USER, _list_and_bit, (KEY,))
 
 # --- three hundred users with four keys of a quarter unit each ------------------------------------------------------
 
@@ -131,7 +116,7 @@ WORDS = Pair(
 
 
 def _sketch_of_two_cells(folder: Path) -> None:
-    params = hg.ReleaseParams(epsilon=50, max_contributions=1, domain_bits=10, false_keys="1e-9")
+    params = hg.ReleaseParams(epsilon=50, max_contributions=1)
     keys, path = ["a", "b"] * 400, folder / "cells.sketch"
     if not path.exists():
         hg.release(None, keys, params, path, release_key=ReleaseKey(bytes(32)))
@@ -155,11 +140,13 @@ CELLS = Pair(
 
 # A user counts 16 times for one key, so that noise is on a fine grid. Nearly all precision is that of the part that is
 # seen: of counts, where a key that sixty users have has one more, or of selection, where one user alone has a key.
-_WEIGHTED = {
-    "key_selection": "weighted", "max_keys_selection": 1, "encoding": "none", "epsilon": "2", "delta": "0.02",
-    "max_contributions": 16, "max_per_key": 16,
-}  # fmt: skip
-_SEEN_COUNTS, _SEEN_NAMES = ({"selection": s, "counts": c} for s, c in (("0.03", "0.97"), ("0.97", "0.03")))
+_WEIGHTED = {"epsilon": "2", "delta": "0.02", "max_contributions": 16, "max_per_key": 16}
+_SEEN_COUNTS, _SEEN_NAMES = Fraction(3, 100), Fraction(97, 100)
+
+
+def _crowd(keys: int) -> list[tuple[Any, ...]]:
+    """Users with so many keys each, from which the number of rounds follows."""
+    return [(f"w{i}", f"/w{(i + j) % 40}") for i in range(800) for j in range(keys)]
 
 
 def _counts(*seen: Seen) -> Hashable:
@@ -168,41 +155,42 @@ def _counts(*seen: Seen) -> Hashable:
     return None if None in values else round(sum(values) / 6)  # type: ignore[arg-type]
 
 
-def _of_rounds(rounds: int) -> Pair:
-    privacy = {**_WEIGHTED, "split": _SEEN_COUNTS, "selection_rounds": rounds}
-    return Pair({"privacy": privacy}, _users(60), _USER * 16, _counts, (KEY,))
+def _of_rounds(keys: int) -> Pair:
+    """Keys of sixty users and one more, beside users with so many keys."""
+    return Pair(
+        {"privacy": _WEIGHTED, **_SIZED}, _users(60) + _crowd(keys), _USER * 16, _counts, (KEY,),
+        selection_share=_SEEN_COUNTS,
+    )  # fmt: skip
 
 
 CASES = (
     job_case("δ > 0, keys by weights in one round, a key of sixty users", _of_rounds(1)),
-    job_case("δ > 0, keys by weights in two rounds, a key of sixty users", _of_rounds(2)),
+    job_case("δ > 0, keys by weights in two rounds, a key of sixty users", _of_rounds(3)),
     job_case(
         "δ > 0, keys by weights, a key of one user alone",
         Pair(
-            {"privacy": {**_WEIGHTED, "split": _SEEN_NAMES, "selection_rounds": 1}},
-            _OTHERS,
-            _USER,
-            lambda seen: seen.value(KEY) is not None,
-            (KEY,),
+            {"privacy": _WEIGHTED, **_SIZED}, _crowd(1), _USER, lambda seen: seen.value(KEY) is not None, (KEY,),
+            selection_share=_SEEN_NAMES,
         ),
         of_delta=True,
     ),
     job_case(
         "δ > 0, keys by weights once for two metrics, a key of sixty users",
         Pair(
-            {"privacy": {**_WEIGHTED, "split": _SEEN_COUNTS}, "each": {"visits": {}, "again": {}}},
-            _users(60),
+            {"privacy": _WEIGHTED, "each": {"visits": _SIZED, "again": _SIZED}},
+            _users(60) + _crowd(1),
             _USER * 16,
             _counts,
             (KEY,),
             job_name="metrics",
+            selection_share=_SEEN_COUNTS,
         ),
     ),
     job_case("δ = 0, list and ALP", PURE_LIST),
     job_case(
-        "δ = 0, list and ALP with flat columns, two keys of one user",
+        "δ = 0, list and ALP, two keys of one user",
         Pair(
-            {"privacy": {"epsilon": "2", "columns": "flat", "max_contributions": 2, **_PURE}, **_SIZED},
+            {"privacy": {"epsilon": "2", "max_contributions": 2}, **_SIZED},
             _OTHERS,
             [("v", KEY), ("v", KEY2)],
             _two_keys,
@@ -210,21 +198,11 @@ CASES = (
         ),
     ),
     job_case(
-        "δ = 0, list and buckets",
-        Pair(
-            {"privacy": {"epsilon": "1", "encoding": "buckets", **_PURE, **_ONE}, **_SIZED},
-            [],
-            _USER,
-            _list_and_bucket,
-            (KEY,),
-        ),
-    ),
-    job_case(
         "δ = 0, sums of values, list and ALP",
         Pair(
             {
                 "input": {"value": "value"},
-                "privacy": {"epsilon": "1", "granularity": "0.5", "max_value": 1, **_PURE, **_ONE},
+                "privacy": {"epsilon": "1", "granularity": "0.5", "max_value": 1, **_ONE},
                 **_SIZED,
             },
             [(*row, 1.5) for row in _OTHERS],
@@ -236,12 +214,12 @@ CASES = (
     ),
     job_case(
         "δ = 0, sizes, list and ALP",
-        Pair({"privacy": {"epsilon": "2", **_PURE, **_ONE}}, [], _USER, _sizes_list_and_bit, (KEY,)),
+        Pair({"privacy": {"epsilon": "2", **_ONE}}, [], _USER, _sizes_list_and_bit, (KEY,)),
     ),
     job_case(
         "δ = 0, C by the data, list and ALP",
         Pair(
-            {"privacy": {"epsilon": "3", "max_contributions": "auto", "split": _THIRDS, **_PURE}, **_SIZED},
+            {"privacy": {"epsilon": "3", "max_contributions": "auto"}, **_SIZED},
             [],
             _USER,
             _totals_list_and_bit,
@@ -253,7 +231,7 @@ CASES = (
         "δ = 0, two metrics, lists and ALP",
         Pair(
             {
-                "privacy": {"epsilon": "2", **_PURE, **_ONE},
+                "privacy": {"epsilon": "2", **_ONE},
                 "each": {"visits": _SIZED, "bytes": {"value": "value", "max_value": 1, "granularity": 1, **_SIZED}},
             },
             [(*row, 1) for row in _OTHERS],
@@ -265,9 +243,9 @@ CASES = (
         ),
     ),
     job_case(
-        "δ > 0, list with Laplace noise and ALP, a key of ten users",
+        "δ > 0, names, cells and ALP, a key of ten users",
         Pair(
-            {"privacy": {"epsilon": "1", "delta": "0.01", "noise": "laplace", **_ONE}, **_SIZED},
+            {"privacy": {"epsilon": "1", "delta": "0.01", **_ONE}, **_SIZED},
             _users(9),
             _USER,
             _value_and_last_bit,
@@ -275,25 +253,12 @@ CASES = (
         ),
     ),
     job_case(
-        "δ > 0, list and buckets with Gaussian noise, a key of sixty users",
+        "δ > 0, names, a key of one user alone",
         Pair(
-            {
-                "privacy": {"epsilon": "1", "delta": "0.005", "noise": "gaussian", "encoding": "buckets", **_ONE},
-                **_SIZED,
-            },
-            _users(59),
-            _USER,
-            _precision,
-            (KEY,),
-        ),
-    ),
-    job_case(
-        "δ > 0, list with Laplace noise, a key of one user alone",
-        Pair(
-            {"privacy": {"epsilon": "1", "delta": "0.02", "noise": "laplace", **_ONE}, **_SIZED},
+            {"privacy": {"epsilon": "1", "delta": "0.02", **_ONE}, **_SIZED},
             _OTHERS,
             _USER,
-            lambda seen: seen.value(KEY) is not None,
+            lambda seen: seen.named(KEY),
             (KEY,),
         ),
         of_delta=True,

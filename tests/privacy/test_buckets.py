@@ -15,19 +15,21 @@ from hushgram.encodings.buckets import BLOCK, BucketsLayout, classes
 from hushgram.noise.entropy import ReleaseKey
 from hushgram.noise.gaussian import gaussian_delta
 from hushgram.sensitivity import Sensitivity
-from tests.statistics import fits, gaussian_pmf, laplace_pmf
+from tests.statistics import fits, gaussian_pmf
 
 KEY = ReleaseKey(bytes(range(32)))
 REACH = 60
 
 
 @cache
-def bucket(total, scale, step, pmf=laplace_pmf, reach=REACH):
+def bucket(total, scale, step, reach=REACH):
     """{level: probability} of a bucket with this exact sum: noise, then rounding to the step."""
     out = dict.fromkeys(range(-reach, reach + 1), 0.0)
     for level in out:
         centre = step * level
-        out[level] = math.fsum(pmf(scale, centre + i - total) for i in range(-(step // 2), step // 2 + 1))
+        out[level] = math.fsum(
+            gaussian_pmf(scale, centre + i - total) for i in range(-(step // 2), step // 2 + 1)
+        )
     return out
 
 
@@ -38,52 +40,12 @@ def sums(x, places, size):
     return tuple(out)
 
 
-def loss(a, b, scale, step):
-    """Largest log-ratio over all outputs: buckets are independent, so losses add."""
-    total = 0.0
-    for p, q in zip(a, b, strict=True):
-        one, other = bucket(p, scale, step), bucket(q, scale, step)
-        total += max(math.log(one[level] / other[level]) for level in one)
-    return total
-
-
-def neighbours(x, most, most_per_key):
-    """All histograms reached by adding at most ``most`` units, at most ``most_per_key`` to a key."""
-    for added in itertools.product(range(most_per_key + 1), repeat=len(x)):
-        if sum(added) <= most:
-            yield tuple(c + a for c, a in zip(x, added, strict=True))
-
-
-@pytest.mark.parametrize("places", [(0, 1, 2), (0, 0, 1), (1, 1, 1)], ids=["apart", "two meet", "all meet"])
-@pytest.mark.parametrize(("most", "most_per_key", "step"), [(1, 1, 1), (3, 1, 1), (3, 3, 3), (2, 2, 5)])
-def test_laplace_loss_is_at_most_epsilon(places, most, most_per_key, step):
-    """Any collisions, any step: C/scale, and it is reached."""
-    scale, worst = 2.0, 0.0
-    for x in itertools.product((0, 1, 5), repeat=3):
-        a = sums(x, places, 3)
-        for y in neighbours(x, most, most_per_key):
-            b = sums(y, places, 3)
-            worst = max(worst, loss(a, b, scale, step), loss(b, a, scale, step))
-    assert worst <= most / scale + 1e-9
-    assert worst >= most / scale * 0.99
-
-
-def test_broken_twins_are_rejected():
-    epsilon, most = 1.0, 3
-    # the scale of one key, where a user has three
-    assert loss((0, 0, 0), (1, 1, 1), 1 / epsilon, 1) > 2 * epsilon
-    # noise on buckets with keys alone: an empty one is always 0, and one user changes that
-    assert bucket(1, most / epsilon, 1)[3] > 0  # against a probability of 0
-    # a key counted in two buckets with the scale of one
-    assert loss((0,) * 6, (1,) * 6, most / epsilon, 1) > 1.9 * epsilon
-
-
 def hockey_stick(epsilon, a, b, scale):
     """δ of two vectors of sums under Gaussian noise, over all outputs."""
     lists = [
         (
-            list(bucket(p, scale, 1, gaussian_pmf, 40).values()),
-            list(bucket(q, scale, 1, gaussian_pmf, 40).values()),
+            list(bucket(p, scale, 1, 40).values()),
+            list(bucket(q, scale, 1, 40).values()),
         )
         for p, q in zip(a, b, strict=True)
         if p != q
@@ -106,11 +68,10 @@ def test_gaussian_delta_holds_apart_and_not_where_a_users_keys_meet():
 # --- the code draws these distributions ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("noise", "pmf"), [("laplace", laplace_pmf), ("gaussian", gaussian_pmf)])
 @pytest.mark.fresh_noise(rate=1e-5)
-def test_code_draws_the_distribution_on_every_bucket(noise, pmf):
+def test_code_draws_the_distribution_on_every_bucket():
     """Empty buckets and full ones alike; noise 30 % off is rejected."""
-    layout = BucketsLayout(noise, Fraction(5), 3, 256)
+    layout = BucketsLayout(Fraction(5), 3, 256)
     cells = layout.empty_block(0)
     cells[7] = 40
     drawn = []
@@ -121,12 +82,12 @@ def test_code_draws_the_distribution_on_every_bucket(noise, pmf):
         drawn.append(levels)
     seen = np.array(drawn)
     empty = np.delete(seen, 7, axis=1)
-    assert fits(empty.ravel(), bucket(0, 5.0, 3, pmf))
-    assert fits(seen[:, 7], bucket(40, 5.0, 3, pmf))
+    assert fits(empty.ravel(), bucket(0, 5.0, 3))
+    assert fits(seen[:, 7], bucket(40, 5.0, 3))
     for wrong in (5.0 * 1.3, 5.0 / 1.3):
-        assert not fits(empty.ravel(), bucket(0, wrong, 3, pmf))
+        assert not fits(empty.ravel(), bucket(0, wrong, 3))
     pairs = np.sign(empty[:, :-1:2]) * 3 + np.sign(empty[:, 1::2])  # neighbours are independent
-    zero = bucket(0, 5.0, 3, pmf)[0]
+    zero = bucket(0, 5.0, 3)[0]
     side = {0: zero, 1: (1 - zero) / 2, -1: (1 - zero) / 2}
     assert fits(pairs.ravel(), {3 * a + b: side[a] * side[b] for a in side for b in side})
 
@@ -138,7 +99,7 @@ def histogram(count, seed=3):
 
 
 def test_projection_is_the_exact_sum_and_merges_in_any_order():
-    layout = BucketsLayout("laplace", Fraction(8), 1, BLOCK + 700)
+    layout = BucketsLayout(Fraction(8), 1, BLOCK + 700)
     seeds = draw_seeds(KEY, 1)
     whole = histogram(30_000)
     expected = np.bincount(layout.positions(whole.fingerprints, seeds), whole.counts, layout.size).astype(int)
@@ -153,7 +114,7 @@ def test_projection_is_the_exact_sum_and_merges_in_any_order():
 
 
 def test_a_lookup_reads_its_blocks_alone():
-    layout = BucketsLayout("laplace", Fraction(8), 3, 4 * BLOCK)
+    layout = BucketsLayout(Fraction(8), 3, 4 * BLOCK)
     seeds = draw_seeds(KEY, 1)
     data = histogram(5000)
     cells = [layout.empty_block(block) for block in range(4)]
@@ -179,15 +140,15 @@ def test_a_lookup_reads_its_blocks_alone():
 
 
 def test_blocks_take_less_than_a_byte_a_bucket():
-    layout = BucketsLayout("laplace", Fraction(8), 1, BLOCK)
+    layout = BucketsLayout(Fraction(8), 1, BLOCK)
     block = layout.release_block(0, layout.empty_block(0), KEY)
     assert len(block.content) <= 6 * BLOCK / 8
-    coarse = BucketsLayout("laplace", Fraction(8), 3, BLOCK)
+    coarse = BucketsLayout(Fraction(8), 3, BLOCK)
     assert len(coarse.release_block(0, coarse.empty_block(0), KEY).content) <= 4.5 * BLOCK / 8
 
 
 def test_huge_counts_are_clamped_and_never_fail():
-    layout = BucketsLayout("laplace", Fraction(2), 1, 64)
+    layout = BucketsLayout(Fraction(2), 1, 64)
     cells = layout.empty_block(0)
     cells[3] = (1 << 62) + 5
     levels = layout.levels(0, layout.release_block(0, cells, KEY).content)
@@ -200,7 +161,7 @@ def test_classes_are_a_power_of_two_that_follows_from_c():
 
 def test_blocks_have_noise_of_their_own():
     """Equal blocks, empty ones among them, must not share a stream: their noise would cancel."""
-    layout = BucketsLayout("laplace", Fraction(5), 1, 3 * BLOCK)
+    layout = BucketsLayout(Fraction(5), 1, 3 * BLOCK)
     blocks = [layout.levels(i, layout.release_block(i, layout.empty_block(i), KEY).content) for i in range(3)]
     assert (blocks[0] != blocks[1]).mean() > 0.5
     assert (blocks[1] != blocks[2]).mean() > 0.5

@@ -39,9 +39,15 @@ def made(epsilon: str, delta: str) -> tuple[Noise, Fraction, Fraction, int]:
     """Noise, ε, δ and τ as a release has them."""
     exact, most = Fraction(epsilon), Fraction(delta)
     noise = noise_of("truncated_geometric", most)
-    (scale,), bound = threshold.calibrate(noise, (exact,), most, ONE)
+    (scale,) = noise.scales((exact,), most, ONE)
     assert scale == 1 / exact
-    return noise, exact, most, bound
+    return noise, exact, most, threshold.text_threshold(most, noise, scale, ONE)
+
+
+def holds(bound: int, noise: Noise, scale: Fraction, epsilon: Fraction, delta: Fraction) -> bool:
+    """Whether the privacy maps of a plan accept threshold and noise: either costs δ, and both together no more."""
+    parts = threshold.privacy_map(bound, noise, scale, ONE), noise.privacy_map((scale,), epsilon, ONE)
+    return max(parts) <= delta
 
 
 def law(noise: Noise, epsilon: Fraction) -> dict[int, mpmath.mpf]:
@@ -81,14 +87,7 @@ def test_delta_by_enumeration_is_what_was_asked_for(epsilon: str, delta: str) ->
         found = worst_delta(mass, bound, exact)
         asked = mpmath.mpf(most.numerator) / most.denominator
         assert asked * (1 - mpmath.mpf(10) ** -15) <= found <= asked * (1 + mpmath.mpf(10) ** -30)
-        assert threshold.joint_holds(bound, noise, (1 / exact,), exact, most, ONE)
-        assert (
-            max(
-                threshold.privacy_map(bound, noise, 1 / exact, ONE),
-                noise.privacy_map((1 / exact,), exact, ONE),
-            )
-            <= most
-        )
+        assert holds(bound, noise, 1 / exact, exact, most)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), CASES[:-1])
@@ -98,13 +97,13 @@ def test_broken_twins_are_rejected(epsilon: str, delta: str) -> None:
         noise, exact, most, bound = made(epsilon, delta)
         asked = mpmath.mpf(most.numerator) / most.denominator
         assert worst_delta(law(noise, exact), bound - 1, exact) > 1.1 * asked
-        assert not threshold.joint_holds(bound - 1, noise, (1 / exact,), exact, most, ONE)
-        shorter = noise_of("truncated_geometric", most * 5 / 4)
-        (scale,), twin = threshold.calibrate(shorter, (exact,), most * 5 / 4, ONE)
+        assert not holds(bound - 1, noise, 1 / exact, exact, most)
+        shorter, scale = noise_of("truncated_geometric", most * 5 / 4), 1 / exact
+        twin = threshold.text_threshold(most * 5 / 4, shorter, scale, ONE)
         assert worst_delta(law(shorter, exact), twin, exact) > 1.1 * asked
-        assert not threshold.joint_holds(twin, shorter, (scale,), exact, most, ONE)
+        assert not holds(twin, shorter, scale, exact, most)
         assert worst_delta(law(noise, exact * 11 / 10), bound, exact) > 1.001 * asked
-        assert not threshold.joint_holds(bound, noise, (scale * 10 / 11,), exact, most, ONE)
+        assert not holds(bound, noise, scale * 10 / 11, exact, most)
         mass = law(noise, exact)
         mass[0] += mass.pop(min(mass)) + mass.pop(min(mass))  # what is cut off goes to the middle
         assert worst_delta(mass, bound, exact) > 1.1 * asked
@@ -124,12 +123,11 @@ def test_no_selection_lists_a_key_more_often(epsilon: str, delta: str) -> None:
     limit = most_chances(users.astype(float), float(exact), d)
     assert np.all(listed <= limit * (1 + 1e-9))
     assert listed[listed < 0.1] == pytest.approx(limit[listed < 0.1], rel=1e-9)
-    for name in ("laplace", "gaussian"):
-        other = noise_of(name)
-        (scale,), level = threshold.calibrate(other, (exact,), most, ONE)
-        assert level >= bound
-        less = np.where(users > 0, other.law(float(scale)).tail(level - users.astype(float)), 0.0)
-        assert np.all(less <= listed * (1 + 1e-9) + 1e-15)
+    other = noise_of("laplace")
+    level = threshold.text_threshold(most, other, 1 / exact, ONE)
+    assert level >= bound
+    less = np.where(users > 0, other.law(float(1 / exact)).tail(level - users.astype(float)), 0.0)
+    assert np.all(less <= listed * (1 + 1e-9) + 1e-15)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +167,7 @@ class _Words:
 def test_a_tie_looks_at_further_digits() -> None:
     """Where 64 digits of a uniform number are those of some π(n), the next ones decide; π(1) here is below 2^−64."""
     noise, rate = noise_of("truncated_geometric", Fraction(1, 1 << 70)), Fraction(1)
-    bound = threshold.calibrate(noise, (rate,), Fraction(1, 1 << 70), ONE)[1]
+    bound = threshold.text_threshold(Fraction(1, 1 << 70), noise, 1 / rate, ONE)
     top = bound - 1
     digits = truncated_geometric._digits(rate, Fraction(1, 1 << 70), 128)
     assert digits[0] == 1 << 58
@@ -241,54 +239,46 @@ def test_estimates_from_listed_values_are_unbiased_on_average_over_counts() -> N
     assert max(abs(off[0]), abs(off[-1])) < 1e-9
 
 
-def test_parameters() -> None:
+def test_it_is_the_noise_of_one_key_per_user_where_its_threshold_is_not_above_the_other() -> None:
     given = {"epsilon": "1", "delta": "1e-6", "max_contributions": 1}
-    for encoding in ("none", "alp", "buckets"):
-        params = hg.ReleaseParams(**given, encoding=encoding)
-        assert params.noise == "truncated_geometric"
-        plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
-        guarantee = plan.guarantee()
-        assert (guarantee.epsilon, guarantee.delta) == (1, Fraction(1, 10**6))
-        assert plan.layout is None or plan.layout.to_dict().get("noise", "laplace") == "laplace"
-        less = make_plan(hg.ReleaseParams(**given, encoding=encoding, noise="laplace"), plan.sizes)
-        assert plan.threshold <= less.threshold - (encoding != "alp")
-        assert type(plan).from_dict(plan.to_dict()).to_dict() == plan.to_dict()
-        assert {event.kind for event in plan.events()} <= {"truncated_geometric", "alp", "sizing"}
-        assert release_events(params, "user", charged=True) == plan.events()  # no ρ: the noise is bounded
-    with pytest.raises(ParameterError, match="is for max_contributions 1, got 2"):
-        hg.ReleaseParams(**{**given, "max_contributions": 2}, noise="truncated_geometric")
-    with pytest.raises(ParameterError, match="needs delta above 0"):
-        hg.ReleaseParams(**{**given, "delta": 0}, noise="truncated_geometric")
-    with pytest.raises(ParameterError, match="scale above 256"):
-        hg.ReleaseParams(**{**given, "epsilon": "1/300"}, noise="truncated_geometric", encoding="none")
-    with pytest.raises(ParameterError, match="not for public keys"):
-        hg.release_public(["u"], ["a"], ["a", "b"], hg.ReleaseParams(**given, noise="truncated_geometric"))
+    params = hg.ReleaseParams(**given).resolve("record")  # of users, their numbers are released too
+    assert params.noise == "truncated_geometric"
+    plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
+    guarantee = plan.guarantee()
+    assert (guarantee.epsilon, guarantee.delta) == (1, Fraction(1, 10**6))
+    laplace = threshold.text_threshold(params.delta, noise_of("laplace"), plan.scale, ONE)
+    assert plan.heavy_from < laplace
+    assert type(plan).from_dict(plan.to_dict()).to_dict() == plan.to_dict()
+    assert {event.kind for event in plan.events()} == {"truncated_geometric", "sizing"}
+    assert release_events(params, charged=True) == plan.events()  # no ρ: the noise is bounded
+    for changes in ({"max_contributions": 2, "selection": hg.Threshold()}, {"epsilon": "1/300"}):
+        assert hg.ReleaseParams(**{**given, **changes}).resolve(weights=False).noise == "laplace"
+    assert hg.ReleaseParams(**{**given, "delta": 0}).resolve().noise == "laplace"
+    assert hg.ReleaseParams(**given).resolve(public=True).noise == "laplace"
 
 
 def test_what_a_sketch_says_of_one_key_per_user() -> None:
-    """Intervals of keys hold, totals have no bias, with every encoding."""
+    """Intervals of keys hold, totals have no bias."""
     rng = np.random.default_rng(3)
     share = 1 / np.arange(1, 20_001) ** 1.05
     keys = rng.choice(20_000, 60_000, p=share / share.sum())
     truth = np.bincount(keys, minlength=20_000)
-    for encoding in ("none", "alp", "buckets"):
-        params = hg.ReleaseParams(epsilon="1", delta="1e-9", max_contributions=1, encoding=encoding)
-        sketch = hg.release(np.arange(len(keys)), keys, params, release_key=ReleaseKey(bytes([7]) * 32))
-        mean = sketch.plan.noise.law(float(sketch.plan.scale)).mean
-        heavy = sketch.heavy(all=True)
-        named = np.array(heavy["key"].to_pylist(), int)
-        assert len(named) > 100
-        assert (
-            np.mean((heavy["low"].to_numpy() <= truth[named]) & (truth[named] <= heavy["high"].to_numpy()))
-            == 1
-        )
-        largest = np.argsort(-truth)[:60]  # all of them are named
-        assert set(largest) <= set(named)
-        total = sketch.total(largest)
-        deviation = (60 * float(sketch.plan.noise.variance(sketch.plan.scale))) ** 0.5
-        assert abs(total.estimate - truth[largest].sum()) < 4 * deviation
-        assert total.low <= truth[largest].sum() <= total.high
-        found = sketch.estimate(np.arange(2_000))
-        held = (found["low"].to_numpy() <= truth[:2000]) & (truth[:2000] <= found["high"].to_numpy())
-        assert held.mean() > 0.93
-        assert abs(mean) <= 0.5
+    params = hg.ReleaseParams(epsilon="1", delta="1e-9", max_contributions=1)
+    sketch = hg.release(np.arange(len(keys)), keys, params, release_key=ReleaseKey(bytes([7]) * 32))
+    mean = sketch.plan.noise.law(float(sketch.plan.scale)).mean
+    heavy = sketch.heavy(all=True)
+    named = np.array(heavy["key"].to_pylist(), int)
+    assert len(named) > 100
+    assert (
+        np.mean((heavy["low"].to_numpy() <= truth[named]) & (truth[named] <= heavy["high"].to_numpy())) == 1
+    )
+    largest = np.argsort(-truth)[:60]  # all of them are named
+    assert set(largest) <= set(named)
+    total = sketch.total(largest)
+    deviation = (60 * float(sketch.plan.noise.variance(sketch.plan.scale))) ** 0.5
+    assert abs(total.estimate - truth[largest].sum()) < 4 * deviation
+    assert total.low <= truth[largest].sum() <= total.high
+    found = sketch.estimate(np.arange(2_000))
+    held = (found["low"].to_numpy() <= truth[:2000]) & (truth[:2000] <= found["high"].to_numpy())
+    assert held.mean() > 0.93
+    assert abs(mean) <= 0.5

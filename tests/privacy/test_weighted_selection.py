@@ -18,11 +18,11 @@ import pytest
 
 from hushgram.key_selection import weighted
 from hushgram.noise.gdp import NoisyVector, gdp_delta
-from hushgram.sparse_histogram.contribution_bounds import GRID as CELLS
-from hushgram.sparse_histogram.contribution_bounds import UserTally, UserTotals
+from hushgram.sparse_histogram.users import UserHistogram, tally_users, user_ends
 
 GRID = 8
 Keys = frozenset[str]
+Named = tuple[Keys, ...]  # by round
 
 
 @contextmanager
@@ -66,55 +66,49 @@ Weigh = Callable[[int], int]
 def selected_sets(
     users: list[Keys],
     rounds: list[tuple[float, int]],
-    hopeless: int,
+    hopeless: int | list[int],
     max_keys: int,
     weigh: Weigh = weight,
-) -> dict[tuple[Keys, Keys], float]:
+) -> dict[Named, float]:
     """The exact distribution of what each round selects. A user keeps its first keys in alphabetical order."""
-
-    def summed(sets: list[Keys]) -> Counter[str]:
-        out: Counter[str] = Counter()
-        for keys in sets:
-            kept = sorted(keys)[:max_keys]
-            out.update({key: weigh(len(kept)) for key in kept})
-        return out
-
-    first = summed(users)
     every = sorted(set().union(*users))
-    (scale, threshold), *second = rounds
-    out: dict[tuple[Keys, Keys], float] = {}
-    for states in itertools.product((0, 1, 2), repeat=len(every)):  # hopeless, open, selected
-        chance = 1.0
-        for key, state in zip(every, states, strict=True):
-            reaches, open_ = tail(scale, threshold - first[key]), tail(scale, hopeless - first[key])
-            named = (
-                reaches if first[key] else 0.0
-            )  # a key of weight 0 is in nobody's first keys, and not selected
-            chance *= (1 - open_, open_ - named, named)[state]
-        by_state = dict(zip(every, states, strict=True))
-        one = frozenset(key for key in every if by_state[key] == 2)
-        if not second:
-            out[one, frozenset()] = out.get((one, frozenset()), 0.0) + chance
-            continue
-        later = summed([frozenset(key for key in keys if by_state[key] == 1) for keys in users])
-        for bits in itertools.product((False, True), repeat=len(every)):
-            passed = chance
-            for key, bit in zip(every, bits, strict=True):
-                reaches = tail(second[0][0], second[0][1] - later[key]) if later[key] else 0.0
-                passed *= reaches if bit else 1 - reaches
-            if passed:
-                two = frozenset(key for key, bit in zip(every, bits, strict=True) if bit)
-                out[one, two] = out.get((one, two), 0.0) + passed
+    least = [hopeless] * len(rounds) if isinstance(hopeless, int) else hopeless
+    paths: dict[tuple[Keys, Named], float] = {
+        (frozenset(every), ()): 1.0
+    }  # open keys, and selected ones by round
+    for number, (scale, threshold) in enumerate(rounds):
+        last, after = number + 1 == len(rounds), {}
+        for (open_, found), chance in paths.items():
+            weights: Counter[str] = Counter()
+            for keys in users:
+                kept = sorted(keys & open_)[:max_keys]
+                weights.update({key: weigh(len(kept)) for key in kept})
+            ways = []
+            for key in sorted(open_):
+                # a key of weight 0 is in nobody's first keys, and not selected
+                named = tail(scale, threshold - weights[key]) if weights[key] else 0.0
+                stays = 0.0 if last else tail(scale, least[number] - weights[key]) - named
+                ways.append({"named": named, "open": stays, "": 1 - stays - named})
+            for states in itertools.product(*ways):
+                passed = chance * math.prod(way[state] for way, state in zip(ways, states, strict=True))
+                if passed:
+                    some = list(zip(sorted(open_), states, strict=True))
+                    left, one = (
+                        frozenset(key for key, state in some if state == each) for each in ("open", "named")
+                    )
+                    after[left, (*found, one)] = after.get((left, (*found, one)), 0.0) + passed
+        paths = after
+    out: dict[Named, float] = {}
+    for (_, found), chance in paths.items():
+        out[found] = out.get(found, 0.0) + chance
     return out
 
 
-def delta_between(
-    one: dict[tuple[Keys, Keys], float], other: dict[tuple[Keys, Keys], float], epsilon: float
-) -> float:
+def delta_between(one: dict[Named, float], other: dict[Named, float], epsilon: float) -> float:
     """The exact δ at ε, in both directions."""
     every = set(one) | set(other)
 
-    def stick(p: dict[tuple[Keys, Keys], float], q: dict[tuple[Keys, Keys], float]) -> float:
+    def stick(p: dict[Named, float], q: dict[Named, float]) -> float:
         return sum(max(p.get(s, 0.0) - math.exp(epsilon) * q.get(s, 0.0), 0.0) for s in every)
 
     return max(stick(one, other), stick(other, one))
@@ -222,7 +216,7 @@ def test_more_keys_than_stated_break_the_claim() -> None:
     threshold = weighted.least_threshold(delta, scale, 1)
     many = frozenset(f"k{i}" for i in range(6))
     found = delta_between(
-        {(frozenset(), frozenset()): 1.0},
+        {(frozenset(),): 1.0},
         selected_sets([many], [(float(scale), threshold)], 0, 6),
         1.0,
     )
@@ -236,7 +230,7 @@ def test_a_threshold_for_the_most_keys_alone_breaks_the_claim() -> None:
     wrong = next(rho for rho in range(1, 200) if weighted._passing(rho, scale, most, most) <= delta)
     assert wrong < right
     found = delta_between(
-        {(frozenset(), frozenset()): 1.0},
+        {(frozenset(),): 1.0},
         selected_sets([frozenset({"k"})], [(float(scale), wrong)], 0, most),
         1.0,
     )
@@ -303,16 +297,18 @@ def test_a_pass_of_two_metrics_by_enumeration() -> None:
 
 def rounds_for(users: np.ndarray) -> int:
     """The rounds that these numbers of users by keys choose, with noise of scale 1."""
-    return UserTotals((*users.tolist(), *(0,) * (len(CELLS) - len(users))), Fraction(1)).rounds()
+    ends = user_ends(8)
+    return UserHistogram(ends, (*users.tolist(), *(0,) * (len(ends) - len(users))), Fraction(1)).rounds()
 
 
 def chosen_rounds_delta(base: list[Keys], user: Keys, *, noisy: bool = True) -> tuple[float, float]:
     """The exact δ of noisy numbers of users by keys and of the rounds that these choose at ε = 2, and what is claimed.
 
-    The numbers have ε = 1, and so has either number of rounds. Cells where nobody is tell nothing and are left out.
+    The numbers have ε = 1, and so has each number of rounds. Cells where nobody is tell nothing and are left out.
     Of the numbers only the rounds that they choose and their loss matter, which is 1 or −1 for one user more.
     """
-    scales, delta, most = {1: (3 * GRID,), 2: (5 * GRID, 4 * GRID)}, Fraction(1, 50), 3
+    scales = {1: (3 * GRID,), 2: (5 * GRID, 4 * GRID), 3: (7 * GRID, 6 * GRID, 4 * GRID)}
+    delta, most = Fraction(1, 50), 3
     claimed = max(
         gdp_delta(tuple(NoisyVector(Fraction(scale), GRID * GRID, most) for scale in each), EPSILON)
         for each in scales.values()
@@ -330,8 +326,8 @@ def chosen_rounds_delta(base: list[Keys], user: Keys, *, noisy: bool = True) -> 
         }
         for d in data
     ]
-    tallies = [UserTally.of(np.array([len(keys) for keys in d])).users[:3] for d in data]
-    outcomes: list[dict[tuple[int, int, tuple[Keys, Keys]], float]] = [{}, {}]
+    tallies = [tally_users(np.array([len(keys) for keys in d]), user_ends(8)).values[:3] for d in data]
+    outcomes: list[dict[tuple[int, int, Named], float]] = [{}, {}]
     for drawn in itertools.product(range(-12, 13), repeat=3):
         seen = tallies[0] + np.array(drawn)
         away = [int(np.abs(seen - tally).sum()) for tally in tallies]
@@ -361,7 +357,7 @@ def test_rounds_chosen_by_noisy_numbers_of_users_by_enumeration(user: str) -> No
 
 
 def test_rounds_chosen_far_from_the_change_reach_what_is_claimed() -> None:
-    found, claimed = chosen_rounds_delta(EVEN[:10], frozenset("bcd"))
+    found, claimed = chosen_rounds_delta(EVEN[:10] * 2, frozenset("bcd"))
     assert 0.8 * claimed <= found <= claimed
 
 

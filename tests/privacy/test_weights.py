@@ -135,6 +135,8 @@ def test_the_loss_of_noise_on_units_is_at_most_epsilon(epsilon):
 
 def test_bounds_are_counted_in_units():
     """C and max_value in units are the sensitivity, and the noise of a public list is C/ε of them."""
-    params = ReleaseParams(epsilon="1/2", max_contributions=3, max_value=1, granularity="1/4")
+    params = ReleaseParams(epsilon="1/2", max_contributions=3, max_value=1, granularity="1/4").resolve(
+        public=True
+    )
     assert (params.sensitivity.max_contributions, params.sensitivity.max_per_key) == (12, 4)
     assert make_public_plan(params, 5).scale == 24

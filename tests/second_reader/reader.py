@@ -1,15 +1,20 @@
-"""Lookups in a sketch: the value of a heavy key, and what the encoding shows of any key. From FORMAT.md alone."""
+"""Lookups in a sketch: the value of a listed key, what the encoding shows of any key, and the estimates that FORMAT.md
+defines. From FORMAT.md alone."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tests.second_reader.parquet import read_columns
 
-__all__ = ["SecondReader", "murmur"]
+__all__ = ["Noise", "SecondReader", "murmur", "offset", "passed_on"]
 
 _MASK = (1 << 64) - 1
 _BLOCK_BITS = 1 << 20
@@ -57,21 +62,26 @@ class SecondReader:
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert hashlib.sha256(text.encode()).hexdigest() == stated
         assert body["format"] == "hushgram-sketch"
-        assert body["version"] == 5
+        assert body["version"] == 6
         self.files = {entry["name"]: (path / entry["name"]).read_bytes() for entry in body["files"]}
         for entry in body["files"]:
             assert len(self.files[entry["name"]]) == entry["size"]
             assert hashlib.sha256(self.files[entry["name"]]).hexdigest() == entry["sha256"]
+        self.manifest = body
         plan = self.plan = body["plan"]
+        self.selection, self.stated = plan["params"]["selection"], plan["params"]["stated"]
+        #: whether lists pass on what they do not show
+        self.passes = self.selection in ("fingerprints", "threshold") and "preset" not in self.stated
         number = [body["heavy"]["rows"]]
         lists = [name for name in ("heavy.bin", "heavy.parquet") if name in self.files]
         if "files" in body["heavy"]:
             number = body["heavy"]["files"]
             lists = [
-                f"heavy-{i:05d}.{'bin' if plan['kind'] == 'pure' else 'parquet'}" for i in range(len(number))
+                f"heavy-{i:05d}.{'bin' if self.selection == 'fingerprints' else 'parquet'}"
+                for i in range(len(number))
             ]
         self.cells: dict[int, int] = {}
-        if plan["kind"] == "text" and "top" in plan:
+        if self.selection == "threshold" and "top" in plan:
             lists = [name for name in self.files if name.endswith(".parquet")]
             assert len(body["heavy"]["cells"]) == len(lists)
             for i, rows in enumerate(body["heavy"]["cells"]):
@@ -99,7 +109,7 @@ class SecondReader:
     def _list(self, name: str, rows: int) -> tuple[dict[str, Any], list[int], int]:
         """The columns of a file of listed keys, the numbers that identify these, and the bits of such a number."""
         data, bits = self.files[name], self.plan["domain_bits"]
-        if "top" in self.plan and self.plan["kind"] == "pure":
+        if "top" in self.plan and self.selection == "fingerprints":
             heavy = self._two_lists(data, rows)
             whole = self.plan["top"]["domain_bits"]
             shown = heavy["fingerprint"]
@@ -111,7 +121,7 @@ class SecondReader:
         else:
             heavy = read_columns(data)
             heavy["value"] = [v - (1 << 64) if v >> 63 else v for v in heavy["value"]]
-        return heavy, heavy["fingerprint"], bits if self.plan["kind"] == "pure" else 64
+        return heavy, heavy["fingerprint"], bits if self.selection == "fingerprints" else 64
 
     def _two_lists(self, data: bytes, rows: int) -> dict[str, Any]:
         """Cells as numbers, sub-cells of the top list as pairs of its bits and a number."""
@@ -146,20 +156,65 @@ class SecondReader:
 
     def look_up(self, key: bytes) -> tuple[int | None, list[int]]:
         """(noisy count if heavy, bits of the columns or [bucket, level])."""
-        number = murmur(key)
+        number, prints, bits = murmur(key), self.selection == "fingerprints", self.plan["domain_bits"]
+        cell = None if bits is None else number >> (64 - bits)
         value = None
-        if "top" in self.plan and self.plan["kind"] == "pure":
-            bits = self.plan["top"]["domain_bits"]
-            value = self.heavy.get((bits, number >> (64 - bits)))
-        if self.plan["kind"] == "pure":
-            number >>= 64 - self.plan["domain_bits"]
+        if "top" in self.plan and prints:
+            of_top = self.plan["top"]["domain_bits"]
+            value = self.heavy.get((of_top, number >> (64 - of_top)))
         if value is None:
-            value = self.heavy.get(number if self.plan["kind"] == "pure" else key)
-        if value is None and self.cells:
-            value = self.cells.get(number >> (64 - self.plan["domain_bits"]))
+            value = self.heavy.get(cell if prints else key)
+        if value is None and cell is not None:
+            value = self.cells.get(cell)
+        hashed = number if cell is None else cell
         if self.encoding == "alp-1":
-            return value, self._bits(number)
-        return value, self._bucket(number) if self.encoding == "buckets-1" else []
+            return value, self._bits(hashed)
+        return value, self._bucket(hashed) if self.encoding == "buckets-1" else []
+
+    def answer(self, key: bytes) -> tuple[float, float, str] | None:
+        """(argmax, unbiased, source), as golden sketches record them; None where FORMAT.md defines no estimate."""
+        value, seen = self.look_up(key)
+        if self.selection in ("weights", "public") and value is not None:
+            middle = value - self._noise.mean
+            return max(middle, 0.0), middle, "selected"
+        if self.encoding is None:
+            return 0.0, 0.0, "not listed"
+        if not self.passes:
+            return None
+        width = float(Fraction(self.layout["width"]))
+        most = seen[0] * width if value is None else float(value)
+        return most, self.unbiased(value, seen), "alp" if value is None else "threshold"
+
+    def unbiased(self, value: int | None, bits: list[int]) -> float:
+        """The unbiased estimate of a key, from its value and its bit; where the encoding counts what the list passes
+        on."""
+        top, plan = self.plan.get("top"), self.plan
+        shift = (
+            0.0 if top is None else offset(top["threshold"], self._noise, texts=self.selection == "threshold")
+        )
+        cells = self._noise if top is None else Noise.laplace(float(Fraction(plan["scale"])))
+        if value is not None:
+            if top is None or value >= top["threshold"]:
+                return value - self._noise.mean
+            cut = cells.q / (1.0 - cells.q) if value == top["threshold"] - 1 else 0.0
+            return value + shift + cut
+        (bit,), (ones,), (size,) = bits, self.sums, self.layout["column_sizes"]
+        width, flip = (
+            float(Fraction(self.layout["width"])),
+            1.0 / (float(Fraction(self.layout["alpha"])) + 2.0),
+        )
+        texts = self.selection == "threshold" and top is None
+        share = ones / size
+        encoded = width * (bit - share) / max(1.0 - flip - share, 1e-3)
+        return encoded + offset(plan["threshold"], cells, texts=texts) + shift
+
+    @cached_property
+    def _noise(self) -> Noise:
+        """That of `plan.noise`: on the top list where there is one of texts."""
+        scale = float(Fraction(self.plan["scale"]))
+        if self.plan["noise"] == "truncated_geometric":
+            return Noise.truncated_geometric(scale, float(Fraction(self.stated["delta"])))
+        return Noise.laplace(scale) if self.plan["noise"] == "laplace" else Noise(0.0, 0.0, None)
 
     def _position(self, number: int, function: int, size: int) -> int:
         a1, a2, c = self.seeds[function]
@@ -240,3 +295,84 @@ def _runs(data: bytes, count: int, k: int, run: int) -> list[int]:
             at += e
         out.append(q << k | (fields >> (i * k) & ((1 << k) - 1)))
     return out
+
+
+# --- what passes on -----------------------------------------------------------------------------------------------
+
+_GRID = 1 << 20
+
+
+class Noise:
+    """Noise with P[Z ≥ t] = T(t) for t ≥ 1 and E[Z − E Z; Z ≥ t] = R(t); both are None where no list passes on."""
+
+    def __init__(self, scale: float, mean: float, tails: tuple[Callable[[int], float], ...] | None) -> None:
+        self.scale, self.mean, self.tails = scale, mean, tails
+        self.q = math.exp(-1.0 / scale) if scale else 0.0
+
+    @classmethod
+    def laplace(cls, scale: float) -> Noise:
+        q = math.exp(-1.0 / scale)
+
+        def tail(t: int) -> float:
+            return q**t / (1.0 + q)
+
+        return cls(scale, 0.0, (tail, lambda t: tail(t) * (t + q / (1.0 - q))))
+
+    @classmethod
+    def truncated_geometric(cls, scale: float, delta: float) -> Noise:
+        chances, grows, falls = [0.0], math.exp(1.0 / scale), math.exp(-1.0 / scale)
+        while chances[-1] < 1.0:
+            last = chances[-1]
+            chances.append(min(grows * last + delta, 1.0 - falls * (1.0 - last - delta), 1.0))
+        users = next(n for n, chance in enumerate(chances) if chance >= 0.5)
+        mass = {users - n: chances[n] - chances[n - 1] for n in range(1, len(chances))}
+        mean = sum(z * chance for z, chance in mass.items())
+
+        def beyond(t: int) -> float:
+            return sum((z - mean) * chance for z, chance in mass.items() if z >= t)
+
+        return cls(scale, mean, (lambda t: chances[max(users - t, 0)], beyond))
+
+
+def _step(noise: Noise, at: int) -> float:
+    """D(t), rounded."""
+    assert noise.tails is not None
+    tail, beyond = noise.tails
+    one, two = tail(at), tail(at + 1)
+    needed = (one - two) / ((1.0 - two) * (1.0 - noise.q))
+    return _up(max(needed, beyond(at) / (1.0 - one) - beyond(at + 1) / (1.0 - two)))
+
+
+def _up(number: float) -> float:
+    return min(max(math.ceil(number * _GRID), 1), _GRID) / _GRID
+
+
+def _lowered(noise: Noise, first: int) -> float:
+    """L(t)."""
+    grain, total, at = max(math.ceil(noise.scale / (1 << 14)), 1), 0.0, first
+    while (step := _step(noise, 1 + grain * ((at - 1) // grain))) > 1 / _GRID:
+        total, at = total + step - 1 / _GRID, at + 1
+    return total
+
+
+def _base(threshold: int, noise: Noise, texts: bool) -> float:
+    """B."""
+    if not texts:
+        return _lowered(noise, threshold)
+    assert noise.tails is not None
+    tail, beyond = (of(threshold - 1) for of in noise.tails)
+    first = _up(max(tail / (1.0 - noise.q), beyond / (1.0 - tail)))
+    return _lowered(noise, threshold - 1) + 1 / _GRID - first
+
+
+def offset(threshold: int, noise: Noise, *, texts: bool) -> float:
+    """What an unbiased estimate of g(x) lacks to be one of x."""
+    return -_base(threshold, noise, texts)
+
+
+def passed_on(count: int, threshold: int, noise: Noise, *, texts: bool) -> float:
+    """g of a count."""
+    held = min(count, threshold - 1)
+    if held <= 0:
+        return 0.0
+    return held * (1.0 - 1 / _GRID) - _lowered(noise, threshold - held) + _base(threshold, noise, texts)

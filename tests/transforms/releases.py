@@ -15,16 +15,17 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
 from numpy.typing import NDArray
 
-from hushgram import ReleaseKey, ReleaseParams
+from hushgram import ReleaseKey, ReleaseParams, Threshold
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.histogram import Histogram
 from hushgram.sparse_histogram.sizing import Survey
 from hushgram.sparse_histogram.spec import ReleaseSpec
 from hushgram.sparse_histogram.steps import PlannedRelease, plan_release
+from tests.users import with_nobody
 
 KEY = ReleaseKey(bytes(range(32)))
 #: sizes are public here, so that the columns are small and a run is quick
-SMALL = {"expected_records": 2000, "expected_keys": 400}
+SMALL: dict[str, Any] = {"sizes": (2000, 400)}
 
 
 def params(delta: str = "0", **changes: Any) -> ReleaseParams:
@@ -32,6 +33,11 @@ def params(delta: str = "0", **changes: Any) -> ReleaseParams:
     return ReleaseParams(
         **{"epsilon": "2", "delta": delta, "max_contributions": 4, "max_per_key": 2, **changes}
     )
+
+
+def by_threshold(delta: str, **changes: Any) -> ReleaseParams:
+    """The same, and keys selected by their counts."""
+    return params(delta, **({} if delta == "0" else {"selection": Threshold()}), **changes)
 
 
 def records(rows: int = 3000, users: int = 150, seed: int = 1) -> pa.Table:
@@ -49,8 +55,9 @@ def bounded(table: pa.Table, chosen: ReleaseParams) -> Histogram:
 
 
 def spec(chosen: ReleaseParams, **more: Any) -> ReleaseSpec:
-    """The specification of a release whose stages draw under `KEY` itself."""
-    return replace(ReleaseSpec.of(chosen, user="user", key="url", **more), release_key=KEY)
+    """The specification of a release whose stages draw under `KEY` itself, after users were counted."""
+    made = ReleaseSpec.of(chosen, user="user", key="url", **more)
+    return replace(made, params=with_nobody(made.params), release_key=KEY)
 
 
 def planned(histogram: Histogram, chosen: ReleaseParams) -> PlannedRelease:

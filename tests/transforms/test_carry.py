@@ -20,7 +20,7 @@ from hushgram.pipelines.cli import cli
 from hushgram.transforms.release_sparse_histogram import ReleaseSparseHistogram
 
 KEY = ReleaseKey(bytes(range(32)))
-PARAMS = hg.ReleaseParams(epsilon="2", delta="1e-4", max_contributions=4, max_keys_selection=10)
+PARAMS = hg.ReleaseParams(epsilon="2", delta="1e-4", max_contributions=4, selection=hg.Weights(10))
 CARRY = ["/1", "/2", "/nobody has this"]
 
 
@@ -81,8 +81,9 @@ def test_users_do_not_weigh_carried_keys(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_other_carried_keys_have_other_noise(tmp_path: Path) -> None:
     users, keys = views()
+    asked = ["/1", "/2", "/3"]
     one, two = (
-        hg.release(users, keys, PARAMS, release_key=KEY, carry=carry).estimate(["/1"])["estimate"].to_pylist()
+        hg.release(users, keys, PARAMS, release_key=KEY, carry=carry).estimate(asked)["estimate"].to_pylist()
         for carry in (CARRY, CARRY[:2])
     )
     assert one != two
@@ -131,11 +132,11 @@ def test_config(tmp_path: Path) -> None:
     run(tmp_path, "--date", "2026-11-02", "--quiet")
     second = hg.Sketch.open(tmp_path / "urls-2026-11-02.sketch")
     assert set(first.named_keys()) <= set(second.heavy(all=True)["key"].to_pylist())
-    with pytest.raises(HushgramError, match="carry needs key_selection weighted"):
+    with pytest.raises(HushgramError, match="carry needs delta above 0"):
         run(tmp_path, "--date", "2026-11-02", "--check", "--set", "privacy.delta=0")
 
 
 def test_carry_needs_weights() -> None:
     users, keys = views(100)
-    with pytest.raises(ParameterError, match="carry needs key_selection weighted"):
+    with pytest.raises(ParameterError, match="carry needs delta above 0"):
         hg.release(users, keys, hg.ReleaseParams(epsilon=1, max_contributions=2), carry=CARRY)

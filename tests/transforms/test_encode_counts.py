@@ -11,7 +11,7 @@ from hushgram.release_in_memory import encoded_blocks
 from hushgram.sparse_histogram.steps import PlannedRelease
 from hushgram.transforms.encode_counts import EncodeCounts
 from hushgram.transforms.shuffle.combining import split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, params, planned, records
+from tests.transforms.releases import KEY, SMALL, bounded, by_threshold, collect, planned, records
 
 
 @pytest.mark.parametrize(("delta", "groups", "empty"), [("0", 4, False), ("1e-6", 1, False), ("0", 2, True)])
@@ -19,7 +19,7 @@ def test_the_stage_gives_the_librarys_blocks(
     delta: str, groups: int, empty: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alp, "BLOCK_BITS", 256)  # many blocks in small columns
-    chosen = params(delta, key_selection="threshold", optimize="totals", **SMALL)
+    chosen = by_threshold(delta, bits_per_key=40, **SMALL)
     texts = delta != "0"
     histogram = Histogram.empty(texts=texts) if empty else bounded(records(), chosen)
     plan = planned(histogram, chosen)

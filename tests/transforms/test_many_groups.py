@@ -36,7 +36,18 @@ from hushgram.transforms.select_keys import SelectKeys
 from hushgram.transforms.shuffle import combining
 from hushgram.transforms.shuffle.coders import BlockParts
 from hushgram.transforms.shuffle.combining import Shards, groups_at, split_groups
-from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, records, same, spec
+from tests.transforms.releases import (
+    KEY,
+    SMALL,
+    bounded,
+    by_threshold,
+    collect,
+    contents,
+    params,
+    records,
+    same,
+    spec,
+)
 
 pytestmark = pytest.mark.long
 
@@ -44,9 +55,9 @@ TABLE = records()
 PAIRS = list(zip(TABLE["user"].to_pylist(), TABLE["url"].to_pylist(), strict=True))
 CHOSEN = {
     "fingerprints": params(**SMALL),
-    "threshold": params("1e-6", key_selection="threshold", **SMALL),
+    "threshold": by_threshold("1e-6", **SMALL),
     "weights": params("1e-6", **SMALL),
-    "alp": params(encoding="alp", **SMALL),
+    "paper": params(preset="paper", **SMALL),
 }
 
 
@@ -111,10 +122,7 @@ def groups_of(histogram: Histogram, groups: int) -> list[tuple[int, Histogram]]:
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_a_domain_of_few_cells_has_fewer_groups(delta: str, bits: int) -> None:
     """A cell in two noise shards would be listed twice, each time with a part of its count."""
-    if delta == "0":
-        chosen = params(domain_bits=bits, encoding="alp")
-    else:  # texts, and cells of keys that are not named
-        chosen = params(delta, key_selection="threshold", expected_records=2000, expected_keys=64)
+    chosen = by_threshold(delta, sizes=(2000, 64))
     histogram = bounded(TABLE, chosen)
     whole = plan_release(Survey.of(enumerate(histogram.shards(1024))), spec(chosen), shards=1024)
     assert whole.plan.domain_bits is not None
@@ -127,8 +135,9 @@ def test_a_domain_of_few_cells_has_fewer_groups(delta: str, bits: int) -> None:
         made = p | beam.Create(groups_of(histogram, 1024)).with_output_types(tuple[int, Histogram])
         side = p | "Plan" >> beam.Create([whole]).with_output_types(PlannedRelease)
         groups = made | WholeCells(side, 1024, texts=delta != "0")
-        listed, encoded = SelectKeys(KEY, side, 1024), EncodeCounts(KEY, side, 1024)
-        return (groups, groups | listed, groups | encoded) | "All" >> beam.Flatten()
+        listed = groups | SelectKeys(KEY, side, 1024)
+        encoded = (listed["rest"] if whole.plan.chained else groups) | EncodeCounts(KEY, side, 1024)
+        return (groups, listed["heavy"], encoded) | "All" >> beam.Flatten()
 
     found = collect(stages)
     parts = sorted((e for e in found if isinstance(e, tuple)), key=lambda e: (type(e[1]).__name__, e[0]))
@@ -137,7 +146,8 @@ def test_a_domain_of_few_cells_has_fewer_groups(delta: str, bits: int) -> None:
     assert [group for group, _ in merged] == [group for group, _ in heavy] == list(range(number))
     for (_, one), other in zip(merged, shards, strict=True):
         same(one, other)
-    listed = [select_keys(i, part, whole, KEY, number) for i, part in enumerate(shards)]
+    both = [select_keys(i, part, whole, KEY, number) for i, part in enumerate(shards)]
+    listed, passed = [heavy for heavy, _ in both], [rest for _, rest in both]
     assert [part.values.tolist() for _, part in heavy] == [part.values.tolist() for part in listed]
     for own in (Heavy.concat(listed), Heavy.concat(listed).cells):
         assert own is None or len(np.unique(own.fingerprints)) == len(own)
@@ -146,7 +156,7 @@ def test_a_domain_of_few_cells_has_fewer_groups(delta: str, bits: int) -> None:
         assert cells_of[0] == cells_of[1]
         assert any(cells_of[0])
     blocks = sorted((e for e in found if not isinstance(e, tuple)), key=lambda block: block.index)
-    expected = list(encoded_blocks(shards, whole, KEY))
+    expected = list(encoded_blocks(passed if whole.plan.chained else shards, whole, KEY))
     assert [block.content.tolist() for block in blocks] == [block.content.tolist() for block in expected]
 
 
@@ -156,8 +166,15 @@ def test_ranges_of_blocks_change_no_byte(encoding: str, ranges: int, monkeypatch
     monkeypatch.setattr(alp, "BLOCK_BITS", 256)
     monkeypatch.setattr(buckets, "BLOCK", 64)
     monkeypatch.setattr(encode_counts, "BLOCK_RANGES", ranges)
-    chosen = params(encoding=encoding, optimize="totals", key_selection="threshold", **SMALL)
-    histogram = bounded(TABLE, chosen)
+    if encoding == "alp":
+        chosen = params(bits_per_key=60, **SMALL)
+        histogram = bounded(TABLE, chosen)
+    else:
+        chosen = params("1e-6", selection=hg.Weights(10, 1), **SMALL)
+        rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True)
+        assert rows.table is not None
+        nothing = np.zeros(len(rows.table.fingerprints), np.bool_)
+        histogram = rows.bounded_apart(spec(chosen).bounds(), nothing)[1]
     ready = plan_release(Survey.of(enumerate(histogram.shards())), spec(chosen))
     sent: list[int] = []
     inner = BlockParts.of.__func__  # type: ignore[attr-defined]
@@ -219,23 +236,16 @@ def test_the_ledger_refuses_another_number_of_noise_shards(
 
 @pytest.mark.parametrize("most", [1, 7, 50, 10_000])
 def test_shards_are_cut_between_users(most: int) -> None:
-    rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True, offered=True).prune(Bounds(9, 2))
+    rows = Contributions.of(TABLE["user"], TABLE["url"], KEY, texts=True).prune(Bounds(9, 2))
     parts = list(rows.cut_users(most))
     users = [set(zip(part.user_high.tolist(), part.user_low.tolist(), strict=True)) for part in parts]
     assert sum(map(len, users)) == len(set.union(*users))
     assert max(map(len, parts)) < most + 9
     assert len(parts) <= -(-len(rows) // most)
     same(Histogram.merge(part.bounded(Bounds(9, 2)) for part in parts), rows.bounded(Bounds(9, 2)))
-    kept = [part.kept_and_offered(Bounds(4, 2)) for part in parts]
-    for one, other in zip(
-        map(np.concatenate, zip(*kept, strict=True)), rows.kept_and_offered(Bounds(4, 2)), strict=True
-    ):
-        assert one.tolist() == other.tolist()
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"max_contributions": "auto"}, {"kept_share": "1/20"}], ids=["plain", "auto", "kept share"]
-)
+@pytest.mark.parametrize("more", [{}, {"max_contributions": "auto"}], ids=["plain", "auto"])
 def test_parts_of_a_shard_change_no_byte(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,13 +31,14 @@ TRANSFORM = "hushgram.transforms.ReleaseSparseHistogram"
 def arguments(tmp_path: Path) -> dict[str, Any]:
     """Those of a release whose keys are named, in plain values."""
     (tmp_path / "key").write_text(KEY.hex())
-    stated = {"epsilon": "8", "delta": "1e-2", "max_contributions": 4, "key_selection": "threshold", **SMALL}
+    stated: dict[str, Any] = {"epsilon": "8", "delta": "1e-2", "max_contributions": 4}
     place = {"user": "user", "key": "url", "name": "urls", "path": str(tmp_path / "a.sketch")}
+    stated["sizes"] = {"records": 2000, "keys": 400}
     return {**stated, **place, "release_key": str(tmp_path / "key"), "output": "rows"}
 
 
 def by_library(tmp_path: Path, table: pa.Table) -> dict[str, bytes]:
-    chosen = params("1e-2", epsilon="8", max_per_key=1, key_selection="threshold", **SMALL)
+    chosen = params("1e-2", epsilon="8", max_per_key=1, **SMALL)
     release(table["user"], table["url"], chosen, tmp_path / "library", release_key=KEY, name="urls")
     return contents(tmp_path / "library")
 

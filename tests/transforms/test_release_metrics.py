@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hushgram import Metric, ReleaseParams, release_in_memory, release_metrics
+from hushgram import Metric, ReleaseParams, Weights, release_in_memory, release_metrics
 from hushgram.contributions.bounding import Bounds, Contributions
 from hushgram.contributions.sums import Grid
 from hushgram.errors import ParameterError
+from hushgram.sparse_histogram.params import Params
 from hushgram.sparse_histogram.plan import Plan, metrics_events, release_events
 from hushgram.sparse_histogram.spec import share_selection
 from hushgram.transforms import ReleaseMetrics
@@ -24,7 +25,7 @@ from tests.transforms.releases import KEY, collect, contents, pieces, records
 
 DRAW = np.random.default_rng(4)
 TABLE = records(400, users=30).append_column("bytes", pa.array(DRAW.integers(0, 3000, 400)))
-SIZES = {"expected_records": 2000, "expected_keys": 400}
+SIZES = {"sizes": (2000, 400)}
 VISITS = Metric(ReleaseParams(epsilon="1/2", max_contributions=4, **SIZES))
 BYTES = Metric(
     ReleaseParams(epsilon="1/2", max_contributions=4000, max_value=1000, granularity=50, **SIZES), "bytes"
@@ -50,17 +51,17 @@ def test_the_librarys_bytes(metrics: dict[str, Metric], user: str | None, tmp_pa
         assert contents(tmp_path / "b" / f"{name}.sketch") == contents(tmp_path / "a" / f"{name}.sketch")
 
 
-NAMED = {"epsilon": "4", "delta": "1e-2", "max_keys_selection": 8}
+NAMED = {"epsilon": "4", "delta": "1e-2", "selection": Weights(8)}
 
 
 @cache
 def weighted_metrics() -> dict[str, Metric]:
     """Metrics whose noise takes a second to calibrate."""
-    summed = {"max_contributions": 4000, "max_value": 1000, "granularity": 50, "encoding": "none"}
+    summed = {"max_contributions": 4000, "max_value": 1000, "granularity": 50}
     return {
-        "visits": Metric(ReleaseParams(max_contributions=4, split="auto", **NAMED)),
+        "visits": Metric(ReleaseParams(max_contributions=4, **NAMED)),
         "bytes": Metric(ReleaseParams(**summed, **NAMED), "bytes"),
-        "choosing": Metric(ReleaseParams(max_contributions="auto", encoding="alp", **NAMED)),
+        "choosing": Metric(ReleaseParams(max_contributions="auto", **NAMED)),
         "once": Metric(ReleaseParams(epsilon="1", delta="1e-2", max_contributions=1)),
     }
 
@@ -94,27 +95,27 @@ def test_keys_are_selected_once_for_all_metrics(names: tuple[str, ...], tmp_path
 
 
 def test_a_metric_is_refused_where_keys_cannot_be_selected_once(tmp_path: Path) -> None:
-    other = ReleaseParams(epsilon="4", delta="1e-2", max_keys_selection=9, max_contributions=4)
-    with pytest.raises(ParameterError, match="max_keys_selection must be the same for all"):
+    other = ReleaseParams(epsilon="4", delta="1e-2", selection=Weights(9), max_contributions=4)
+    with pytest.raises(ParameterError, match=r"selection\.max_keys must be the same for all"):
         ReleaseMetrics({**weighted_metrics(), "other": Metric(other)}, user="user", key="url", path=tmp_path)
 
 
 def test_a_shared_selection_is_charged_once() -> None:
     """All events of the pass add up to the sum of what its metrics were given, and so does the mechanism of each."""
-    shared = share_selection(weighted_metrics())
-    metrics = [metric.params for metric in shared.values()]
-    events = metrics_events(metrics, "user")
+    shared = share_selection({name: each.params.resolve() for name, each in weighted_metrics().items()})
+    metrics = list(shared.values())
+    events = metrics_events(metrics)
     assert [event.kind for event in events].count("weighted-selection") == 1
     assert sum(event.epsilon for event in events) == sum(params.epsilon for params in metrics)
     assert sum(event.delta for event in events) == sum(params.delta for params in metrics)
-    of_rho = {event.kind: event.cost.rho for event in metrics_events(metrics, "user", charged=True)}
-    alone = [release_events(params, "user", charged=True) for params in metrics[:1]]
+    of_rho = {event.kind: event.cost.rho for event in metrics_events(metrics, charged=True)}
+    alone = [release_events(params, charged=True) for params in metrics[:1]]
     assert of_rho["weighted-selection"] in [
         event.cost.rho for event in alone[0]
     ]  # each metric states the whole mechanism
     assert share_selection(shared) == shared
     first = metrics[0]
-    assert ReleaseParams.from_dict(first.to_dict()).gaussian == first.gaussian
+    assert Params.from_dict(first.to_dict()).gaussian == first.gaussian
 
 
 def test_keys_are_kept_in_one_order_for_all_metrics() -> None:

@@ -23,8 +23,7 @@ CHOSEN: dict[str, Any] = {
     "max_contributions": 4000,
     "max_value": 1000,
     "granularity": "62.5",
-    "expected_records": 2000,
-    "expected_keys": 400,
+    "sizes": (2000, 400),
 }
 
 
@@ -53,14 +52,13 @@ def mixed() -> list[Any]:
     "changes",
     [
         {},
-        {"delta": "0.001", "noise": "gaussian"},
-        {"encoding": "buckets"},
-        {"max_contributions": "auto", "expected_records": None, "expected_keys": None},
+        {"delta": "0.001"},
+        {"max_contributions": "auto", "sizes": None},
         {"user": None, "max_contributions": 1000},
         {"public_keys": ["https://example.org/1", "https://example.org/2", "/none"]},
         {"user": None, "max_contributions": 1000, "public_keys": ["https://example.org/1"]},
     ],
-    ids=["pure", "gaussian", "buckets", "auto", "records", "list", "list of records"],
+    ids=["fingerprints", "weights", "auto", "records", "list", "list of records"],
 )
 def test_the_librarys_bytes(changes: dict[str, Any], tmp_path: Path) -> None:
     changes = dict(changes)

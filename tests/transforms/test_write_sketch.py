@@ -25,12 +25,12 @@ from hushgram.transforms.write_sketch import Target, WriteSketch, discard_work
 from tests.transforms.releases import KEY, SMALL, bounded, collect, contents, params, planned, records, spec
 from tests.transforms.stores import StoreFileSystem
 
-CHOSEN = params(optimize="totals", **SMALL)  # with several blocks
+CHOSEN = params(preset="paper", **SMALL)  # with several blocks
 PLANNED = planned(bounded(records(), CHOSEN), CHOSEN)
 PLAN = PLANNED.plan
 SEEDS = seeds_of(PLAN, KEY)
 SHARDS: list[Histogram] = bounded(records(), CHOSEN).shards()
-HEAVY = [select_keys(i, part, PLANNED, KEY) for i, part in enumerate(SHARDS)]
+HEAVY = [select_keys(i, part, PLANNED, KEY)[0] for i, part in enumerate(SHARDS)]
 BLOCKS: list[EncodedBlock] = list(encoded_blocks(SHARDS, PLANNED, KEY))
 
 

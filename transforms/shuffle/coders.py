@@ -26,7 +26,7 @@ import pyarrow as pa
 from apache_beam import coders
 from numpy.typing import NDArray
 
-from hushgram.contributions.bounding import Contributions, Dropped
+from hushgram.contributions.bounding import Contributions
 from hushgram.contributions.histogram import Histogram, KeyTable, text_buffers
 from hushgram.encodings import CellPart, EncodedBlock
 from hushgram.errors import OutputError
@@ -114,14 +114,15 @@ def _unpack_texts(lengths: Array, data: Array) -> pa.LargeBinaryArray:
 
 def _pack_bounds(value: Sensitivity) -> Array:
     numbers = (value.max_contributions, value.max_per_key, PRIVACY_UNITS.index(value.unit), value.monotone)
-    return np.array([*numbers, value.classes, value.l2_bound or 0, value.l0_bound or 0], "<u8")
+    return np.array([*numbers, value.classes, value.l2_bound or 0, value.l0_bound or 0, value.halves], "<u8")
 
 
 def _unpack_bounds(packed: Array) -> Sensitivity:
-    most, per_key, unit, monotone, classes, l2, l0 = packed.tolist()
+    most, per_key, unit, monotone, classes, l2, l0, halves = packed.tolist()
     if not most:
         return CONSTANT
-    return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, l2 or None, l0 or None)
+    bounds = (l2 or None, l0 or None, bool(halves))
+    return Sensitivity(most, per_key, PRIVACY_UNITS[unit], bool(monotone), classes, *bounds)
 
 
 class _KindCoder(coders.Coder):
@@ -206,21 +207,15 @@ class ContributionsCoder(ArraysCoder):
     def to_arrays(self, value: Contributions) -> list[Array]:
         counts = value.counts
         several = _narrow(counts) if counts.ndim == 1 else np.ascontiguousarray(counts, "<i8").ravel()
-        more = value.dropped
-        marks = np.array([value.ordered, more is not None], "<u1")
-        dropped = (
-            []
-            if more is None
-            else [more.user_high, more.user_low, np.ascontiguousarray(more.counts, "<i8").ravel()]
-        )
+        marks = np.array([value.ordered], "<u1")
         users = [value.user_high, value.user_low]
         if value.ordered:
             starts = value.first_rows()
             users = [*(half[starts] for half in users), _narrow(np.diff(starts, append=len(value)))]
         if value.table is None:
-            return [marks, *users, value.keys, several, *dropped]
+            return [marks, *users, value.keys, several]
         table = [value.table.fingerprints, *_pack_texts(value.table.texts)]
-        return [marks, *users, _index(value.keys), several, *dropped, *table]
+        return [marks, *users, _index(value.keys), several, *table]
 
     def from_arrays(self, arrays: list[Array]) -> Contributions:
         marks, high, low, *rest = arrays
@@ -229,13 +224,10 @@ class ContributionsCoder(ArraysCoder):
             number = _widen(number, len(high))
             high, low = np.repeat(high, number), np.repeat(low, number)
         keys, counts, *rest = rest
-        found, rest = (rest[:3], rest[3:]) if marks[1] else ([], rest)
         table = KeyTable(rest[0], _unpack_texts(rest[1], rest[2])) if rest else None
         each = counts.reshape(len(high), -1) if len(counts) > len(high) else _widen(counts, len(high))
         keys = keys.astype(np.uint64, copy=False)
-        metrics = 1 if each.ndim == 1 else each.shape[1]
-        dropped = Dropped(found[0], found[1], found[2].reshape(len(found[0]), metrics)) if found else None
-        return Contributions(high, low, keys, each, table, bool(marks[0]), dropped)
+        return Contributions(high, low, keys, each, table, bool(marks[0]))
 
 
 class HistogramCoder(ArraysCoder):

@@ -226,24 +226,40 @@ class CombineShards(beam.PTransform):
     is small. Parts of the shard `TALLIES` are tallies
     (`with_tallies`): where they are beyond their limits, the stage fails with an `InputError`, and so nothing that
     follows from its output is ever complete.
+
+    With ``beside``, a tag and a type, ``fn`` returns two results, and the second of each shard comes out under the tag;
+    the first under "main".
     """
 
-    def __init__(self, fn: CombineParts, output: type, *, threads: int = 1, together: bool = False) -> None:
+    def __init__(
+        self,
+        fn: CombineParts,
+        output: type,
+        *,
+        threads: int = 1,
+        together: bool = False,
+        beside: tuple[str, type] | None = None,
+    ) -> None:
         super().__init__()
-        self._combine = _Combine(fn, threads, _TOGETHER if together else 0)
-        self._output = output
+        tag = None if beside is None else beside[0]
+        self._combine = _Combine(fn, threads, _TOGETHER if together else 0, tag)
+        self._output, self._beside = output, beside
 
     def expand(self, parts: Any) -> Any:
-        return (
-            parts
-            | "Group" >> beam.GroupByKey()  # (shard, iterable of parts)
-            | "Combine" >> beam.ParDo(self._combine).with_output_types(tuple[int, self._output])  # type: ignore[name-defined]
-        )
+        grouped = parts | "Group" >> beam.GroupByKey()  # (shard, iterable of parts)
+        combine, output = beam.ParDo(self._combine), tuple[int, self._output]  # type: ignore[name-defined]
+        if self._beside is None:
+            return grouped | "Combine" >> combine.with_output_types(output)
+        tag, second = self._beside
+        found = grouped | "Combine" >> combine.with_outputs(tag, main="main")
+        # Beam's outputs of several kinds have no types of their own.
+        found["main"].element_type, found[tag].element_type = output, second
+        return {"main": found["main"], tag: found[tag]}
 
 
 class _Combine(beam.DoFn):
-    def __init__(self, fn: CombineParts, threads: int, least: int) -> None:
-        self._fn, self._threads, self._least = fn, threads, least
+    def __init__(self, fn: CombineParts, threads: int, least: int, beside: str | None = None) -> None:
+        self._fn, self._threads, self._least, self._beside = fn, threads, least, beside
 
     def start_bundle(self) -> None:
         self._pool = OrderedPool(self._finish, self._threads)
@@ -264,12 +280,22 @@ class _Combine(beam.DoFn):
     def _give(self) -> Iterator[Any]:
         held, self._held = self._held, None
         if held is not None:
-            yield from self._pool.give(held)
+            for result in self._pool.give(held):
+                yield from self._outputs(result)
+
+    def _outputs(self, result: tuple[int, Any]) -> Iterator[Any]:
+        if self._beside is None:
+            yield result
+        else:
+            shard, (first, second) = result
+            yield shard, first
+            yield beam.pvalue.TaggedOutput(self._beside, second)
 
     def finish_bundle(self) -> Iterator[Any]:
         try:
-            for result in (*self._give(), *self._pool.rest()):
-                yield in_global_window(result)
+            rest = (each for result in self._pool.rest() for each in self._outputs(result))
+            for each in (*self._give(), *rest):
+                yield in_global_window(each)
         finally:
             self._pool.close()
 
@@ -278,8 +304,10 @@ class _Combine(beam.DoFn):
         return shard, self._fn.extract_output(found)
 
 
-def in_global_window(element: Any) -> WindowedValue:
-    """Return an element of `finish_bundle`, which must say its window."""
+def in_global_window(element: Any) -> Any:
+    """Return an element of `finish_bundle`, which must say its window; of a tagged output inside its tag."""
+    if isinstance(element, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(element.tag, in_global_window(element.value))
     return WindowedValue(element, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushgram.contributions import bounding, histogram
-from hushgram.contributions.bounding import Bounds, Contributions
+from hushgram.contributions.bounding import NAMED_SHARE, Bounds, Contributions, KeyClasses
 from hushgram.contributions.histogram import NOISE_SHARDS, Histogram, KeyTable, stable_order
-from hushgram.contributions.keys import hash_bytes
+from hushgram.contributions.keys import draw_seeds, hash_bytes
 from hushgram.errors import InputError
 from hushgram.noise.entropy import ReleaseKey
 
@@ -45,6 +45,43 @@ def test_removing_a_user_moves_at_most_the_bound(rows, most, per_key, texts, eve
         assert kept <= min(most, possible)
         if evenly or len(set(mine)) <= most:
             assert kept == min(most, possible)
+
+
+def apart(rows, bounds, named):
+    """Both halves of what users add: of the keys that are named, and of all others."""
+    users, keys = [u for u, _ in rows], [f"k{k}" for _, k in rows]
+    found = Contributions.of(pa.array(users, pa.int64()), pa.array(keys, pa.string()), KEY, texts=True)
+    marked = np.array([int(text[1:]) in named for text in found.table.texts.to_pylist()], bool)
+    return tuple(as_dict(half) for half in found.bounded_apart(bounds, marked))
+
+
+@given(
+    ROWS, st.integers(1, 9), st.integers(1, 6), st.sets(st.integers(0, 7)), st.sampled_from([None, 1, 3, 64])
+)
+@settings(max_examples=150, deadline=None)
+def test_named_and_other_keys_are_bounded_as_one_vector(rows, most, per_key, named, classes):
+    """A user is in both halves with at most C together, L∞ per key, and one of the other keys per class."""
+    key_classes = None if classes is None else KeyClasses(draw_seeds(KEY, 1)[0], classes)
+    per_key = min(per_key, most)
+    bounds = Bounds(most, per_key, key_classes)
+    whole = apart(rows, bounds, named)
+    assert all((int(key[1:]) in named) == (half == 0) for half in (0, 1) for key in whole[half])
+    for user in {u for u, _ in rows}:
+        rest = apart([r for r in rows if r[0] != user], bounds, named)
+        own, other = (
+            {k: n for k in whole[half] if (n := whole[half][k] - rest[half].get(k, 0))} for half in (0, 1)
+        )
+        assert all(0 < n <= per_key for n in (*own.values(), *other.values()))
+        mine = [k for u, k in rows if u == user]
+        possible = {k: min(mine.count(k), per_key) for k in set(mine)}
+        of_named = sum(n for k, n in possible.items() if k in named)
+        assert sum(own.values()) + sum(other.values()) <= most
+        assert sum(own.values()) >= min(of_named, max(int(most * NAMED_SHARE), per_key))
+        if key_classes is None:
+            assert sum(own.values()) + sum(other.values()) == min(most, sum(possible.values()))
+        else:
+            places = key_classes.of(hash_bytes(pa.array(list(other), pa.large_binary())))
+            assert len(set(places.tolist())) == len(other)
 
 
 def test_every_record_of_a_user_has_the_same_chance():

@@ -26,15 +26,16 @@ DATA: dict[str, Any] = {
 
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("epsilon", ["1", "2"])
-def test_every_count_is_held_beside_listed_keys_too(data: str, epsilon: str) -> None:
-    """Sizes are stated, so buckets are few: many keys share one with a listed key, some of which are false."""
+def test_every_count_is_held_beside_named_keys_too(data: str, epsilon: str) -> None:
+    """Sizes are stated, so buckets are few. Each record is that of another user."""
     counts = DATA[data](np.random.default_rng(3)).astype(np.int64)
-    stated = {"expected_keys": KEYS, "expected_records": int(counts.sum())}
-    params = hg.ReleaseParams(epsilon=epsilon, max_contributions=1, encoding="buckets", **stated)
+    sizes = (int(counts.sum()), KEYS)
+    params = hg.ReleaseParams(epsilon=epsilon, delta="1e-6", max_contributions=2, sizes=sizes)
+    keys = NAMES.take(pa.array(np.repeat(np.arange(KEYS), counts))).dictionary_encode()
     often, held = np.zeros(counts.max() + 1), np.zeros(counts.max() + 1)
-    for number in range(3):
+    for number in range(2):
         key = hg.ReleaseKey(bytes([number + 1] * 32))
-        found = hg.release_histogram(NAMES, counts, params, release_key=key).estimate(NAMES)
+        found = hg.release(np.arange(len(keys)), keys, params, release_key=key).estimate(NAMES)
         inside = (found["low"].to_numpy() <= counts) & (counts <= found["high"].to_numpy())
         often += np.bincount(counts)
         held += np.bincount(counts, inside)

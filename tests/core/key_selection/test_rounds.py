@@ -14,13 +14,12 @@ from hushgram.contributions.histogram import Histogram
 from hushgram.errors import ParameterError
 from hushgram.key_selection.rounds import (
     HOPELESS,
+    MAX_ROUNDS,
     OPEN,
     SELECTED,
-    CountChoice,
     MetricShares,
     SelectionPlan,
     best_rounds,
-    keys_of_users,
     next_states,
     plan_gaussian,
     release_round,
@@ -82,7 +81,7 @@ def test_one_user_moves_the_weights_by_the_stated_norms(max_keys: int) -> None:
 
 
 def plan(rounds: int = 2) -> SelectionPlan:
-    return SelectionPlan(4, (Round(Fraction(WHOLE), 4 * WHOLE),) * rounds, WHOLE)
+    return SelectionPlan(4, (Round(Fraction(WHOLE), 4 * WHOLE),) * rounds, (WHOLE,) * (rounds - 1))
 
 
 @pytest.mark.fresh_noise(rate=1e-5)
@@ -134,105 +133,95 @@ def test_states_after_a_round() -> None:
     assert next_states(None, found) is found
 
 
-def test_keys_of_users_are_those_that_are_open() -> None:
-    rows = rows_of([(1, 1), (1, 2), (1, 3), (2, 1), (3, 2), (3, 3), (4, 4)])
-    assert sorted(keys_of_users(rows).tolist()) == [1, 1, 2, 3]
-    assert rows.table is not None
-    open_ = np.array([text in (b"1", b"2") for text in rows.table.texts.to_pylist()])
-    states = np.where(open_, OPEN, SELECTED).astype(np.uint8)
-    assert sorted(keys_of_users(rows, states).tolist()) == [1, 1, 2]
-    assert keys_of_users(rows, np.full(len(states), SELECTED, np.uint8)).tolist() == []
-
-
 @pytest.mark.parametrize(
     ("users", "rounds"),
     [
         ([(1000, 1)], 1),
         ([(900, 1), (100, 4)], 1),
         ([(500, 1), (500, 2)], 2),
-        ([(990, 1), (10, 1000)], 1),  # whose weights stay small in either round
-        ([(900, 1), (100, 1000)], 2),
-        ([(0, 1), (0, 4)], 2),
+        ([(1000, 3.9)], 2),
+        ([(1000, 4)], 3),
+        ([(-5, 1)], 3),  # noise alone
+        ([(990, 1), (10, 1000)], 3),
+        ([(0, 1), (0, 4)], 3),
+        ([], 3),
     ],
 )
-def test_rounds_follow_from_keys_per_user(users: list[tuple[int, int]], rounds: int) -> None:
+def test_rounds_follow_from_keys_per_user(users: list[tuple[int, float]], rounds: int) -> None:
     assert best_rounds(users) == rounds
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
-@pytest.mark.parametrize("cells", [Fraction(0), Fraction(1, 4)])
-def test_a_plan_holds_and_less_noise_does_not(rounds: int, cells: Fraction) -> None:
-    counts = Sensitivity(12, 3)
-    epsilon, delta = 3 * Fraction(1, 4) + cells, Fraction(1, 10**6)
-    choice = CountChoice(Fraction(1, 4), counts.l2_squared, counts.l0)
-    own = MetricShares(Fraction(1, 2), Fraction(1, 4) + cells, delta, (choice,))
-    made = plan_gaussian((("", own),), max_keys=10, rounds=rounds).metric("", choice.counts, counts)
+@pytest.mark.parametrize("rounds", range(1, MAX_ROUNDS + 1))
+def test_a_plan_holds_and_less_noise_does_not(rounds: int) -> None:
+    """Of the vector, of any round, and a lower threshold of the last one."""
+    counts, epsilon, delta = Sensitivity(12, 3), Fraction(3, 4), Fraction(1, 10**6)
+    own = MetricShares(Fraction(1, 2), Fraction(1, 4), delta, ((counts.l2_squared, counts.l0),))
+    made = plan_gaussian((("", own),), max_keys=10, rounds=rounds).metric("", counts)
     held = made.selection
-    assert held.privacy_map(made.counts_scale, made.encoding_scale, epsilon, delta, counts)
-    assert (made.encoding_scale is None) == (cells == 0)
-    assert not held.privacy_map(made.counts_scale * 9 / 10, made.encoding_scale, epsilon, delta, counts)
+    assert (len(held.rounds), len(held.hopeless)) == (rounds, rounds - 1)
+    assert held.privacy_map(made.scale, epsilon, delta, counts)
+    assert not held.privacy_map(made.scale * 9 / 10, epsilon, delta, counts)
+    for number, each in enumerate(held.rounds):
+        less = Round(each.scale * 9 / 10, each.threshold)
+        chosen = (*held.rounds[:number], less, *held.rounds[number + 1 :])
+        assert not replace(held, rounds=chosen).privacy_map(made.scale, epsilon, delta, counts)
     last = held.rounds[-1]
-    lower = (*held.rounds[:-1], Round(last.scale, last.threshold * 9 // 10))
-    worse = SelectionPlan(held.max_keys, lower, held.hopeless)
-    assert not worse.privacy_map(made.counts_scale, made.encoding_scale, epsilon, delta, counts)
+    lower = replace(held, rounds=(*held.rounds[:-1], Round(last.scale, last.threshold * 9 // 10)))
+    assert not lower.privacy_map(made.scale, epsilon, delta, counts)
     assert SelectionPlan.from_dict(held.to_dict()) == held
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_plan_of_rounds_that_cannot_be_is_refused() -> None:
+    one = Round(Fraction(WHOLE), 4 * WHOLE)
+    for rounds, hopeless in (((), ()), ((one,) * 4, (1,) * 3), ((one,) * 2, ()), ((one,), (1,))):
+        with pytest.raises(ParameterError, match="up to 3 rounds, and a number beside each but the last"):
+            SelectionPlan(4, rounds, hopeless)
+    text = plan(3).to_dict()
+    assert SelectionPlan.from_dict(text) == plan(3)
+    for wrong in ({"weight": 2 * WHOLE}, {"max_keys": 0}, {"hopeless": [1]}, {"hopeless": [-1, 1]}):
+        with pytest.raises(ParameterError):
+            SelectionPlan.from_dict({**text, **wrong})
+
+
+@pytest.mark.parametrize("rounds", range(1, MAX_ROUNDS + 1))
 def test_metrics_that_share_a_selection_are_one_mechanism(rounds: int) -> None:
-    """Three equal metrics: selection as for one with all of ε and δ, counts with √3 of its noise."""
+    """Three equal metrics: selection as for one with all of ε and δ, vectors with √3 of its noise."""
     counts, delta, third = Sensitivity(5, 1), Fraction(1, 10**6), Fraction(1, 3)
 
     def part(share: Fraction, *most: int) -> MetricShares:
-        half = share / 2
-        return MetricShares(half, half, delta * share, tuple(CountChoice(half, c, c) for c in most))
+        return MetricShares(share / 2, share / 2, delta * share, tuple((c, c) for c in most))
 
     whole = plan_gaussian((("", part(Fraction(1), 5)),), max_keys=10, rounds=rounds)
-    alone = whole.metric("", Fraction(1, 2), counts)
+    alone = whole.metric("", counts)
     parts = tuple((name, part(third, 5)) for name in "abc")
     mechanism = plan_gaussian(parts, max_keys=10, rounds=rounds)
-    shared = [mechanism.metric(name, third / 2, counts) for name in "abc"]
+    shared = [mechanism.metric(name, counts) for name in "abc"]
     assert {each.selection.rounds for each in shared} == {shared[0].selection.rounds}
     for mine, its in zip(shared[0].selection.rounds, alone.selection.rounds, strict=True):
         assert mine.scale == pytest.approx(float(its.scale), rel=2e-3)
-    assert float(shared[0].counts_scale) == pytest.approx(float(alone.counts_scale) * 3**0.5, rel=5e-3)
+    assert float(shared[0].scale) == pytest.approx(float(alone.scale) * 3**0.5, rel=5e-3)
     for name, each in zip("abc", shared, strict=True):
         held = each.selection
         assert [other for other, _ in held.others] == [other for other in "abc" if other != name]
-        assert held.privacy_map(each.counts_scale, None, Fraction(1), delta, counts)
+        assert held.privacy_map(each.scale, Fraction(1), delta, counts)
         assert SelectionPlan.from_dict(held.to_dict()) == held
         # a reader that forgets the others would accept noise for one metric alone
         forgetful = replace(held, others=())
-        assert forgetful.privacy_map(each.counts_scale * 9 / 10, None, Fraction(1), delta, counts)
-        assert not held.privacy_map(each.counts_scale * 9 / 10, None, Fraction(1), delta, counts)
+        assert forgetful.privacy_map(each.scale * 9 / 10, Fraction(1), delta, counts)
+        assert not held.privacy_map(each.scale * 9 / 10, Fraction(1), delta, counts)
     # C of another metric is chosen later: its candidates cost hardly more than one of them
     choosing = (parts[0], ("b", part(third, 1, 2, 4, 8, 16)), parts[2])
-    wider = plan_gaussian(choosing, max_keys=10, rounds=rounds).metric("a", third / 2, counts)
-    assert 1 <= wider.counts_scale / shared[0].counts_scale < Fraction(102, 100)
+    wider = plan_gaussian(choosing, max_keys=10, rounds=rounds).metric("a", counts)
+    assert 1 <= wider.scale / shared[0].scale < Fraction(102, 100)
 
 
 def test_a_part_of_a_metric_reads_back_and_refuses_nonsense() -> None:
-    choices = (CountChoice(Fraction(1, 4), 4, 4), CountChoice(Fraction(1, 5), 8, 8))
-    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(1, 10**6), choices)
+    part = MetricShares(Fraction(1, 3), Fraction(1, 4), Fraction(1, 10**6), ((4, 4), (8, 8)))
+    assert part.epsilon == Fraction(7, 12)
     assert MetricShares.from_dict(part.to_dict()) == part
-    few = {"counts": "1/4", "l2_squared": 0, "l0": 1}
-    for wrong in ({"selection": "0"}, {"counted": "1/8"}, {"choices": [few]}):
+    for wrong in (
+        {"selection": "0"}, {"vector": "0"}, {"delta": "0"}, {"bounds": []},
+        {"bounds": [{"l2_squared": 0, "l0": 1}]},
+    ):  # fmt: skip
         with pytest.raises(ParameterError):
             MetricShares.from_dict({**part.to_dict(), **wrong})
-
-
-def test_any_division_of_counts_and_encoding_may_be_chosen_later() -> None:
-    """All of them cost what one costs, and the plan of each holds."""
-    counts, delta, half = Sensitivity(8, 1), Fraction(1, 10**6), Fraction(1, 2)
-    few, many = Fraction(1, 8), Fraction(3, 8)
-    each, either = (
-        (("", MetricShares(half, half, delta, tuple(CountChoice(part, 8, 8) for part in parts))),)
-        for parts in ((few,), (few, many))
-    )
-    alone, chosen = (plan_gaussian(parts, max_keys=10, rounds=2) for parts in (each, either))
-    assert 1 <= Fraction(chosen.steps, alone.steps) < Fraction(101, 100)
-    for part in (few, many):
-        made = chosen.metric("", part, counts)
-        assert made.encoding_scale is not None
-        assert (made.counts_scale < made.encoding_scale) == (part > Fraction(1, 4))
-        assert made.selection.privacy_map(made.counts_scale, made.encoding_scale, Fraction(1), delta, counts)

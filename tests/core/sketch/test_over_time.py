@@ -176,7 +176,7 @@ def test_keys_of_another_column_are_refused_or_named(tmp_path: Path) -> None:
 def test_selected_keys_and_an_encoding(tmp_path: Path) -> None:
     """Keys that are named on some days only are estimated from the encoding on others."""
     draws = np.random.default_rng(3)
-    params = hg.ReleaseParams(epsilon="2", delta="1e-6", max_contributions=4, encoding="buckets")
+    params = hg.ReleaseParams(epsilon="2", delta="1e-6", max_contributions=4)
     users, keys = draws.integers(0, 3000, 12_000), draws.zipf(1.4, 12_000) % 300
     made = [
         hg.release(
@@ -235,9 +235,7 @@ def test_p_values_are_those_of_the_noise() -> None:
 
 def test_keys_listed_for_their_counts_are_counted_among_all() -> None:
     draws = np.random.default_rng(4)
-    params = hg.ReleaseParams(
-        epsilon="1", delta="1e-6", max_contributions=2, key_selection="threshold", encoding="alp"
-    )
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, selection=hg.Threshold())
     users, keys = draws.integers(0, 2000, 6000), draws.zipf(1.3, 6000) % 400
     first, second = (hg.release(users, keys, params) for _ in range(2))
     found = compare(first, second)

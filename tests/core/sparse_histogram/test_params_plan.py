@@ -1,4 +1,6 @@
-"""Parameters check themselves, and plans follow from public numbers alone."""
+"""Parameters check themselves, what they mean follows from them, and plans follow from public numbers alone."""
+
+from __future__ import annotations
 
 import json
 import math
@@ -6,30 +8,43 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushgram.encodings.alp import MAX_LEVELS, level_keys
-from hushgram.errors import HushgramError, ParameterError
-from hushgram.key_selection import threshold
+import hushgram as hg
+from hushgram.encodings import encoding_of
+from hushgram.encodings.alp import MAX_LEVELS
+from hushgram.errors import ParameterError
+from hushgram.key_selection.threshold import pure_threshold, text_threshold
 from hushgram.noise.laplace import NOISE
-from hushgram.noise.noises import NOISES, noise_of
+from hushgram.noise.noises import noise_of
 from hushgram.numbers import rational, show
-from hushgram.sparse_histogram.contribution_bounds import GRID, UserTotals
-from hushgram.sparse_histogram.params import ReleaseParams
+from hushgram.sparse_histogram.params import Params, ReleaseParams, Threshold, Weights
 from hushgram.sparse_histogram.plan import (
     Plan,
-    _layout_spec,
     expected_sizes,
     make_plan,
     make_public_plan,
     release_events,
 )
-from hushgram.sparse_histogram.selection import CELLS_PER_KEY, FINGERPRINTS
-from hushgram.sparse_histogram.share_choice import choose_selection
 from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
+from hushgram.sparse_histogram.users import CHOICES, UserHistogram
+from tests.users import with_nobody
+
+SIZES = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(2000))
+
+
+def stated(**changes: Any) -> ReleaseParams:
+    return ReleaseParams(**{"epsilon": 1, "max_contributions": 8, **changes})
+
+
+def again(text: Any) -> Any:
+    """What comes back from a file."""
+    return json.loads(json.dumps(text))
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -44,7 +59,7 @@ from hushgram.sparse_histogram.sizing import PROFILE_GRID, Sizes
         (" .5", Fraction(1, 2)),
     ],
 )
-def test_numbers_are_exactly_what_was_written(given, exact):
+def test_numbers_are_exactly_what_was_written(given: Any, exact: Fraction) -> None:
     assert rational(given, "x", "T") == exact
 
 
@@ -67,7 +82,7 @@ def test_numbers_are_exactly_what_was_written(given, exact):
         "0x10",
     ],
 )
-def test_bad_numbers_are_refused_in_one_line(bad):
+def test_bad_numbers_are_refused_in_one_line(bad: Any) -> None:
     with pytest.raises(ParameterError) as caught:
         rational(bad, "epsilon", "ReleaseParams")
     assert "ReleaseParams: epsilon" in str(caught.value)
@@ -77,523 +92,540 @@ def test_bad_numbers_are_refused_in_one_line(bad):
 
 @given(st.fractions())
 @settings(max_examples=100)
-def test_show_reads_back(value):
+def test_show_reads_back(value: Fraction) -> None:
     assert rational(show(value), "x", "T") == value
 
 
-SIZED = {"expected_keys": 100, "expected_records": 1000}
-BAD = [
-    ({"epsilon": "0"}, "epsilon"),
-    ({"epsilon": "-1"}, "epsilon"),
-    ({"epsilon": "1e-400"}, "epsilon"),
+# --- what is stated -----------------------------------------------------------------------------------------------
+
+DELTA = {"delta": "1e-6"}
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"epsilon": "0"}, "epsilon must be above 0"),
+    ({"epsilon": "-1"}, "epsilon must be above 0"),
     ({"epsilon": "nan"}, "epsilon"),
-    ({"epsilon": "101"}, "epsilon"),
-    ({"epsilon": "1e-10"}, "epsilon"),
-    ({"delta": "1"}, "delta"),
-    ({"delta": "-0.1"}, "delta"),
-    ({"delta": "1e-70"}, "delta"),
-    ({"alpha": "0"}, "alpha"),
-    ({"alpha": "-3"}, "alpha"),
-    ({"max_contributions": 0}, "max_contributions"),
-    ({"max_contributions": 1.5}, "max_contributions"),
-    ({"max_contributions": True}, "max_contributions"),
-    ({"max_per_key": 9}, "max_per_key"),
-    ({"max_per_key": 0}, "max_per_key"),
-    ({"split": {"size": "0.1", "threshold": "0.1", "alp": "0.1"}}, "add up to 1"),
-    ({"split": {"threshold": "1/2", "alp": "1/2"}}, "split.size"),
-    ({"split": {"size": "0.5", "threshold": "0.5"}}, "more than 0"),
-    ({"split": {"other": "1"}}, "unknown part"),
-    ({"epsilon": "1e-9", "max_contributions": 1 << 20}, "too small for max_contributions"),
-    ({"columns": "wide"}, "columns"),
-    ({"width": "narrow"}, "width"),
-    ({"bits_per_key": "0"}, "bits_per_key"),
-    ({"false_keys": "0"}, "false_keys"),
-    ({"false_keys": 1 << 30, "domain_bits": 64}, "false_keys"),
-    ({"expected_keys": 1 << 49, "expected_records": 1 << 50}, "false_keys"),
-    ({"epsilon": "1e-5", "max_contributions": 100}, "state expected_keys"),
-    ({"alpha": "0.01", "optimize": "totals"}, "raise alpha"),
-    (
-        {"alpha": "1000", "epsilon": "1e-4", "max_contributions": 1 << 19, "optimize": "totals", **SIZED},
-        "lower alpha",
-    ),
-    ({"split": {"size": "0.02", "threshold": "0.01", "alp": "0.97"}}, "larger share"),
-    ({"domain_bits": 7}, "domain_bits"),
-    ({"domain_bits": 65}, "domain_bits"),
-    ({"expected_keys": 5}, "go together"),
-    ({"expected_keys": 0, "expected_records": 5}, "expected_keys"),
-    (
-        {
-            "expected_keys": 5,
-            "expected_records": 5,
-            "split": {"size": "0.2", "threshold": "0.4", "alp": "0.4"},
-        },
-        "split.size must be 0",
-    ),
+    ({"epsilon": "101"}, "epsilon must be above 0 and at most 100"),
+    ({"epsilon": "1e-10"}, "epsilon below 1e-9"),
+    ({"delta": "1"}, "delta must be at least 0 and below 1"),
+    ({"delta": "-0.1"}, "delta must be at least 0"),
+    ({"delta": "1e-70"}, "delta must be 0 or at least 1e-60"),
+    ({"max_contributions": 0}, "max_contributions must be from 1"),
+    ({"max_contributions": 1 << 21}, "max_contributions must be from 1"),
+    ({"max_contributions": 1.5}, "max_contributions must be a whole number"),
+    ({"max_contributions": True}, "max_contributions must be a whole number"),
+    ({"max_contributions": "many"}, "max_contributions must be a whole number"),
+    ({"max_contributions": None}, "max_contributions must be a whole number or"),
+    ({"max_per_key": 0}, "max_per_key must be from 1"),
+    ({"max_per_key": 9}, r"max_per_key must be at most max_contributions \(8\)"),
+    ({"max_contributions": "auto", "max_per_key": 1025}, r"at most max_contributions \(1024\)"),
+    ({"max_value": 5}, "granularity must be given"),
+    ({"granularity": 5}, "max_value must be given"),
+    ({"max_value": 5, "granularity": 2}, "whole multiple of granularity"),
+    ({"max_value": 6, "granularity": 2, "max_per_key": 2}, "max_per_key has no effect beside max_value"),
+    ({"max_value": 10, "granularity": 2}, r"max_value must be at most max_contributions \(8\), got 10"),
+    ({"sizes": 5}, r"sizes must be \(records, keys\), got 5"),
+    ({"sizes": (5,)}, r"sizes must be \(records, keys\)"),
+    ({"sizes": {"records": 5}}, "sizes must be records and keys, got records"),
+    ({"sizes": {"records": 5, "keys": 5, "users": 5}}, "sizes must be records and keys"),
+    ({"sizes": (0, 5)}, r"sizes\.records must be from 1"),
+    ({"sizes": (5, 1.5)}, r"sizes\.keys must be a whole number"),
+    ({"bits_per_key": "0"}, "bits_per_key must be from 0.1 to 10000"),
+    ({"bits_per_key": "10001"}, "bits_per_key must be from 0.1 to 10000"),
+    ({"preset": "thesis"}, "preset must be paper"),
+    ({"selection": Threshold()}, "selection needs delta above 0 and no preset"),
+    ({"selection": Weights(), "preset": "paper", **DELTA}, "selection needs delta above 0 and no preset"),
+    ({"selection": "threshold", **DELTA}, r"selection must be Threshold\(\) or Weights"),
+    ({"selection": Weights(max_keys=0), **DELTA}, r"selection\.max_keys must be from 1"),
+    ({"selection": Weights(max_keys=1 << 17), **DELTA}, r"selection\.max_keys must be from 1"),
+    ({"selection": Weights(rounds=0), **DELTA}, r"selection\.rounds must be from 1 to 3"),
+    ({"selection": Weights(rounds=4), **DELTA}, r"selection\.rounds must be from 1 to 3"),
+    ({"selection": Threshold(), "max_contributions": "auto", **DELTA}, "auto needs users and any keys"),
+    # with these no release could end
+    ({"epsilon": "1e-9", "max_contributions": 1 << 20}, "too small for max_contributions 1048576: the noise"),
+    ({"epsilon": "1e-5", "max_contributions": 100}, "the number of keys would have noise above"),
+    ({"epsilon": "1e-4", "max_contributions": 1000, **DELTA}, "scale above 8192"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=lambda v: str(v)[:40])
-def test_bad_parameters_name_the_field(change, message):
+@pytest.mark.parametrize(("change", "message"), BAD, ids=lambda v: str(v)[:60])
+def test_bad_parameters_name_the_field(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message) as caught:
-        ReleaseParams(**{"epsilon": "1", "max_contributions": 8, **change})
+        stated(**change)
     assert str(caught.value).startswith("ReleaseParams: ")
     assert "\n" not in str(caught.value)
 
 
-def test_params_round_trip_and_add_up():
-    for params in (
-        ReleaseParams(epsilon="1/3", max_contributions=8, max_per_key=2),
-        ReleaseParams(
-            epsilon="1",
-            delta="1e-9",
-            max_contributions=1,
-            split={"size": "0.1", "threshold": "0.6", "alp": "0.3"},
-        ),
-        ReleaseParams.paper(epsilon=0.7, max_contributions=3, expected_keys=10, expected_records=100),
+def test_what_a_message_advises_helps() -> None:
+    stated(epsilon="1e-5", max_contributions=100, sizes=(10**6, 10**4))
+    stated(epsilon="1e-3", max_contributions=1, **DELTA)
+    stated(epsilon="1e-2", max_contributions=100, **DELTA)
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "optimize",
+        "split",
+        "encoding",
+        "noise",
+        "key_selection",
+        "alpha",
+        "domain_bits",
+        "expected_keys",
+        "made_up",
+    ],
+)
+def test_an_option_that_is_gone_is_refused_as_any_other_unknown_one(gone: str) -> None:
+    with pytest.raises(TypeError, match=gone):
+        stated(**{gone: "auto"})
+    with pytest.raises(ParameterError, match=f"unknown parameter '{gone}'"):
+        ReleaseParams.from_dict({**stated().to_dict(), gone: "auto"})
+
+
+SAME: list[tuple[ReleaseParams, ReleaseParams]] = [
+    (stated(), stated(epsilon="1.0", delta="0", max_per_key=1)),
+    (stated(epsilon=0.1), stated(epsilon="1/10")),
+    (stated(sizes=(10, 5)), stated(sizes={"keys": 5, "records": 10})),
+    (stated(bits_per_key=8), stated(bits_per_key="8.0")),
+    (stated(max_value=6, granularity=2), stated(max_value="6.0", granularity="2")),
+    (stated(selection=Weights(100), **DELTA), stated(selection=Weights(max_keys=100, rounds=None), **DELTA)),
+]
+OTHER = [
+    stated(),
+    stated(epsilon=2),
+    stated(**DELTA),
+    stated(max_contributions=9),
+    stated(max_contributions="auto"),
+    stated(max_per_key=2),
+    stated(max_value=6, granularity=2),
+    stated(max_value=6, granularity=2, max_contributions="auto"),
+    stated(max_value=3, granularity=1),
+    stated(sizes=(10, 5)),
+    stated(sizes=(10, 6)),
+    stated(bits_per_key=8),
+    stated(preset="paper"),
+    stated(selection=Threshold(), **DELTA),
+    stated(selection=Weights(), **DELTA),
+    stated(selection=Weights(max_keys=5), **DELTA),
+    stated(selection=Weights(rounds=2), **DELTA),
+]
+
+
+def test_equal_values_are_equal_and_others_are_not() -> None:
+    for one, other in SAME:
+        assert one == other
+        assert hash(one) == hash(other)
+        assert one.resolve() == other.resolve()
+        assert one.to_dict() == other.to_dict()
+    assert len(set(OTHER)) == len(OTHER)
+    assert len({json.dumps(each.to_dict()) for each in OTHER}) == len(OTHER)
+
+
+@pytest.mark.parametrize("params", OTHER, ids=str)
+def test_what_is_stated_reads_back_and_says_no_more_than_that(params: ReleaseParams) -> None:
+    text = again(params.to_dict())
+    assert ReleaseParams.from_dict(text) == params
+    always = {"epsilon", "delta", "max_contributions", "max_per_key"}
+    assert len(set(text) - always) == sum(
+        bool(getattr(params, name))
+        for name in ("granularity", "sizes", "bits_per_key", "preset", "selection")
+    )
+    if params.epsilon == 1:
+        assert params.changed(epsilon=Fraction(2)) == ReleaseParams.from_dict({**text, "epsilon": "2"})
+    with pytest.raises(ParameterError, match="epsilon must be above 0"):
+        params.changed(epsilon=Fraction(0))
+
+
+# --- what follows -------------------------------------------------------------------------------------------------
+
+RECORD, BOUNDED, PUBLIC = {"unit": "record"}, {"weights": False}, {"public": True}
+#: what is stated, who and what is protected ─► selection, noise on listed counts, encoding of all others
+TABLE: list[tuple[dict[str, Any], dict[str, Any], tuple[str, str, str | None]]] = [
+    *(({}, each, ("fingerprints", "laplace", "alp")) for each in ({}, RECORD, BOUNDED)),
+    ({"max_contributions": 1}, {}, ("fingerprints", "laplace", "alp")),
+    ({"max_contributions": "auto"}, {}, ("fingerprints", "laplace", "alp")),
+    ({}, PUBLIC, ("public", "laplace", None)),
+    ({"max_contributions": 1000}, PUBLIC, ("public", "laplace", None)),
+    (DELTA, {}, ("weights", "gaussian", "buckets")),
+    ({**DELTA, "max_contributions": 2}, {}, ("weights", "gaussian", "buckets")),
+    ({**DELTA, "max_contributions": "auto"}, {}, ("weights", "gaussian", "buckets")),
+    ({**DELTA, "selection": Weights(5, 2)}, {}, ("weights", "gaussian", "buckets")),
+    ({**DELTA, "max_contributions": 1, "selection": Weights()}, {}, ("weights", "gaussian", "buckets")),
+    *((DELTA, each, ("threshold", "laplace", "alp")) for each in (RECORD, BOUNDED)),
+    ({**DELTA, "selection": Threshold()}, {}, ("threshold", "laplace", "alp")),
+    *(
+        ({**DELTA, "max_contributions": 1}, each, ("threshold", "truncated_geometric", "alp"))
+        for each in ({}, RECORD, BOUNDED)
+    ),
+    # tables of the other noise would be too long
+    ({**DELTA, "max_contributions": 1, "epsilon": "1/1000"}, {}, ("threshold", "laplace", "alp")),
+    # Gaussian noise grows with the root of C, unless one key may take all of it
+    ({**DELTA, "max_contributions": 4}, PUBLIC, ("public", "laplace", None)),
+    ({**DELTA, "max_contributions": 100}, PUBLIC, ("public", "gaussian", None)),
+    ({**DELTA, "max_contributions": 100, "max_per_key": 100}, PUBLIC, ("public", "laplace", None)),
+    ({"preset": "paper"}, {}, ("fingerprints", "laplace", "alp")),
+    *(
+        ({"preset": "paper", **DELTA, "max_contributions": most}, {}, ("threshold", "laplace", "alp"))
+        for most in (1, 8)
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "data", "found"), TABLE, ids=str)
+def test_what_is_used_follows_from_delta_users_bounds_and_keys(
+    given: dict[str, Any], data: dict[str, Any], found: tuple[str, str, str | None]
+) -> None:
+    params = stated(**given).resolve(**data)
+    assert (params.selection, params.noise, params.encoding if params.encodes else None) == found
+    assert params.unit == data.get("unit", "user")
+    assert params.weighted == (found[0] == "weights")
+    assert params.chained == (found[2] == "alp" and "preset" not in given)
+    assert params.split.total == params.epsilon
+    assert Params.from_dict(again(params.to_dict())) == params
+    plan = make_public_plan(params, 50) if data == PUBLIC else make_plan(params, SIZES)
+    assert (
+        plan.noise_name,
+        None if plan.layout is None else plan.layout.encoding.rpartition("-")[0],
+    ) == found[1:]
+
+
+def test_parts_of_epsilon() -> None:
+    """Of what sizes and choices leave, list and ALP both have all; weights and the vector of counts divide it."""
+
+    def parts(data: dict[str, Any] | None = None, **changes: Any) -> dict[str, Fraction]:
+        split = stated(**changes).resolve(**(data or {})).split
+        return {name: part for name, part in vars(split).items() if part}
+
+    thousandths = {"size": Fraction(15, 1000), "threshold": Fraction(985, 1000)}
+    assert parts(RECORD) == parts(RECORD, **DELTA) == parts(BOUNDED) == thousandths
+    users = {"size": Fraction(15, 1000), "threshold": Fraction(975, 1000), "users": Fraction(1, 100)}
+    assert parts() == users
+    assert parts(epsilon=2) == {name: 2 * part for name, part in users.items()}
+    assert parts(RECORD, sizes=(100, 10)) == {"threshold": 1}
+    assert parts(PUBLIC) == parts(PUBLIC, sizes=(100, 10)) == {"threshold": 1}
+    assert parts(preset="paper") == {
+        "size": Fraction(1, 50),
+        "threshold": Fraction(49, 100),
+        "encoding": Fraction(49, 100),
+    }
+    auto = parts(max_contributions="auto")
+    assert auto == {
+        "size": Fraction(15, 1000),
+        "threshold": Fraction(935, 1000),
+        "users": Fraction(1, 20),
+    }
+    two = {**DELTA, "selection": Weights(rounds=2)}
+    rest = Fraction(97, 100)
+    assert (
+        parts(**two)
+        == parts(**DELTA)
+        == {
+            "size": Fraction(1, 50),
+            "selection": rest * 49 / 100,
+            "vector": rest * 51 / 100,
+            "users": Fraction(1, 100),
+        }
+    )
+    assert parts(**DELTA, max_contributions=1, selection=Weights())["size"] == Fraction(1, 50)
+
+
+@pytest.mark.parametrize(
+    ("given", "data", "message"),
+    [
+        ({"max_contributions": "auto"}, RECORD, "max_contributions auto needs users and any keys"),
+        ({"max_contributions": "auto"}, BOUNDED, "max_contributions auto needs users and any keys"),
+        ({"max_contributions": "auto"}, PUBLIC, "max_contributions auto needs users and any keys"),
+        ({**DELTA, "selection": Weights()}, RECORD, "selection by weights needs users and any keys"),
+        ({**DELTA, "selection": Weights()}, PUBLIC, "selection by weights needs users and any keys"),
+        ({"preset": "paper"}, PUBLIC, "preset paper has no effect with public keys"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused_by_the_caller(
+    given: dict[str, Any], data: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError, match=f"^caller: {message}"):
+        stated(**given).resolve(**data, caller="caller")
+
+
+def test_rounds_are_chosen_unless_stated_or_of_no_use() -> None:
+    def found(selection: Weights | None = None, most: Any = 8) -> tuple[bool, int]:
+        params = stated(**DELTA, max_contributions=most, selection=selection).resolve()
+        assert params.split.users == params.epsilon / (20 if most == "auto" else 100)
+        return params.choose_rounds, params.rounds
+
+    assert found() == found(Weights()) == found(most="auto") == (True, 3)
+    for rounds in (1, 2, 3):
+        assert found(Weights(rounds=rounds)) == (False, rounds)
+    assert found(Weights(max_keys=1)) == found(Weights(), 1) == (False, 1)
+    params = stated(**DELTA).resolve()
+    chosen = params.with_rounds(2)
+    assert (chosen.choose_rounds, chosen.rounds, chosen.split) == (False, 2, params.split)
+    assert len(chosen.gaussian.selection.rounds) == 2
+
+
+def test_c_is_chosen_on_the_grid_and_keeps_its_part_of_epsilon() -> None:
+    params = stated(epsilon=2, max_contributions="auto", max_per_key=3).resolve()
+    assert (params.choose_contributions, params.max_contributions, params.split.users) == (
+        True, 1024, Fraction(1, 10),
+    )  # fmt: skip
+    assert params.choices == CHOICES[2:]  # at least what one key may take
+    chosen = params.with_contributions(12)
+    assert (chosen.choose_contributions, chosen.max_contributions) == (False, 12)
+    assert (chosen.split, chosen.choices) == (params.split, params.choices)
+    assert stated().resolve().with_contributions(11) == stated().resolve()
+    assert stated().resolve().choices == ()
+
+
+def test_values_are_counted_in_multiples_of_the_granularity() -> None:
+    params = stated(max_contributions=100, max_value=50, granularity=5).resolve("record")
+    assert (params.max_contributions, params.max_per_key, params.per_count) == (20, 10, 5)
+    assert params.record_bounds == (2, 1)
+    assert params.grid is not None
+    assert (stated().resolve().grid, stated(max_per_key=2).resolve("record").record_bounds) == (None, (8, 2))
+
+
+CHOSEN = stated(**DELTA, max_contributions="auto").resolve().with_contributions(11).with_rounds(2)
+
+
+def test_what_was_chosen_reads_back_and_nonsense_is_refused() -> None:
+    assert Params.from_dict(again(CHOSEN.to_dict())) == CHOSEN
+    text = CHOSEN.to_dict()
+    assert set(text) == {"stated", "unit", "selection", "users", "max_contributions", "rounds"}
+    fixed = stated(**DELTA, selection=Weights(rounds=2)).resolve().to_dict()
+    pure = stated().resolve().to_dict()
+    for base, wrong, message in (
+        (text, {"unit": "day"}, "unit must be user or record"),
+        (text, {"unit": "record"}, "auto needs users"),
+        (text, {"selection": "public"}, "auto needs users"),
+        (text, {"selection": "threshold"}, "selection must be weights, got 'threshold'"),
+        (text, {"max_contributions": 2000}, "max_contributions must be from 1 to 1024"),
+        (text, {"rounds": 4}, "rounds must be from 1 to 3"),
+        (text, {"scale": 0}, "scale must be from 1"),
+        (text, {"stated": {**text["stated"], "noise": "gaussian"}}, "unknown parameter 'noise'"),
+        (fixed, {"max_contributions": 8}, "a number was chosen that is stated"),
+        (fixed, {"selection": "threshold"}, "by weights needs users|selection must be"),
+        (fixed, {"unit": "record"}, "by weights needs users"),
+        (pure, {"rounds": 2}, "a number was chosen that is stated"),
+        (pure, {"selection": "weights"}, "selection must be fingerprints, got 'weights'"),
+        (pure, {"selection": "none"}, "selection must be fingerprints, got 'none'"),
     ):
-        again = ReleaseParams.from_dict(json.loads(json.dumps(params.to_dict())))
-        assert again == params
-        assert params.split.size + params.split.threshold + params.split.encoding == params.epsilon
-    with pytest.raises(ParameterError, match="unknown parameter"):
-        ReleaseParams.from_dict({"epsilon": "1", "max_contributions": 1, "epsilom": "2"})
+        with pytest.raises(ParameterError, match=message):
+            Params.from_dict({**base, **wrong})
 
 
-def sizes_for(keys=1000, records=5000, scale=Fraction(100)):
-    return Sizes(records, keys, tuple(max(keys // t, 0) for t in PROFILE_GRID), scale)
-
-
-epsilons = st.sampled_from(["0.01", "0.1", "1", "3", "20"])
+# --- plans --------------------------------------------------------------------------------------------------------
 
 
 @given(
-    epsilons,
+    st.sampled_from(["0.01", "0.1", "1", "3", "20"]),
     st.sampled_from(["0", "1e-9", "0.01"]),
     st.integers(1, 100),
     st.integers(1, 5),
-    st.sampled_from(["0.5", "3", "10"]),
+    st.sampled_from([None, "paper"]),
     st.integers(-(10**6), 10**9),
     st.lists(st.integers(-(10**4), 10**7), min_size=len(PROFILE_GRID), max_size=len(PROFILE_GRID)),
 )
 @settings(max_examples=60, deadline=None)
 @pytest.mark.long
-def test_any_released_sizes_give_a_plan(epsilon, delta, most, per_key, alpha, records, profile):
+def test_any_released_sizes_give_a_plan(
+    epsilon: str, delta: str, most: int, per_key: int, preset: str | None, records: int, profile: list[int]
+) -> None:
     """Data never decide whether we fail: noise may make sizes negative, huge or crooked."""
     try:
-        params = ReleaseParams(
+        params = stated(
             epsilon=epsilon,
             delta=delta,
             max_contributions=most,
             max_per_key=min(per_key, most),
-            alpha=alpha,
-            key_selection="threshold",
-        )
+            preset=preset,
+        ).resolve(weights=False)
     except ParameterError:
         return  # refused before any data
     sizes = Sizes(records, profile[0], tuple(profile), 2 * most / params.split.size)
     plan = make_plan(params, sizes)
     guarantee = plan.guarantee()
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
-    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.layout.column_sizes)
-    assert plan.layout.levels == math.ceil(plan.threshold / plan.layout.width) <= MAX_LEVELS
+    assert Plan.from_dict(again(plan.to_dict())) == plan
+    assert plan.layout is not None
+    assert all(size % 64 == 0 and 0 < size <= 1 << 32 for size in plan.layout.column_sizes)  # type: ignore[attr-defined]
+    cap = plan.remainder.most if plan.chained else plan.threshold
+    levels, width = plan.layout.levels, plan.layout.width  # type: ignore[attr-defined]
+    assert levels == math.ceil(cap / width) <= (1 if plan.chained else MAX_LEVELS)
 
 
-@pytest.mark.parametrize("delta", ["1e-60", "1e-57", "1e-30"])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_the_smallest_delta_has_a_plan_that_holds(delta, noise):
-    params = ReleaseParams(
-        epsilon="1", delta=delta, max_contributions=8, noise=noise, selection_rounds=2, **SIZED
+@pytest.mark.parametrize("delta", ["1e-60", "1e-30"])
+@pytest.mark.parametrize("selection", [Threshold(), Weights(rounds=2)])
+def test_the_smallest_delta_has_a_plan_that_holds(delta: str, selection: Threshold | Weights) -> None:
+    params = stated(delta=delta, selection=selection, sizes=(1000, 100)).resolve(
+        weights=isinstance(selection, Weights)
     )
-    assert make_plan(params, expected_sizes(params)).guarantee().delta == params.delta
+    sizes = expected_sizes(params)
+    assert sizes is not None
+    assert make_plan(with_nobody(params), sizes).guarantee().delta == params.delta
 
 
-@pytest.mark.parametrize("false_keys", ["0.03", "5"])
-@pytest.mark.parametrize("domain_bits", [None, 40])
-def test_no_number_of_keys_leads_to_a_higher_threshold(false_keys, domain_bits):
-    params = ReleaseParams(epsilon="1", max_contributions=3, false_keys=false_keys, domain_bits=domain_bits)
-    scale = make_plan(params, sizes_for(scale=Fraction(300))).scale
-    highest = FINGERPRINTS.highest_threshold(params, NOISE, scale)
-    keys = [16, 17, 1000, 1 << 30, 1 << 50, *((1 << b) // CELLS_PER_KEY + 1 for b in range(20, 63, 3))]
-    found = [FINGERPRINTS.threshold(params, n, NOISE, scale)[1] for n in keys]
-    assert max(found) <= highest <= max(found) + 3
+def test_the_setting_of_the_paper() -> None:
+    params = stated(preset="paper", max_contributions=1, sizes=(9000, 1000)).resolve()
+    sizes = expected_sizes(params)
+    assert sizes is not None
+    plan = make_plan(params, sizes)
+    assert (plan.domain_bits, plan.layout.levels, plan.layout.width) == (64, 15, 6)  # type: ignore[union-attr]
+    assert set(plan.layout.column_sizes) == {10048}  # type: ignore[union-attr] # 10 k, in whole words
+    assert plan.threshold == pure_threshold(64, Fraction(1), NOISE, Fraction(2)) == 88  # 2 ln(d/2)/ε = 87.3
+    assert {part.kind: part.epsilon for part in plan.guarantee().parts} == {
+        "threshold": Fraction(1, 2), "alp": Fraction(1, 2),
+    }  # fmt: skip
 
 
-def test_guarantee_is_computed_not_restated():
-    plan = make_plan(ReleaseParams(epsilon="1", max_contributions=8), sizes_for(scale=Fraction(3200, 3)))
-    from dataclasses import replace
-
-    for broken in (
-        replace(plan, scale=plan.scale / 2),
-        replace(plan, layout=replace(plan.layout, width=plan.layout.width - Fraction(1, 1000))),
-    ):
-        with pytest.raises(ParameterError, match="Plan"):
-            broken.guarantee()
-    text = make_plan(
-        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold"),
-        sizes_for(scale=Fraction(3200, 3)),
-    )
-    with pytest.raises(ParameterError, match="too low"):
-        replace(text, threshold=text.threshold - 1).guarantee()
-    assert "1-differentially private" in plan.guarantee().sentence()
-    assert "(1, 0.000001)" in text.guarantee().sentence()
-
-
-def test_paper_setting():
-    params = ReleaseParams.paper(epsilon="1", max_contributions=1, expected_keys=1000, expected_records=9000)
-    plan = make_plan(params, expected_sizes(params))
-    assert (plan.domain_bits, plan.layout.levels, plan.layout.width) == (64, 15, 6)
-    assert set(plan.layout.column_sizes) == {10048}  # 10 k, in whole words
-    assert (
-        plan.threshold == threshold.pure_threshold(64, Fraction(1), NOISE, Fraction(2)) == 88
-    )  # 2 ln(d/2)/ε = 87.3
-
-
-def test_level_keys_follow_the_profile():
-    sizes = Sizes(0, 100, tuple(100 if t <= 8 else 0 for t in PROFILE_GRID), Fraction(800))
-    spec = _layout_spec(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 12)
-    first, second, third = level_keys(spec, Fraction(4), 3)
-    assert first == 100
-    assert 50 <= second <= 100
-    assert third < 10
-
-
-def test_markov_sizes_without_a_profile():
-    sizes = Sizes(1000, 100, (), Fraction(0))
-    spec = _layout_spec(ReleaseParams(epsilon="1", max_contributions=1), sizes, 100, 20)
-    assert level_keys(spec, Fraction(5), 4) == [100, 100, Fraction(1000, 15), 50]
-
-
-def test_public_plan():
-    plan = make_public_plan(ReleaseParams(epsilon="1", max_contributions=4), 50)
-    assert plan.guarantee().epsilon == 1
-    assert plan.scale == 4
-    assert issubclass(ParameterError, HushgramError)
-
-
-def test_noise_auto_lists_the_most_keys():
-    """The lower threshold decides, not the variance: from three keys per user on it is that of Gaussian noise."""
-    for most, encoding, expected in (
-        (1, "alp", "truncated_geometric"),
-        (1, "buckets", "truncated_geometric"),
-        (3, "alp", "gaussian"),
-        (8, "buckets", "gaussian"),
-    ):
-        changes = {"max_contributions": most, "encoding": encoding, "key_selection": "threshold"}
-        params = ReleaseParams(epsilon="1", delta="1e-6", **changes)
-        assert params.noise == expected
-        plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
-        names = [name for name in NOISES if most == 1 or not noise_of(name).one_key]
-        others = [ReleaseParams(epsilon="1", delta="1e-6", noise=name, **changes) for name in names]
-        best = min(make_plan(each, plan.sizes).heavy_from for each in others)
-        assert plan.heavy_from == best
+def test_a_plan_with_less_noise_than_it_claims_is_refused() -> None:
+    """Every mechanism by its own privacy map."""
+    chained = make_plan(with_nobody(stated().resolve()), SIZES)
+    paper = make_plan(stated(preset="paper").resolve(), SIZES)
+    names = make_plan(with_nobody(stated(**DELTA, selection=Threshold()).resolve()), SIZES)
+    weights = make_plan(with_nobody(stated(**DELTA, selection=Weights(rounds=2)).resolve()), SIZES)
+    public = make_public_plan(stated(**DELTA, max_contributions=100).resolve(public=True), 50)
+    for plan in (chained, paper, names, weights, public):
         plan.guarantee()
+    assert names.top is not None
+    assert names.top.domain_bits is None
+    tenth = Fraction(9, 10)
+    broken = [
+        *(replace(plan, scale=plan.scale * tenth) for plan in (chained, paper, names, weights, public)),
+        *(
+            replace(plan, layout=replace(plan.layout, width=plan.layout.width * tenth))  # type: ignore[union-attr]
+            for plan in (chained, paper, names)
+        ),
+        replace(weights, layout=replace(weights.layout, scale=weights.layout.scale * tenth)),  # type: ignore[union-attr]
+        *(
+            replace(plan, sizes=replace(plan.sizes, scale=Fraction(100)))
+            for plan in (chained, paper, names, weights)
+        ),
+    ]
+    for each in broken:
+        with pytest.raises(ParameterError, match=r"^Plan: "):
+            each.guarantee()
+    with pytest.raises(ParameterError, match="too low for delta"):  # of names; that of cells is free
+        replace(names, top=replace(names.top, threshold=names.top.threshold - 1)).guarantee()
+    # no two keys of a user may meet: the number of buckets is bound to the classes
+    with pytest.raises(ParameterError, match="multiple"):
+        replace(weights, layout=replace(weights.layout, size=weights.layout.size + 1)).guarantee()  # type: ignore[union-attr]
+    assert weights.rounds is not None
+    last = weights.rounds.rounds[-1]
+    lower = (*weights.rounds.rounds[:-1], replace(last, threshold=last.threshold * 9 // 10))
+    with pytest.raises(ParameterError, match="thresholds are smaller"):
+        replace(weights, rounds=replace(weights.rounds, rounds=lower)).guarantee()
+    assert "1-differentially private" in chained.guarantee().sentence()
+    assert "(1, 0.000001)" in names.guarantee().sentence()
 
 
-def test_a_threshold_below_the_joint_one_is_refused():
-    params = ReleaseParams(epsilon="1", delta="1e-6", max_contributions=8, key_selection="threshold")
-    plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
-    plan.guarantee()
-    with pytest.raises(ParameterError, match="too low for delta"):
-        replace(plan, threshold=plan.threshold - 2).guarantee()
+def test_plans_that_no_release_has_are_refused() -> None:
+    text = make_plan(stated().resolve(), SIZES).to_dict()
+    weights = make_plan(stated(**DELTA, selection=Weights(rounds=2)).resolve(), SIZES).to_dict()
+    assert Plan.from_dict(again(text)).to_dict() == text
+    assert Plan.from_dict(again(weights)).to_dict() == weights
+    for base, wrong, message in (
+        (text, {"noise": "gaussian"}, "noise"),
+        (weights, {"noise": "laplace"}, "noise must be gaussian, got 'laplace'"),
+        (text, {"noise": "uniform"}, "noise 'uniform' is not known here"),
+        (text, {"encoding": "toy-1"}, r"encoding 'toy-1' is not known here \(alp-1, buckets-1 can be read\)"),
+        (text, {"encoding": None}, "encoding must be that of the parameters"),
+        (text, {"domain_bits": None}, "domain_bits"),
+        (weights, {"domain_bits": 20}, "domain_bits must be null where selection is weights"),
+        (text, {"threshold": 0}, "threshold must be from 1"),
+        (text, {"keys": 0}, "keys must be from 1"),
+        (text, {"scale": "1"}, "is not that of laplace noise"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            Plan.from_dict({**base, **wrong})
 
 
-def test_public_keys_at_delta_take_the_smaller_noise():
+def test_a_threshold_on_names_takes_the_noise_that_lists_most() -> None:
+    """Of equal thresholds that for one key per user, whose variance is smaller."""
+    for epsilon, delta in (("1", "1e-6"), ("0.3", "1e-9"), ("3", "1e-4")):
+        params = stated(epsilon=epsilon, delta=delta, max_contributions=1).resolve()
+        scale, found = 1 / params.split.threshold, {}
+        for name in ("laplace", "truncated_geometric"):
+            found[name] = text_threshold(
+                params.delta, noise_of(name, params.delta), scale, params.sensitivity
+            )
+        assert found[params.noise] == min(found.values())
+        assert make_plan(params, SIZES).heavy_from == min(found.values())
+        assert params.noise == "truncated_geometric"
+
+
+def test_public_keys_at_delta_take_the_smaller_noise() -> None:
     """Gaussian noise grows with the root of C; where Laplace noise is smaller no delta is spent."""
-    plan = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=100), 50)
-    assert plan.noise_name == "gaussian"
+    plan = make_public_plan(stated(**DELTA, max_contributions=100).resolve(public=True), 50)
     assert 42 < plan.scale < 43
     guarantee = plan.guarantee()
     assert (guarantee.epsilon, guarantee.delta) == (1, Fraction(1, 10**6))
     assert [event.kind for event in plan.events()] == ["gaussian"]
     assert plan.params.sensitivity.classes == 0
-    assert Plan.from_dict(plan.to_dict()).to_dict() == plan.to_dict()
-    few = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4), 50)
+    assert Plan.from_dict(plan.to_dict()) == plan
+    few = make_public_plan(stated(**DELTA, max_contributions=4).resolve(public=True), 50)
     assert (few.noise_name, few.scale, few.guarantee().delta) == ("laplace", 4, 0)
-    stated = make_public_plan(
-        ReleaseParams(epsilon="1", delta="1e-6", max_contributions=4, noise="gaussian", encoding="buckets"),
-        50,
-    )
-    assert stated.noise_name == "gaussian"
-    assert stated.guarantee().delta == Fraction(1, 10**6)
-
-
-def test_a_public_plan_with_less_noise_than_it_claims_is_refused():
-    plan = make_public_plan(ReleaseParams(epsilon="1", delta="1e-6", max_contributions=100), 50)
-    with pytest.raises(ParameterError, match="smaller"):
-        replace(plan, scale=plan.scale - Fraction(1, 16)).guarantee()
     with pytest.raises(ParameterError, match="smaller"):  # Laplace noise has no δ to spend
-        replace(plan, noise_name="laplace", params=plan.params._changed(noise="laplace")).guarantee()
-
-
-# --- noise and shares -----------------------------------------------------------------------------------------------
-
-
-def test_noise_auto_is_the_smaller_one_and_stands_in_the_parameters():
-    def chosen(**changes):
-        given = {"epsilon": 1, "delta": "1e-6", "max_contributions": 20, "key_selection": "threshold"}
-        return ReleaseParams(**{**given, **changes})
-
-    assert chosen().noise == "gaussian"
-    assert chosen(max_contributions=1).noise == "truncated_geometric"
-    assert (
-        chosen(max_contributions=1, epsilon="1/1000").noise == "gaussian"
-    )  # tables of the other would be too long
-    assert chosen(delta=0).noise == "laplace"
-    assert chosen(max_per_key=20).noise == "laplace"  # one key may take all of C: nothing is gained
-    assert chosen(noise="laplace").noise == "laplace"
-    for params in (chosen(), chosen(noise="laplace"), chosen(encoding="buckets")):
-        assert ReleaseParams.from_dict(params.to_dict()) == params
-    old = {name: value for name, value in chosen(noise="laplace").to_dict().items() if name != "noise"}
-    assert ReleaseParams.from_dict(old).noise == "laplace"  # releases from before there was a choice
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"noise": "gaussian", "delta": 0}, "needs delta above 0"),
-        ({"noise": "uniform"}, "noise must be auto or one of laplace, gaussian"),
-        (
-            {
-                "noise": "gaussian",
-                "epsilon": "0.0001",
-                "max_contributions": 1000,
-                "key_selection": "threshold",
-            },
-            "scale above 32768",
-        ),
-        ({"epsilon": "0.0001", "max_contributions": 1000}, "scale above 8192"),
-        ({"key_selection": "weights"}, "key_selection must be weighted or threshold"),
-        ({"key_selection": "weighted", "noise": "laplace"}, "needs delta above 0 and noise gaussian"),
-        ({"key_selection": "weighted", "delta": 0}, "needs delta above 0 and noise gaussian"),
-        ({"split": "best"}, "split must be auto or shares by name"),
-        ({"encoding": "bucket"}, "encoding must be one of alp, buckets"),
-        ({"encoding": "buckets", "split": {"size": "0.02", "threshold": "0.5", "alp": "0.48"}}, "alp"),
-    ],
-)
-def test_mistakes_about_noise_and_shares(changes, words):
-    with pytest.raises(ParameterError, match=words):
-        ReleaseParams(**{"epsilon": 1, "delta": "1e-6", "max_contributions": 20, **changes})
-
-
-def test_split_auto_follows_the_released_sizes():
-    params = ReleaseParams(epsilon=1, max_contributions=8, encoding="buckets")
-    assert params.fit_split
-    few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
-    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 160 else 0 for t in PROFILE_GRID), Fraction(800))
-    shares = []
-    for sizes in (few, many):
-        plan = make_plan(params, sizes)
-        assert not plan.params.fit_split
-        split = plan.params.split
-        assert split.size + split.threshold + split.encoding == 1
-        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-        plan.guarantee()
-        shares.append(split.threshold)
-    assert shares[0] < shares[1]  # where many keys are just below the threshold, a lower one is worth more
-
-
-def test_split_auto_divides_counts_and_buckets_by_the_released_sizes():
-    """Where other keys fill the buckets more than noise does, counts get more; what is spent stays the same."""
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto", selection_rounds=2)
-    assert params.fit_split
-    few = Sizes(10**6, 10**5, tuple(10**5 >> i for i in range(len(PROFILE_GRID))), Fraction(800))
-    many = Sizes(10**8, 10**5, tuple(10**5 if t <= 160 else 0 for t in PROFILE_GRID), Fraction(800))
-    plans = [make_plan(params, sizes) for sizes in (few, many)]
-    for plan in plans:
-        assert plan.params.split.total == 1
-        assert plan.params.split.selection == params.split.selection
-        assert plan.params.gaussian.selection == params.gaussian.selection
-        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-        plan.guarantee()
-    assert plans[0].params.split.counts < plans[1].params.split.counts
-    assert plans[0].scale > plans[1].scale
-
-
-def test_a_split_that_was_not_among_the_choices_is_not_accepted():
-    """The mechanism covers each choice, and a broken plan that has the smaller noise of both is refused."""
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, split="auto", selection_rounds=2)
-    plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(0)))
-    smallest = min(each.gaussian.counts_scale for each in params.fitted)
-    assert smallest < plan.scale
-    with pytest.raises(ParameterError, match="smaller than the split"):
-        replace(plan, scale=smallest).guarantee()
-
-
-@pytest.mark.parametrize("encoding", ["none", "alp"])
-def test_split_auto_by_weights_without_buckets_is_the_default(encoding):
-    """Where users are not counted, nothing is known before selection, and pure noise cannot be moved after it."""
-    params = {
-        "epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding, "selection_rounds": 2
-    }  # fmt: skip
-    assert ReleaseParams(**params, split="auto") == ReleaseParams(**params)
-
-
-@pytest.mark.parametrize("encoding", ["none", "alp", "buckets"])
-@pytest.mark.long
-def test_split_auto_chooses_the_share_of_selection_for_such_users(encoding):
-    """Of few keys all are named with little: counts get more. What is spent stays the same, for every choice."""
-    asked = {"epsilon": 1, "delta": "1e-6", "max_contributions": 8, "encoding": encoding, "split": "auto"}
-    users = UserTotals((0, 2_000, *(20_000,) * 5, *(0,) * (len(GRID) - 7)), Fraction(200))
-    found = []
-    for keys in (20, 10**6):
-        params = ReleaseParams(**asked, expected_keys=keys, expected_records=10**6)
-        assert params.choose_split
-        for each in (*params.branches(1), *params.branches(2)):
-            assert each.split.total == 1
-            assert not each.choose_split
-        chosen = choose_selection(params, users)
-        assert chosen.to_dict() in [each.to_dict() for each in params.branches(2)]
-        plan = replace(make_plan(chosen, expected_sizes(params)), users=users)
-        assert plan.guarantee().epsilon == 1
-        assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-        found.append(chosen.split)
-    assert found[0].selection < found[1].selection
-    assert found[0].counts > found[1].counts
-    nobody = UserTotals((0,) * len(GRID), Fraction(200))
-    assert choose_selection(params, nobody).split == params.split
-
-
-def test_split_auto_of_alp_and_stated_shares_of_buckets():
-    params = ReleaseParams(epsilon=1, max_contributions=8, split="auto")
-    assert not params.fit_split
-    assert params.split.threshold == Fraction(98, 100) * Fraction(7, 10)
-    stated = ReleaseParams(
-        epsilon=1,
-        max_contributions=8,
-        encoding="buckets",
-        split={"size": "0.02", "threshold": "0.5", "buckets": "0.48"},
-    )
-    assert not stated.fit_split
-    assert stated.split.encoding == Fraction(48, 100)
-
-
-def test_guarantee_of_buckets_is_one_part_for_both_vectors():
-    for changes, name in (({}, "laplace"), ({"delta": "1e-6", "key_selection": "threshold"}, "gaussian")):
-        params = ReleaseParams(epsilon=1, max_contributions=20, encoding="buckets", **changes)
-        plan = make_plan(params, Sizes(10**6, 10**5, (), Fraction(2000)))
-        parts = {part.kind: part.epsilon for part in plan.guarantee().parts}
-        assert parts == {"sizing": Fraction(1, 50), name: Fraction(49, 50)}
-        smaller = replace(plan, scale=plan.scale * Fraction(9, 10))
-        with pytest.raises(ParameterError):
-            smaller.guarantee()
-        other = replace(plan.layout, scale=plan.layout.scale * Fraction(9, 10))
-        with pytest.raises(ParameterError):
-            replace(plan, layout=other).guarantee()
-        if changes:  # no two keys of a user may meet: the number of buckets is bound to the classes
-            with pytest.raises(ParameterError, match="multiple"):
-                replace(plan, layout=replace(plan.layout, size=plan.layout.size + 1)).guarantee()
+        replace(plan, noise_name="laplace").guarantee()
 
 
 @pytest.mark.parametrize("unit", ["user", "record"])
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"delta": "1e-6"},
-        {"delta": "1e-6", "noise": "gaussian"},
-        {"encoding": "buckets"},
-        {"encoding": "buckets", "delta": "1e-6"},
-        {"expected_keys": 10**5, "expected_records": 10**6},
-    ],
+    [{}, DELTA, {**DELTA, "max_contributions": 1}, {"preset": "paper"}, {"sizes": (10**6, 10**5)}],
+    ids=str,
 )
-def test_guarantee_and_ledger_events_are_one_thing(changes, unit):
-    params = ReleaseParams(epsilon=1, max_contributions=20, selection_rounds=2, **changes)
+def test_guarantee_and_ledger_events_are_one_thing(changes: dict[str, Any], unit: Any) -> None:
+    params = stated(**changes).resolve(unit)
+    params = with_nobody(params)
     sizes = expected_sizes(params) or Sizes(10**6, 10**5, (), Fraction(8000, 3))
-    guarantee, events = make_plan(params, sizes, unit).guarantee(), release_events(params, unit)
+    guarantee, events = make_plan(params, sizes).guarantee(), release_events(params)
     assert list(guarantee.parts) == list(events)
     assert {event.relation for event in events} == {guarantee.unit} == {unit}
     assert (guarantee.epsilon, guarantee.delta) == (params.epsilon, params.delta)
 
 
-def test_contributions_auto_keeps_its_part_of_epsilon():
-    params = ReleaseParams(epsilon=2, max_contributions="auto")
-    assert (params.choose_contributions, params.max_contributions) == (True, 1024)
-    assert params.split.contributions == Fraction(1, 10)
-    assert ReleaseParams.from_dict(params.to_dict()) == params
-    chosen = params.with_contributions(12)
-    assert (chosen.choose_contributions, chosen.max_contributions) == (False, 12)
-    assert chosen.split == params.split
-    with pytest.raises(ParameterError, match="user_totals are missing"):
-        make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000))).guarantee()
-    plan = make_plan(chosen, Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000)))
-    told = replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(10)))
+def test_a_plan_states_the_numbers_that_c_follows_from() -> None:
+    params = stated(epsilon=2, max_contributions="auto").resolve()
+    sizes = Sizes(100, 10, (10,) * len(PROFILE_GRID), Fraction(1000))
+    with pytest.raises(ParameterError, match="users must be there"):
+        make_plan(params.with_contributions(12), sizes).guarantee()
+    counted = with_nobody(params)
+    told = make_plan(counted.with_contributions(12), sizes)
     guarantee = told.guarantee()
     assert {part.kind: part.epsilon for part in guarantee.parts} == {
         "contributions": Fraction(1, 10),
-        "sizing": params.split.size,  # the map of this scale is 24/1000, and all of the share is charged
-        "threshold": params.split.threshold,
-        "alp": params.split.encoding,
+        "sizing": params.split.size,  # the map of this scale is 22/1000, and all of the share is charged
+        "threshold": params.split.threshold,  # what it does not show is encoded for nothing
     }
-    assert guarantee.epsilon == chosen.epsilon
-    assert Plan.from_dict(json.loads(json.dumps(told.to_dict()))) == told
-    with pytest.raises(ParameterError, match="user_totals"):
-        replace(plan, totals=UserTotals((0,) * len(GRID), Fraction(9))).guarantee()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"split": {"size": "0.02", "threshold": "0.49", "alp": "0.49"}},
-        {
-            "max_contributions": 8,
-            "split": {"size": "0.02", "threshold": "0.4", "alp": "0.4", "contributions": "0.18"},
-        },
-        {"max_contributions": "many"},
-    ],
-)
-def test_mistakes_about_contributions_auto(changes):
-    with pytest.raises(ParameterError):
-        ReleaseParams(**{"epsilon": 1, "max_contributions": "auto", **changes})
-
-
-def test_what_a_key_loses_at_most_is_never_told_too_small():
-    """200 users of 600 keys each have one key in common, of which C keeps a part; and nobody at all."""
-    from hushgram.noise.entropy import ReleaseKey
-    from hushgram.sparse_histogram.contribution_bounds import UserTally, release_totals
-
-    rng = np.random.default_rng(3)
-    held = 0
-    for number in range(100):
-        totals = release_totals(
-            UserTally.of(np.full(200, 600)), Fraction(1, 50), ReleaseKey(bytes([number] * 32))
-        )
-        held += totals.most_lost(100) >= 200 - np.count_nonzero(rng.random(200) < 100 / 600)
-    assert held >= 95 - 3 * 2.2
-    nobody = release_totals(UserTally.zero(), Fraction(1, 50), ReleaseKey(bytes(32)))
-    words = nobody.in_words(8)
-    assert "an unknown share of what users add was dropped" in words
-    assert "about 0 from any key" not in words
-
-
-def test_rounds_are_chosen_unless_shares_are_stated() -> None:
-    weighted: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "encoding": "none"}
-    assert ReleaseParams(**weighted, max_contributions=8).choose_rounds
-    shares = {"selection": "1/2", "counts": "1/2"}
-    stated = ReleaseParams(**weighted, max_contributions=8, split=shares)
-    assert (stated.choose_rounds, stated.selection_rounds, stated.split.users) == (False, 2, 0)
-    with_users = {"users": "1/10", "selection": "1/2", "counts": "2/5"}
-    assert ReleaseParams(**weighted, max_contributions=8, split=with_users).choose_rounds
-    one = ReleaseParams(**weighted, max_contributions=8, max_keys_selection=1, selection_rounds="auto")
-    assert (one.choose_rounds, one.selection_rounds) == (False, 1)
-    for split, rounds in ((shares, "auto"), (with_users, 2)):
-        with pytest.raises(
-            ParameterError, match=r"split\.users must be above 0 where selection_rounds is auto"
-        ):
-            ReleaseParams(**weighted, max_contributions=8, split=split, selection_rounds=rounds)
-    params = ReleaseParams(**weighted, max_contributions=8)
-    assert ReleaseParams.from_dict(params.to_dict()).to_dict() == params.to_dict()
+    assert guarantee.epsilon == params.epsilon
+    assert Plan.from_dict(again(told.to_dict())) == told
+    assert counted.users is not None
+    less = counted.with_users(replace(counted.users, scale=Fraction(9)))
+    with pytest.raises(ParameterError, match="noise of users"):
+        make_plan(less.with_contributions(12), sizes).guarantee()
 
 
 def test_a_plan_states_the_numbers_that_its_rounds_follow_from() -> None:
-    params = ReleaseParams(epsilon=1, delta="1e-6", max_contributions=8, encoding="none")
-    users = UserTotals((10_000, *(0,) * (len(GRID) - 1)), Fraction(200))
-    plan = replace(make_plan(params.with_rounds(1), Sizes(0, 0, (), Fraction(0))), users=users)
+    params = stated(**DELTA, sizes=(10**5, 10**4)).resolve()
+    ends = params.user_ends
+    users = UserHistogram(ends, (10_000, *(0,) * (len(ends) - 1)), Fraction(100))
+    sizes = expected_sizes(params)
+    assert sizes is not None
+    plan = make_plan(params.with_users(users), sizes)
+    assert plan.params.rounds == 1
     assert plan.guarantee().epsilon == 1
-    assert Plan.from_dict(plan.to_dict()) == plan
+    assert Plan.from_dict(again(plan.to_dict())) == plan
     for wrong in (
-        replace(plan, users=None),
-        replace(plan, users=replace(users, scale=Fraction(199))),
-        replace(make_plan(params.with_rounds(2), plan.sizes), users=users),
+        params.with_rounds(1),
+        params.with_users(replace(users, scale=Fraction(99))),
+        params.with_users(users).with_rounds(2),
     ):
-        with pytest.raises(ParameterError, match="keys_per_user"):
-            wrong.guarantee()
+        with pytest.raises(ParameterError, match="users"):
+            make_plan(wrong, sizes).guarantee()
+
+
+def test_experts_state_a_selection_by_names_of_the_package() -> None:
+    assert (hg.Threshold, hg.Weights) == (Threshold, Weights)
+    with pytest.raises(ParameterError, match="is not known here"):
+        encoding_of("toy-1")
+    with pytest.raises(ParameterError, match="is not known here"):
+        noise_of("toy")

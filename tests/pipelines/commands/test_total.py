@@ -63,7 +63,7 @@ def test_groups_of_named_keys_say_what_is_not_known(tmp_path: Path) -> None:
         users += [f"u{i}"] * (1 + (i < 600))
     keys += ['["FR","/b"]'] * 200
     users += [f"w{i}" for i in range(200)]
-    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, encoding="alp")
+    params = hg.ReleaseParams(epsilon="1", delta="1e-6", max_contributions=2, selection=hg.Threshold())
     listed = hg.ReleaseParams(epsilon="1", max_contributions=2)
     hg.release(users, keys, params, tmp_path / "names", release_key=hg.ReleaseKey(bytes(32)))
     hg.release_public(users, keys, sorted(set(keys))[:3], listed, tmp_path / "public")

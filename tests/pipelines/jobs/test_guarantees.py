@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,8 @@ def test_metrics_that_share_a_selection_say_so(home: Path) -> None:
     """The pass, its --check, and each of its sketches name the selection, which is charged once."""
     changes = ["--set", "privacy.delta=1e-3", "--set", "privacy.epsilon=4"]
     once = (
-        "Keys are selected once for views and years, by weights in one or two rounds, as numbers of keys per user"
-        " suggest (at most 100 keys per user); the noise of these metrics is one mechanism."
+        "Keys are selected once for views and years, by weights in one to three rounds, as the histogram over users"
+        " suggests (at most 100 keys per user); the noise of these metrics is one mechanism."
     )
     job = load_job("metrics", "metrics.yaml", changes[1::2])
     whole = (
@@ -113,7 +114,10 @@ def test_metrics_that_share_a_selection_say_so(home: Path) -> None:
     checked = " ".join(call("metrics", "--check", *changes).output.split())
     assert whole in checked
     assert "on each named key" in checked
-    assert "named keys, standard deviation" in checked  # a forecast of each
+    stated = re.findall(r"standard deviation (\S+) on each named key", checked)
+    forecast = re.findall(r"named keys, standard deviation (\S+) on each", checked)
+    assert len(stated) == 2
+    assert stated == forecast
     ran = call("metrics", *changes)
     assert exit_code(ran) == 0, ran.exception
     for name, other in (("views", "years"), ("years", "views")):

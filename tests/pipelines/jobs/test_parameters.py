@@ -30,7 +30,7 @@ def compared(job: str, *overrides: str) -> dict[str, str]:
 
 
 OPTIONS = {
-    "release": ["privacy.alpha=4", "privacy.bits_per_key=9", "sizes={records: 500, keys: 9}"],
+    "release": ["privacy.bits_per_key=9", "sizes={records: 500, keys: 9}"],
     "sparse-vector": ["svt.threshold=21", "svt.beta=0.1", "svt.answers=gap", "stream=[{key: '/1'}]"],
     "clip": ["grid.stop=100", "grid.granularity=0.5", "privacy.split={bound: 0.5, sum: 0.25, count: 0.25}"],
     "answer": ["pmw.eta=0.1", "pmw.replay=3", "pmw.total=400", "queries=[{all: true}]"],

@@ -108,8 +108,7 @@ def test_lists_that_are_none(tmp_path: Path, plan: InputPlan, content: bytes | N
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("privacy.noise=laplace", "privacy.noise has no effect with public keys; leave it out"),
-        ("privacy.alpha=4", "privacy.alpha has no effect with public keys; leave it out"),
+        ("privacy.bits_per_key=4", "privacy.bits_per_key has no effect with public keys; leave it out"),
         ("sizes={records: 5, keys: 5}", "sizes have no effect with public keys"),
         ("privacy.domain.public_key=x", "did you mean public_keys?"),
     ],

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from hushgram import ReleaseKey, ReleaseParams, Sketch, release
+from hushgram import Sketch
 from hushgram.accounting import Budget
 from hushgram.errors import BudgetExceeded, HushgramError
 from hushgram.ledger import Ledger
@@ -71,8 +71,8 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     for expected in (
         "guarantee The sketch is 1-differentially private for one user added or removed, where each user counts at "
         "most 4 in all and 1 for one key. Whether any one user is in the data or not changes the probability",
-        "budget threshold 0.98, alp 0.02",
-        "alpha 3",
+        "budget contributions 0.01, threshold 0.99",
+        "bits_per_key 8.8",
         "if 10,000 records of 1,000 keys",
         "size about",
         "heavy keys",
@@ -87,18 +87,6 @@ def test_check_says_everything_and_runs_nothing(home: Path) -> None:
     ):
         assert expected in words
     assert not (home / "out" / "urls.sketch").exists()
-
-
-@pytest.mark.parametrize("delta", ["0", "1e-2"])
-def test_a_list_alone_by_a_threshold_is_that_of_the_library(home: Path, delta: str) -> None:
-    stated = f"privacy={{epsilon: 9, delta: {delta}, max_contributions: 1, encoding: none}}"
-    result = call("urls.yaml", "--set", stated)
-    assert result.exit_code == 0, result.exception
-    params = ReleaseParams(epsilon=9, delta=delta, max_contributions=1, encoding="none")
-    assert params.key_selection == "threshold"
-    release(USERS, KEYS, params, "library.sketch", release_key=ReleaseKey(bytes([7]) * 32), name="urls")
-    assert files(home / "out/urls.sketch") == files(home / "library.sketch")
-    assert Sketch.open("library.sketch").heavy(all=True).num_rows > 0
 
 
 def test_check_asks_the_ledger_and_charges_nothing(home: Path) -> None:
@@ -224,7 +212,7 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
         ledger.add_dataset("views", Budget("2", "1e-5"))
     result = call(
         "urls.yaml",
-        *("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: auto, encoding: buckets}"),
+        *("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: auto}"),
         *("--set", "dataset=views", "--set", "ledger=sqlite:///ledger.db"),
     )
     assert result.exit_code == 0, result.exception
@@ -232,16 +220,15 @@ def test_a_bound_chosen_from_the_data_is_told_and_charged(home: Path) -> None:
     assert "chosen from the data; " in words
     sketch = Sketch.open("out/urls.sketch")
     sketch.verify()
-    assert sketch.plan.totals is not None
+    assert sketch.plan.users is not None
     assert sketch.guarantee.epsilon == 1
     with Ledger("sqlite:///ledger.db") as ledger:
         (entry,) = ledger.history("views")
         spent = [(event.kind, event.epsilon) for event in entry.events]
     assert spent == [
-        ("contributions", Fraction(1, 200)),  # from which rounds are chosen
         ("contributions", Fraction(1, 20)),
         ("sizing", Fraction(1, 50)),
-        ("weighted-selection", Fraction(37, 40)),
+        ("weighted-selection", Fraction(93, 100)),
     ]
 
 
@@ -253,34 +240,24 @@ def test_a_bound_cannot_be_chosen_for_records_or_a_public_list(home: Path) -> No
     assert not (home / "out" / "urls.sketch").exists()
 
 
-BUCKETS = ("--set", "privacy={epsilon: 1, delta: 1e-6, max_contributions: 20, encoding: buckets%s}")
-
-
 @pytest.mark.parametrize("value", [False, True], ids=["counts", "sums"])
-def test_records_of_one_key_have_gaussian_buckets(home: Path, value: bool) -> None:
-    """One key meets no other of its record in a bucket, so that nothing has to be kept apart."""
+def test_records_without_users_are_named_by_a_threshold(home: Path, value: bool) -> None:
+    """Also in what --check expects: weights are for users alone."""
     pq.write_table(pa.table({"url": KEYS, "n": list(range(400))}), home / "in/a.parquet")
-    more, column = (", max_value: 10, granularity: 1", "value: n") if value else ("", "")
-    privacy = BUCKETS[1] % f", noise: gaussian{more}"
-    if not value:  # where a record counts once
-        privacy = privacy.replace("max_contributions: 20, ", "")
-    result = call("urls.yaml", "--set", f"input={{path: in/*.parquet, key: url, {column}}}", "--set", privacy)
+    more, column = (
+        (", max_contributions: 20, max_value: 10, granularity: 1", "value: n") if value else ("", "")
+    )
+    changes = ("--set", f"input={{path: in/*.parquet, key: url, {column}}}")
+    changes += ("--set", f"privacy={{epsilon: 1, delta: 1e-6{more}}}")
+    checked = call("urls.yaml", "--check", *changes)
+    assert checked.exit_code == 0, checked.exception
+    assert "heavy keys" in checked.stdout
+    assert "by weights" not in checked.stdout
+    result = call("urls.yaml", *changes)
     assert result.exit_code == 0, result.exception
     sketch = Sketch.open("out/urls.sketch")
     assert sketch.guarantee.unit == "record"
-    assert {part.kind for part in sketch.guarantee.parts} == {"sizing", "gaussian"}
-
-
-def test_gaussian_buckets_are_refused_where_keys_of_one_record_may_meet(home: Path) -> None:
-    words = ("--set", "input={path: in/*.parquet, key: url | words}")
-    for check in ((), ("--check",)):
-        result = call("urls.yaml", *words, BUCKETS[0], BUCKETS[1] % "", *check)
-        assert (
-            "privacy.noise must be laplace with encoding buckets where 'url | words' gives several keys"
-            in str(result.exception)
-        )
-    result = call("urls.yaml", *words, BUCKETS[0], BUCKETS[1] % ", noise: laplace")
-    assert result.exit_code == 0, result.exception
+    assert sketch.plan.selection.name == "threshold"
 
 
 def test_several_keys_per_record_need_a_bound(home: Path) -> None:

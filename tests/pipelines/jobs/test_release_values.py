@@ -149,6 +149,11 @@ def test_numbers_below_one_are_shown_as_they_are_and_not_as_0(here: Path) -> Non
     checked = run("data.parquet", "--check", privacy=privacy)
     assert checked.exit_code == 0, checked.exception
     assert not re.search(r": 0\.0 \(root|intervals 0 wide", checked.stdout)
-    words = " ".join(run("data.parquet", privacy=privacy).stdout.split())
-    assert "Each user counts at most max_contributions, which is chosen from noisy numbers of users." in words
-    assert re.search(r"contributions at most 0\.\d+ of a user, chosen from the data", words)
+    done = run("data.parquet", privacy=privacy)
+    assert done.exit_code == 0, done.exception
+    words = " ".join(done.stdout.split())
+    assert (
+        "Each user counts at most max_contributions, which is chosen from a noisy histogram over users."
+        in words
+    )
+    assert re.search(r"at most 0\.\d+ of a user, which was chosen from the data", words)

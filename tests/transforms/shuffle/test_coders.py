@@ -51,7 +51,7 @@ from hushgram.transforms.shuffle.combining import (
     split_groups,
 )
 from hushgram.transforms.shuffle.records import Fields, RowBuffer, columns_of
-from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, words
+from tests.transforms.releases import KEY, SMALL, bounded, params, records, same, spec, words
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(1, 2**47)), max_size=30))
@@ -101,7 +101,7 @@ def test_tally_and_plan_come_back() -> None:
     back = SurveyCoder().decode(SurveyCoder().encode(survey))
     assert (back.records, back.profile.tolist()) == (survey.records, survey.profile.tolist())
     assert back.digests == survey.digests
-    chosen = params("1e-6", **SMALL)
+    chosen = spec(params("1e-6", **SMALL)).params
     plan = make_plan(chosen, expected_sizes(chosen))  # type: ignore[arg-type]
     assert PlanCoder().decode(PlanCoder().encode(plan)) == plan
     ready, coder = PlannedRelease(plan, bytes(range(32))), registry.get_coder(PlannedRelease)
