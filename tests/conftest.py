@@ -54,7 +54,7 @@ def _fix_noise(config: pytest.Config) -> None:
     from hypothesis import settings
 
     fresh = config.getoption("--fresh-noise")
-    settings.register_profile("tests", derandomize=not fresh, database=None)
+    settings.register_profile("tests", derandomize=not fresh, database=None, deadline=None)
     settings.load_profile("tests")
     starts_workers = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
     if fresh or starts_workers:
