@@ -56,6 +56,9 @@ _SKETCH_ROWS, _MIN_ROWS = (1, 3, 5, 7), (1, 2, 3, 4)
 _STEPS = (Fraction(1, 2), Fraction(1))  # of the noise scale
 _STAY_BELOW = (0.0, 0.9, 0.99, 0.999, 0.9999)
 
+# Bits that a draw of scale 1 takes in a short code, about; one more for each doubling of the scale.
+_BITS_AT_ONE = {"laplace": 13 / 5, "gaussian": 12 / 5}
+
 
 @dataclass(frozen=True)
 class SizeAndLoss:
@@ -120,7 +123,7 @@ def _sketches(
         )
         for share in _STEPS:
             step = int(scale * share / 2) * 2 + 1
-            each = float(noise.bits_at_one) + max(math.log2(float(scale) / step), -0.5)
+            each = _BITS_AT_ONE[noise.name] + max(math.log2(float(scale) / step), -0.5)
             width = 0
             for _ in range(9):  # the bits a counter takes depend on how much meets in it
                 wanted = max(int(budget.bits / rows / each) // unit, 1) * unit
